@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
-from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder, reads_alone
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import DataPage, Dictionary
 from asyncpq.objects.version import FileVersion
@@ -68,7 +68,9 @@ class OpenFile:
         return self.metadata.row_groups[group].num_rows
 
     def decoder(self, column: int = 0) -> LeafDecoder:
-        return leaf_decoder(self.version, self.field(column).first_leaf, self.extensions)
+        decoder = leaf_decoder(self.version, self.field(column).first_leaf, self.extensions)
+        assert decoder is not None
+        return decoder
 
     @staticmethod
     def page_bytes(page: bytes) -> int:
@@ -115,9 +117,9 @@ class OpenFile:
         """Of any leaf, opened as a read does it; without pages."""
         chunk = self.version.chunk(group, leaf)
         num_rows = self.num_rows(group) if num_rows is None else num_rows
-        if not reads_alone(self.version, leaf, self.extensions):
-            return NestedLeaf(self.metadata.schema.leaves[leaf], chunk, num_rows, paged=paged)
         decoder = leaf_decoder(self.version, leaf, self.extensions)
+        if decoder is None:
+            return NestedLeaf(self.metadata.schema.leaves[leaf], chunk, num_rows, paged=paged)
         return PagedSource(decoder, chunk, num_rows) if paged else StreamedSource(decoder, chunk, num_rows, LIMITS)
 
     def joined(

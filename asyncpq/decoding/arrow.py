@@ -23,6 +23,8 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
+from asyncpq.parquet.column_chunk import Codec
+from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
 
 
@@ -134,6 +136,33 @@ def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) 
         raise CorruptFileError(f"a page cannot be decompressed: {error}", column=column) from error
 
 
+def claimed_size(data: memoryview, codec: int) -> int | None:
+    """The size that the compressed bytes claim, which their decoder enforces; None if unknown.
+
+    pyarrow's one-shot decompression does not report output that is shorter than asked for.
+    """
+    if codec == Codec.ZSTD:
+        return _zstd_content_size(data)
+    if codec == Codec.SNAPPY and len(data):
+        return CompactReader(bytes(data[:10])).varint()
+    return None
+
+
+def _zstd_content_size(data: memoryview) -> int | None:
+    """Frame_Content_Size of the first frame (RFC 8878, 3.1.1.1)."""
+    if len(data) < 18 or data[:4] != _ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    single_segment = descriptor >> 5 & 1
+    length = (single_segment, 2, 4, 8)[descriptor >> 6]
+    if length == 0:
+        return None
+    start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    size = int.from_bytes(data[start : start + length], "little")
+    return size + 256 if length == 2 else size
+
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FEW_ROWS = 8  # are picked from their pages one by one, and copied
 _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 

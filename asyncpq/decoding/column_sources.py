@@ -1,10 +1,8 @@
-"""Leaves -> rows: the decoded pages of one leaf, cut to the wanted rows of one row group.
+"""Sources of rows: what was fetched of a column of one row group comes in, Arrow arrays of wanted rows come out.
 
-A *source* holds what was fetched of one leaf of one row group, decodes only the pages that hold
-wanted rows, and gives Arrow arrays of exactly those rows. Sources of different leaves have different
-page boundaries; rows are what they agree on.
-
-A top-level field that is not one flat column: its leaves' pages to rows of the whole field, or of a part.
+``PagedSource`` and ``StreamedSource`` serve one leaf that is not repeated, with and without known page locations.
+``FieldSource`` serves a top-level field with lists or optional groups, leaf by leaf. A source decodes only the pages
+that hold wanted rows. Pages of different leaves end at different rows, so sources speak of rows alone.
 """
 
 from __future__ import annotations
@@ -44,19 +42,18 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
 
-_Run: TypeAlias = "list[DataPage] | LeafArray | PackedPage"
+_Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
 
 
 class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
-    """A leaf that is not repeated, whose pages are known one by one.
+    """The rows of a leaf that is not repeated and whose page locations are known.
 
     Args:
         decoder: of the leaf.
         chunk: the column chunk.
         num_rows: rows of the row group.
-        keep: pages are decoded one by one and handed to ``keep``, for a cache of decoded pages;
-            without their dictionary, which has an entry of its own. Given back by :meth:`add`, they
-            are put together with :attr:`dictionary` again.
+        keep: called with each decoded page, without its dictionary, for a cache; pages are then decoded one by one.
+            A page that comes back by :meth:`add` is joined with :attr:`dictionary` again.
     """
 
     def __init__(
@@ -80,13 +77,20 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return self.dictionary is not None
 
     def add_dictionary(self, page: bytes, limits: DecodeLimits) -> Dictionary:
-        """The dictionary page has come; returns what is in it."""
+        """Decode the dictionary page that has come; return its values."""
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
         return dictionary
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        """The values of exactly ``rows``, which have arrived.
+
+        Raises:
+            CorruptFileError: a page contradicts its header, the index or the footer.
+            ResourceLimitError: the rows would decode to more bytes than allowed.
+        """
         try:
-            result = self._select(rows, limits)
+            pieces = self._pieces(rows, limits)
+            result = pieces[0] if len(pieces) == 1 else join(pieces, self._decoder.arrow_type)
         except (pa.ArrowException, OverflowError) as error:
             raise typed_error(error, "rows cannot be picked").locate(column=self._decoder.leaf.dotted) from error
         if len(result) != rows.num_rows:
@@ -95,96 +99,74 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             )
         return result
 
-    def _select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+    def _pieces(self, rows: RowRanges, limits: DecodeLimits) -> list[pa.Array]:
         pieces: list[pa.Array] = []
         size = 0
-        need = rows
+        needed = rows
         last = self._last
         if last is not None and rows.start >= last.first_row:
             here = rows.clip(last.first_row, last.stop_row)
             if here:
-                pieces.append(self._pick(last, here, limits))
-                need = rows.clip(last.stop_row, rows.stop)
-        few = need.num_rows <= FEW_ROWS
-        runs = self._runs(need, alone=few)
+                pieces.append(self._cut(last, here, limits))
+                needed = rows.clip(last.stop_row, rows.stop)
+        few = needed.num_rows <= FEW_ROWS
+        pages = self.holding(needed)
+        runs: Sequence[_Run] = pages if few or len(pages) == 1 else _runs(pages)
         for run in runs:
-            picked = self._pick_few(run, need, limits) if few else None
-            if picked is not None:
-                pieces.append(picked)
-                continue
+            if few and not isinstance(run, (LeafArray, list)):
+                picked = self._pick(run, needed, limits)
+                if picked is not None:
+                    pieces.append(picked)
+                    continue
             arrays = self._decode(run, limits)
             for array in arrays:
                 self._last = array
-                here = need.clip(array.first_row, array.stop_row)
-                if here:
-                    piece = self._pick(array, here, limits)
+                here = needed if len(pages) == 1 else needed.clip(array.first_row, array.stop_row)
+                if here.num_rows:
+                    piece = self._cut(array, here, limits)
                     pieces.append(piece)
                     if len(runs) == len(arrays) == 1:
-                        break  # held to the limit by its decoder
-                    # without a dictionary the piece is a slice, and holds on to all of the array
+                        break  # its decoder has checked its size
+                    # Without a dictionary the piece is a slice, which keeps the whole array alive.
                     size += array.weight if array.dictionary is None else held_bytes(piece)
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
-        return join(pieces, self._decoder.arrow_type)
+        return pieces
 
-    def _pick_few(self, run: _Run, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
-        """The wanted ones of ``rows`` of one page, where that is possible without decoding the page."""
-        if isinstance(run, LeafArray):
-            return None
-        packed = run if isinstance(run, PackedPage) else self._decoder.open_page(self._chunk, run[0], limits)
+    def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
+        """The few of ``rows`` in one page; None if the page has to be decoded whole."""
+        packed = page if isinstance(page, PackedPage) else self._decoder.open_page(self._chunk, page, limits)
         if packed is None:
             return None
-        if self._keep is not None and packed is not run:
+        if self._keep is not None and packed is not page:
             self._keep(packed)
-        wanted = list(rows.clip(packed.first_row, packed.stop_row).rows())
-        picked = self._decoder.pick(packed, self.dictionary, wanted)
-        self.pages_decoded += picked is not None and packed is not run
+        first, stop = packed.page.first_row, packed.page.first_row + packed.page.num_rows
+        positions: list[int] = []
+        for low, high in zip(rows.starts, rows.stops, strict=True):
+            positions += range(max(low, first) - first, min(high, stop) - first)
+        picked = self._decoder.pick(packed, self.dictionary, positions)
+        self.pages_decoded += picked is not None and packed is not page
         return picked
 
     def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):
-            return [run.attached(self.dictionary, self._decoder.leaf.dotted)]
-        if isinstance(run, PackedPage):
-            run = [run.page]
-        self.pages_decoded += len(run)
+            return [run.attached(self.dictionary, self._decoder.leaf.dotted) if run.lacks_dictionary else run]
+        pages = run if isinstance(run, list) else [run.page if isinstance(run, PackedPage) else run]
+        self.pages_decoded += len(pages)
         if self._keep is None:
-            return self._decoder.decode_pages(self._chunk, self.dictionary, run, limits)
+            return self._decoder.decode_pages(self._chunk, self.dictionary, pages, limits)
         arrays: list[LeafArray] = []
-        for page in run:
+        for page in pages:
             (array,) = self._decoder.decode_pages(self._chunk, self.dictionary, (page,), limits)
             self._keep(array.detached())
             arrays.append(array)
         return arrays
 
-    def _runs(self, rows: RowRanges, *, alone: bool) -> list[_Run]:
-        """Pages that hold any of ``rows``: runs of pages whose rows follow one another, and decoded ones.
-
-        Args:
-            alone: every page is a run of its own.
-        """
-        runs: list[_Run] = []
-        run: list[DataPage] = []
-        size = 0
-        for page in self.holding(rows):
-            if isinstance(page, PackedPage) and not alone:
-                page = page.page
-            if not isinstance(page, DataPage):
-                runs.append(page)
-                run = []
-            elif run and not alone and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
-                run.append(page)
-                size += len(page.data)
-            else:
-                run = [page]
-                runs.append(run)
-                size = len(page.data)
-        return runs
-
-    def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+    def _cut(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
         if array.dictionary is None:
             values = few_copied(values)
-        return self._decoder.dense(LeafArray(array.first_row, values, array.dictionary), limits)
+        return self._decoder.dense(values, array.dictionary, limits)
 
     def discard_before(self, row: int) -> None:
         super().discard_before(row)
@@ -192,13 +174,42 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             self._last = None
 
 
-class StreamedSource:
-    """A leaf that is not repeated, without known page locations: page headers are walked as the chunk's bytes come.
+def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
+    """Decoded pages, and runs of other pages whose rows follow one another."""
+    runs: list[_Run] = []
+    run: list[DataPage] = []
+    size = 0
+    for page in pages:
+        if isinstance(page, PackedPage):
+            page = page.page
+        if isinstance(page, LeafArray):
+            runs.append(page)
+            run = []
+        elif run and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
+            run.append(page)
+            size += len(page.data)
+        else:
+            run = [page]
+            runs.append(run)
+            size = len(page.data)
+    return runs
 
-    ``keep`` is called with each page, for the reads that will know the locations.
+
+class StreamedSource:
+    """The rows of a leaf that is not repeated and whose page locations are unknown.
+
+    Page headers are decoded as the chunk's bytes come.
+
+    Args:
+        decoder: of the leaf.
+        chunk: the column chunk.
+        num_rows: rows of the row group.
+        limits: of the read.
+        padded: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
+        keep: called with each page, for later reads that will know the locations.
 
     Attributes:
-        locations: where the pages are, as an OffsetIndex would say it, once the chunk has come and is whole.
+        locations: the pages' locations as an OffsetIndex, once the whole chunk has come.
     """
 
     def __init__(
@@ -226,7 +237,7 @@ class StreamedSource:
         self._limits = limits
         self._next_row = 0
         self._fed = chunk.start
-        self._first_page = chunk.start  # where data pages begin if nothing but a dictionary stands before them
+        self._first_page = chunk.start  # the first data page, if only a dictionary stands before it
         self._offsets: list[int] = []
         self._sizes: list[int] = []
         self._first_rows: list[int] = []
@@ -241,7 +252,7 @@ class StreamedSource:
         return self._pages.pages_decoded
 
     def feed(self, data: bytes) -> None:
-        """The chunk's next bytes.
+        """Add the chunk's next bytes.
 
         Raises:
             CorruptFileError: page headers contradict the footer.
@@ -292,19 +303,20 @@ class StreamedSource:
 
 
 class FieldSource:
-    """A field that is not one flat column.
+    """The rows of a top-level field that is not one flat column.
 
-    Leaves with just structs above them have sources of their own. Of the others, which come page by page or
-    as whole column chunks, those in lists or in groups that may be null are decoded one by one; those whose
-    pages hold other rows, too. All are merged, which holds them to each other.
+    Leaves with only structs above them have sources of their own. The other leaves come page by page or as whole
+    column chunks. Leaves in lists or optional groups are decoded one by one, and so are leaves whose pages hold
+    different rows. The merge of all leaves checks them against each other.
 
     Args:
         version: the file.
         field: a top-level field.
-        leaves: what was fetched of those of its leaves that are read, by ordinal in the schema.
+        leaves: the fetched leaves, by ordinal in the schema.
         num_rows: rows of the row group.
         extensions: allowed extension types.
-        alone: sources of leaves that are not among ``leaves``.
+        alone: sources of the leaves that are not among ``leaves``.
+        decrypt: of an encrypted file: decodes the whole chunks of some leaves, instead of this class.
     """
 
     def __init__(
@@ -315,23 +327,25 @@ class FieldSource:
         num_rows: int,
         extensions: frozenset[str],
         alone: Mapping[int, PagedSource | StreamedSource] | None = None,
+        *,
+        decrypt: Callable[[tuple[int, ...], DecodeLimits], pa.Array] | None = None,
     ) -> None:
         self._version = version
         self._field = field
         self._leaves = leaves
         self._alone = alone or {}
+        self._decrypt = decrypt
         self._num_rows = num_rows
         self._extensions = extensions
         self._whole: dict[tuple[tuple[int, ...], bool], pa.Array] = {}  # leaves read as whole chunks, decoded
         self.pages_decoded = 0
 
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
-        """The values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (default: all here).
+        """The values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (default: all).
 
         Raises:
-            CorruptFileError: pages are not what header, index or footer say of them, or leaves contradict
-                each other.
-            ResourceLimitError: they would decode to more bytes than allowed.
+            CorruptFileError: pages contradict header, index or footer, or leaves contradict each other.
+            ResourceLimitError: the rows would decode to more bytes than allowed.
         """
         try:
             wanted = sorted({*self._leaves, *self._alone}) if leaves is None else leaves
@@ -365,33 +379,37 @@ class FieldSource:
         return self._merged(parts, leaves) if as_storage else parts[0].array
 
     def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
-        """Leaves that are decoded together: those whose pages hold the same rows, and see :meth:`_alone_in`."""
+        """Leaves that are decoded together: their pages hold the same rows, and :meth:`_alone_in` agrees."""
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
         for leaf, some in pages.items():
             groups.setdefault((some.rows, self._alone_in(leaf)), []).append(leaf)
         return list(groups.values())
 
     def _alone_in(self, leaf: int) -> int | None:
-        """What leaves must share to be decoded together, beside their rows: None, or the leaf itself.
+        """None if the leaf may be decoded together with others, else the leaf.
 
-        Of leaves decoded together pyarrow asks one for the lists and nulls above them, and holds the others to
-        nothing.
+        Of leaves decoded together, pyarrow takes the lists and nulls above them from one leaf and does not check
+        the others.
         """
         above = self._leaves[leaf].leaf
         optional = above.element.repetition is Repetition.OPTIONAL
         return leaf if above.max_repetition_level or above.max_definition_level > optional else None
 
     def _merged(self, parts: Sequence[PartialField], leaves: tuple[int, ...], *, as_storage: bool = False) -> pa.Array:
-        (kind,) = field_types(self._version, [self._field.index], self._extensions)
+        (field_type,) = field_types(self._version, [self._field.index], self._extensions)
         extensions: frozenset[str] = frozenset() if as_storage else self._extensions
         target = projected_field(self._version, Projection(self._field.index, leaves), extensions)
-        return merge(parts, kind.arrow.type, self._field.first_leaf, target.type)
+        return merge(parts, field_type.arrow.type, self._field.first_leaf, target.type)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
-        """All rows of leaves that came as whole chunks; decoded once."""
+        """All rows of leaves that came as whole chunks; decoded once, then kept."""
         array = self._whole.get((leaves, as_storage))
         if array is None:
-            array = self._decode_chunks(leaves, limits, as_storage=as_storage)
+            if self._decrypt is None:
+                array = self._decode_chunks(leaves, limits, as_storage=as_storage)
+            else:
+                array = self._decrypt(leaves, limits)
+                self.pages_decoded += 1
             self._whole[leaves, as_storage] = array
         return array
 
@@ -411,14 +429,13 @@ class FieldSource:
     def _decode(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool
     ) -> list[pa.Array]:
-        """For each group of leaves, whose pages hold the same rows, the field cut to them.
+        """For each group of leaves, whose pages hold the same rows, the field cut to the group.
 
-        Args:
-            as_storage: without extension types, which cannot be made of some of their leaves.
+        ``as_storage`` leaves out extension types, which cannot be made from some of their leaves.
         """
         version, field = self._version, self._field
-        (kind,) = field_types(version, [field.index], self._extensions)
-        self._check_size(pages, groups, kind.arrow.type, limits)
+        (field_type,) = field_types(version, [field.index], self._extensions)
+        self._check_size(pages, groups, field_type.arrow.type, limits)
         template = field_template(version, field, self._extensions, as_storage=as_storage)
         columns = self._read(template, pages, groups, limits)
         arrays: list[pa.Array] = []
@@ -429,9 +446,11 @@ class FieldSource:
             array = join(column.chunks, column.type)
             for number in group:
                 leaf = self._leaves[number]
-                pages[number].check_rows(array, kind.arrow.type, field.first_leaf, group, leaf.leaf)
+                pages[number].check_rows(array, field_type.arrow.type, field.first_leaf, group, leaf.leaf)
                 if not leaf.paged and own_offset_index(version, leaf.chunk, number) is None:
-                    leaf.locations = pages[number].locations(array, kind.arrow.type, field.first_leaf, group, leaf.leaf)
+                    leaf.locations = pages[number].locations(
+                        array, field_type.arrow.type, field.first_leaf, group, leaf.leaf
+                    )
             arrays.append(array)
         self.pages_decoded += sum([len(some.content.pages) for some in pages.values()])
         return arrays
@@ -445,7 +464,7 @@ class FieldSource:
         *,
         as_dictionary: Sequence[str] = (),
     ) -> list[pa.ChunkedArray]:
-        """Splice and decode. The footer claims one row more than any leaf holds, so that none is cut short."""
+        """Splice and decode. The footer claims one row more than any leaf holds, so that no leaf is cut short."""
         rows = max(some.rows.num_rows for some in pages.values())
         file = template.splice({leaf: some.content for leaf, some in pages.items()}, num_rows=rows + 1)
         first = self._field.first_leaf
@@ -466,7 +485,7 @@ class FieldSource:
         kind: pa.DataType,
         limits: DecodeLimits,
     ) -> None:
-        """Refuse before decoding what would not fit."""
+        """Check the size of pages before they are decoded."""
         limit = limits.max_decoded_bytes
         kinds = leaf_types(kind)
         first = self._field.first_leaf
@@ -493,11 +512,10 @@ class FieldSource:
     def _check_exactly(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits
     ) -> None:
-        """Decode with dictionaries left as they are and lists as plain lists, to see what all would take.
+        """Measure the decoded size: decode with dictionaries kept and lists as plain lists.
 
-        pyarrow gives no dictionaries for pages of deltas. Leaves with a dictionary and such pages, which writers turn
-        to when a dictionary is full, are looked at by themselves: their pages of indices are decoded, and the others
-        bounded by their sizes.
+        pyarrow gives no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with
+        both is measured apart: its pages of indices are decoded, and its other pages bounded by their sizes.
         """
         indexed = [number for number, some in pages.items() if some.indexed]
         mixed = {number for number in indexed if pages[number].mixed}
@@ -519,30 +537,31 @@ class FieldSource:
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
 
     def _largest_size_of_deltas(self, number: int, some: LeafPages, limits: DecodeLimits) -> int:
-        """At most what a leaf's data pages without dictionary indices decode to."""
-        (kind,) = field_types(self._version, [self._field.index], self._extensions)
+        """An upper bound of the bytes that a leaf's data pages without dictionary indices decode to."""
+        (field_type,) = field_types(self._version, [self._field.index], self._extensions)
         leaf = self._leaves[number].leaf
         rest = [page for page in some.pages if page.header.is_data and not is_indexed(page)]
         chunk = some.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
-        of_leaf = leaf_types(kind.arrow.type)[number - self._field.first_leaf]
+        of_leaf = leaf_types(field_type.arrow.type)[number - self._field.first_leaf]
         return sum(leaf_bounds(leaf, chunk, rest, *of_leaf, limits.max_decoded_bytes))
 
     def discard_before(self, row: int) -> None:
-        """Rows before ``row`` will not be selected again."""
+        """Release the rows before ``row``."""
         if row >= self._num_rows:
             self._whole.clear()
 
 
 def _positions(rows: RowRanges, held: RowRanges) -> RowRanges:
-    """Where ``rows`` stand among the rows of ``held``, of which they are a subset."""
+    """The positions of ``rows`` among the rows of ``held``, a superset."""
     if held.num_ranges == 1:
         return rows.shift(-held.start)
-    before = [0, *accumulate([stop - start for start, stop in held])]
-    found: list[tuple[int, int]] = []
+    before = [0, *accumulate(map(int.__sub__, held.stops, held.starts))]
+    positions: list[tuple[int, int]] = []
     for start, stop in rows:
         while start < stop:
-            at = bisect_right(held.starts, start) - 1
-            end = min(stop, held.stops[at])
-            found.append((before[at] + start - held.starts[at], before[at] + end - held.starts[at]))
+            index = bisect_right(held.starts, start) - 1
+            shift = before[index] - held.starts[index]
+            end = min(stop, held.stops[index])
+            positions.append((start + shift, end + shift))
             start = end
-    return RowRanges.from_sorted(found)
+    return RowRanges.from_sorted(positions)

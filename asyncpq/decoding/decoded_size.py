@@ -244,15 +244,14 @@ _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENC
 
 
 class LeafSize:
-    """Bounds of what one leaf decodes to.
+    """Bounds of the bytes that pages of one leaf decode to.
 
     Args:
-        leaf: one that is not repeated.
-        arrow_type: of its field cut to it.
-        value_type: of its values.
+        leaf: not repeated.
+        arrow_type: type of its field cut to the leaf.
     """
 
-    def __init__(self, leaf: Leaf, arrow_type: pa.DataType, value_type: pa.DataType) -> None:
+    def __init__(self, leaf: Leaf, arrow_type: pa.DataType) -> None:
         self._leaf = leaf
         self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
         self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
@@ -264,7 +263,7 @@ class LeafSize:
     def check_pages(
         self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
     ) -> None:
-        """Refuse before decoding what would not fit, as dictionary indices if ``encoded``, else as values.
+        """Check the size of pages before they are decoded, as dictionary indices if ``encoded``, else as values.
 
         Raises:
             ResourceLimitError: more than ``limit`` bytes would come out.
@@ -275,53 +274,81 @@ class LeafSize:
             size += sum([header.uncompressed_size for header in headers])
         if self._may_repeat and not encoded:
             repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
-            # no value is longer than all that its page holds
+            # no value is longer than its whole page
             coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
             if size + coarse > limit:
                 repeated = sum([prefix_bytes(pages[at], headers[at], self._leaf, codec) for at in repeating])
-                # values of fixed size are counted already, but only what was decoded is held to that size
+                # Values of fixed size are counted already. Only decoded values are held to that size.
                 size = size + repeated if self._has_lengths else max(size, repeated)
         if size > limit:
             raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
 
     def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
-        """Refuse before expanding what would not fit; exact only where the cheap bound is too large.
+        """Check the size of ``dictionary.take(indices)`` before it is made; exact if the coarse bound is too large.
 
         Raises:
-            ResourceLimitError: ``dictionary.take(indices)`` is larger than ``limit`` bytes.
+            ResourceLimitError: it is larger than ``limit`` bytes.
         """
-        if dictionary.nbytes * len(indices) <= limit:  # no value is larger than all of them together
+        if dictionary.nbytes * len(indices) <= limit:  # no value is larger than the whole dictionary
+            return
+        if not self._may_repeat and len(indices) * self._value_bits <= limit * 8:  # values of a few bytes
             return
         total = taken_bytes(dictionary, indices, dictionary.type)
         if total > limit:
             raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, self._leaf.dotted)
 
 
+# -- estimates --------------------------------------------------------------------------------------
+
 UNKNOWN = 1 << 62
 
 
-class _Slot(NamedTuple):
-    """What one value of a leaf takes.
+class ValueSlot(NamedTuple):
+    """The size of one value of a leaf.
 
     Attributes:
-        bits: with its levels, and all slots that a null above it may take.
-        has_lengths: values differ in size; ``bits`` are without their bytes.
-        repeated: a row may have several.
+        bits: with its levels, and with all slots that a null above it may take.
+        has_lengths: values differ in size; ``bits`` does not count their bytes.
+        repeated: a row may have several values.
     """
 
     bits: int
     has_lengths: bool
     repeated: bool
 
+    @classmethod
+    def flat(cls, leaf: Leaf, value_type: pa.DataType) -> ValueSlot:
+        """The slot of a leaf that is not repeated, of Arrow type ``value_type``."""
+        return cls(value_bits(value_type) + len(leaf.path) + LEVEL_BITS, has_lengths(value_type), False)
+
+
+def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -> ValueSlot:
+    """The slot of any leaf of a file; kept with the file."""
+
+    def make() -> ValueSlot:
+        schema = version.metadata.schema
+        leaf = schema.leaves[ordinal]
+        field = schema.fields[leaf.field_index]
+        (field_type,) = field_types(version, [field.index], extensions)
+        types = leaf_types(field_type.arrow.type)
+        if len(types) != field.leaf_stop - field.first_leaf:
+            return ValueSlot(UNKNOWN, True, True)  # the decoder refuses it
+        value_type, slots = types[ordinal - field.first_leaf]
+        level = leaf.max_repetition_level
+        bits = value_bits(value_type) + len(leaf.path) + LEVEL_BITS + (LEVEL_BITS + OFFSET_BITS) * level
+        return ValueSlot(bits * slots, has_lengths(value_type), level > 0)
+
+    return version.derived(("slot", ordinal, extensions), make, 200)
+
 
 class _Content(NamedTuple):
-    """What stands in a page or chunk.
+    """The content of a page or chunk.
 
     Attributes:
         num_values: nulls included.
         size: bytes, uncompressed.
         indexed: values may be indices into a dictionary.
-        delta: they may be DELTA_BYTE_ARRAY.
+        delta: values may be DELTA_BYTE_ARRAY.
     """
 
     num_values: int
@@ -330,58 +357,65 @@ class _Content(NamedTuple):
     delta: bool
 
 
-class ExpectedSize:
-    """Bounds for the items of one row group.
+class SizeEstimate:
+    """Coarse upper bounds of the bytes that a row group's items decode to, found without decoding them.
+
+    The bound decides whether the event loop may decode a unit itself. The exact checks follow when it is decoded.
+
+    Args:
+        version: the file.
+        plan: the row group's.
+        slots: of the plan's columns, by position.
 
     Attributes:
-        headers: of the pages that were looked at; each is taken out where the page is used.
+        headers: page headers that the estimate decoded; the reader pops each when it uses the page.
     """
 
-    def __init__(self, version: FileVersion, plan: RowGroupPlan, allowed_extensions: frozenset[str]) -> None:
+    def __init__(self, version: FileVersion, plan: RowGroupPlan, slots: Sequence[ValueSlot]) -> None:
         self.headers: dict[Item, PageHeader] = {}
         self._version = version
         self._plan = plan
-        self._extensions = allowed_extensions
+        self._slots = slots
         self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
 
     def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """At most what ``items`` decode to, in bytes.
+        """The bound for ``items``, in bytes.
 
         Args:
             items: in row order within each column, dictionaries first.
-            values: their content, as fetched, or decoded before; others' may follow.
+            values: their content, as fetched or decoded; values of other items may follow.
         """
         total = 0
-        wanted = self._plan.rows.num_rows
         for item, value in zip(items, values, strict=False):
             if isinstance(value, Dictionary):
                 self._largest[item.column] = value.largest
-                total += value.values.nbytes  # comes out itself, where values come as dictionary arrays
+                total += value.values.nbytes  # is part of the output if the column comes as dictionary arrays
                 continue
             content = self._content(item, value)
             if content is None:
                 total = UNKNOWN
                 continue
-            total += content.size
+            num_values, size, indexed, delta = content
+            total += size
             if item.kind == "dictionary":
-                self._largest[item.column] = content.size
+                self._largest[item.column] = size
                 continue
-            slot = self._slot(item.leaf)
-            total += content.num_values * slot.bits // 8
-            if content.indexed and slot.has_lengths:
-                largest = content.size if item.kind == "part" else self._largest.get(item.column, UNKNOWN)
-                total += largest * (content.num_values if slot.repeated else min(content.num_values, wanted))
-            if content.delta:
-                total += content.size * content.num_values
+            slot = self._slots[item.column]
+            total += num_values * slot.bits // 8
+            if indexed and slot.has_lengths:
+                largest = size if item.kind == "part" else self._largest.get(item.column, UNKNOWN)
+                total += largest * (num_values if slot.repeated else min(num_values, self._plan.rows.num_rows))
+            if delta:
+                total += size * num_values
         return total
 
     def _content(self, item: Item, value: object) -> _Content | None:
-        """None if it cannot be told."""
+        """The content of one item; None if it is unknown."""
         if isinstance(value, LeafArray):
             held: int = value.values.get_total_buffer_size()  # may be copied
             return _Content(len(value.values), held, value.lacks_dictionary, False)
         if isinstance(value, PackedPage):
-            return _Content(item.num_rows, len(value.content), value.is_indices, False)
+            return _Content(item.num_rows, len(value.content), value.value_bytes < 0, False)
         if not isinstance(value, bytes):
             return None
         if item.kind == "part":
@@ -389,7 +423,7 @@ class ExpectedSize:
             return _chunk_content(value) if len(value) == chunk.stop - chunk.start else None
         try:
             header = decode_page_header(value, complete=True)
-        except FormatError:  # is raised again where the page is decoded
+        except FormatError:  # is raised again by the decoder
             return None
         if isinstance(header, NeedMore):
             return None
@@ -403,34 +437,19 @@ class ExpectedSize:
             encoding == ENCODING_DELTA_BYTE_ARRAY,
         )
 
-    def _slot(self, leaf: int) -> _Slot:
-        return self._version.derived(("slot", leaf, self._extensions), lambda: self._make_slot(leaf), 200)
-
-    def _make_slot(self, ordinal: int) -> _Slot:
-        schema = self._version.metadata.schema
-        leaf = schema.leaves[ordinal]
-        field = schema.fields[leaf.field_index]
-        (kind,) = field_types(self._version, [field.index], self._extensions)
-        kinds = leaf_types(kind.arrow.type)
-        if len(kinds) != field.leaf_stop - field.first_leaf:
-            return _Slot(UNKNOWN, True, True)  # refused where it is decoded
-        value, slots = kinds[ordinal - field.first_leaf]
-        bits = value_bits(value) + len(leaf.path) + LEVEL_BITS + (LEVEL_BITS + OFFSET_BITS) * leaf.max_repetition_level
-        return _Slot(bits * slots, has_lengths(value), leaf.max_repetition_level > 0)
-
 
 def _chunk_content(chunk: bytes) -> _Content | None:
-    """What stands in a whole chunk, by its page headers: footers may claim other sizes. None if it cannot be told."""
-    num_values = size = at = 0
+    """The content of a whole chunk by its page headers, since footers may claim other sizes; None if unknown."""
+    num_values = size = position = 0
     indexed = delta = False
-    while at < len(chunk):
+    while position < len(chunk):
         try:
-            header = decode_page_header(chunk, at, complete=True)
-        except FormatError:  # is raised again where the chunk is decoded
+            header = decode_page_header(chunk, position, complete=True)
+        except FormatError:  # is raised again by the decoder
             return None
         if isinstance(header, NeedMore):
             return None
-        at += header.page_size
+        position += header.page_size
         size += header.uncompressed_size
         if header.is_data:
             num_values += header.num_values

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.decoding.arrow import join, leaf_types, typed_error
-from asyncpq.decoding.column_sources import FieldSource
 from asyncpq.decoding.decoded_size import leaf_bounds, refuse
 from asyncpq.decoding.field_types import field_types, projected_field
 from asyncpq.decoding.leaf import DecodeLimits
@@ -132,13 +131,12 @@ class FileDecryption:
             raise decryption_error(error, "an encrypted column cannot be read") from error
 
 
-class EncryptedFieldSource(FieldSource):
-    """A field of an encrypted file: whole column chunks, decrypted and decoded by pyarrow.
+class EncryptedChunks:
+    """Decrypts and decodes whole column chunks of one field of one row group through pyarrow.
 
-    ``max_decoded_bytes`` refuses before anything is decoded what the footer claims and what as many values
-    take at least: all of a column whose values are of fixed size. What dictionary indices, prefixes or nulls
-    in lists of fixed size stand for is only known to who can decrypt the pages, which is pyarrow: that is
-    counted once it has been decoded, one row group at a time.
+    ``max_decoded_bytes`` is checked twice. Before decoding, against the footer's claim and the least size of that many
+    values, which is the exact size of values of fixed size. After decoding, against the result: only pyarrow can
+    decrypt the pages, so sizes of dictionary indices, prefixes and nulls in fixed-size lists are unknown before.
     """
 
     def __init__(
@@ -150,10 +148,22 @@ class EncryptedFieldSource(FieldSource):
         extensions: frozenset[str],
         row_group: int,
     ) -> None:
-        super().__init__(version, field, leaves, num_rows, extensions)
+        self._version = version
+        self._field = field
+        self._leaves = leaves
+        self._num_rows = num_rows
+        self._extensions = extensions
         self._row_group = row_group
 
-    def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
+    def read(self, leaves: tuple[int, ...], limits: DecodeLimits) -> pa.Array:
+        """All rows of the field cut to ``leaves``, whose chunks have arrived.
+
+        Raises:
+            CorruptFileError: the chunks cannot be decrypted or decoded, or hold other rows than the footer says.
+            ResourceLimitError: they decode to more bytes than allowed.
+            UnsupportedFeatureError: pyarrow does not implement something in them.
+            AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
+        """
         name, version, decryption = self._field.name, self._version, self._version.decryption
         read = [self._leaves[leaf] for leaf in leaves]
         limit = limits.max_decoded_bytes
@@ -182,7 +192,6 @@ class EncryptedFieldSource(FieldSource):
             raise CorruptFileError(f"a row group of {self._num_rows} rows holds {table.num_rows}", column=name)
         if table.nbytes > limit:
             raise refuse("an encrypted column", table.nbytes, limit, name)
-        self.pages_decoded += 1
         column = table.column(0)
         kind = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
         if column.type != kind:  # an extension type that is not allowed
@@ -191,12 +200,12 @@ class EncryptedFieldSource(FieldSource):
 
     def _least_bytes(self, read: Sequence[NestedLeaf], limit: int) -> int:
         """What as many values and levels as the footer tells take, whatever they are."""
-        (kind,) = field_types(self._version, [self._field.index], self._extensions)
-        kinds = leaf_types(kind.arrow.type)
+        (field_type,) = field_types(self._version, [self._field.index], self._extensions)
+        types = leaf_types(field_type.arrow.type)
         first = self._field.first_leaf
-        if len(kinds) != self._field.leaf_stop - first:
+        if len(types) != self._field.leaf_stop - first:
             return 0
-        return sum(leaf_bounds(leaf.leaf, leaf.chunk, (), *kinds[leaf.leaf.index - first], limit)[0] for leaf in read)
+        return sum(leaf_bounds(leaf.leaf, leaf.chunk, (), *types[leaf.leaf.index - first], limit)[0] for leaf in read)
 
 
 def open_encrypted(

@@ -1,11 +1,8 @@
-"""Pages of one leaf that is not repeated -> Arrow arrays: a flat column, or a leaf in structs.
+"""The decoder of one leaf that is not repeated: pages come in, Arrow arrays come out.
 
-How large pages of a leaf that is not repeated become once decoded, known before they are.
-
-A leaf in structs that are not repeated: a flat column in as many groups, each of one child.
-
-Every page of such a leaf says its rows, so it is read page by page like a flat one. What is decoded of it
-are struct arrays down to the leaf; for a flat column there are none, and all here changes nothing.
+Such a leaf is a flat column, or a leaf with only non-repeated structs above it. Every page of it says its number of
+rows, so both are read page by page. A leaf in structs decodes to struct arrays with one child each, down to the
+leaf; ``depth`` counts these structs, and is 0 for a flat column.
 """
 
 from __future__ import annotations
@@ -13,16 +10,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import join, leaf_types, plain_pages, read_column, take, typed_error
-from asyncpq.decoding.decoded_size import LeafSize, largest_value
+from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
 from asyncpq.decoding.page import (
-    ENCODING_PLAIN,
     LENGTH_BYTES,
     DataPage,
     Dictionary,
@@ -55,29 +51,30 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 
 
-def path_type(kind: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
-    """``kind``, the type of a top-level field, cut to a leaf; None if there are not just structs above it.
+def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
+    """The type of a top-level field cut to one leaf; None if anything but structs stands above the leaf.
 
-    None also for a leaf that may not be null in a struct that may: pyarrow makes up values where the struct
-    is null, which mean nothing as indices into a dictionary.
+    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which
+    would be random indices into a dictionary.
 
     Args:
+        field_type: of the whole field.
         first_leaf: ordinal of the field's first leaf.
+        leaf: the leaf.
     """
     required = leaf.element.repetition is not Repetition.OPTIONAL
     if leaf.max_repetition_level or (required and leaf.max_definition_level):
         return None
-    return _cut(kind, first_leaf, leaf.index, list(leaf.path[1:]))
+    return _cut(field_type, first_leaf, leaf.index, list(leaf.path[1:]))
 
 
-def _cut(kind: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.DataType | None:
+def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.DataType | None:
     if not names:
-        whole = pa.types.is_nested(kind) or isinstance(kind, (pa.BaseExtensionType, pa.DictionaryType))
-        return None if whole else kind
-    if not isinstance(kind, pa.StructType):
+        whole = pa.types.is_nested(type_) or isinstance(type_, (pa.BaseExtensionType, pa.DictionaryType))
+        return None if whole else type_
+    if not isinstance(type_, pa.StructType):
         return None
-    for at in range(kind.num_fields):
-        child = kind.field(at)
+    for child in type_:
         stop = first_leaf + len(leaf_types(child.type))
         if leaf < stop:
             inner = _cut(child.type, first_leaf, leaf, names[1:]) if child.name == names[0] else None
@@ -86,25 +83,25 @@ def _cut(kind: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.
     return None
 
 
-def leaf_type(kind: pa.DataType, depth: int) -> pa.DataType:
+def leaf_type(type_: pa.DataType, depth: int) -> pa.DataType:
     """The leaf's type under ``depth`` structs."""
     for _ in range(depth):
-        kind = kind.field(0).type
-    return kind
+        type_ = type_.field(0).type
+    return type_
 
 
 def leaf_values(array: pa.Array, depth: int) -> pa.Array:
-    """The leaf's values under ``depth`` structs; null also where one of these is."""
+    """The leaf's values under ``depth`` structs; null also where a struct is null."""
     for _ in range(depth):
         array = array.field(0)
     return array
 
 
-def in_structs(values: pa.Array, kind: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
-    """``values`` under the ``depth`` structs of ``kind``, null where those of ``like`` are; None for nowhere."""
+def in_structs(values: pa.Array, type_: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
+    """``values`` under the ``depth`` structs of ``type_``, which are null where those of ``like`` are."""
     if depth == 0:
         return values
-    field = kind.field(0)
+    field = type_.field(0)
     child = in_structs(values, field.type, depth - 1, None if like is None else like.field(0))
     mask = pc.is_null(like) if like is not None and like.null_count else None
     return pa.StructArray.from_arrays([child], fields=[field], mask=mask)
@@ -120,15 +117,18 @@ class DecodeLimits(NamedTuple):
 
 
 class LeafDecoder:
-    """Decodes pages of one leaf of one file.
+    """Decodes the pages of one leaf of one file. Made by :func:`leaf_decoder`.
 
     Args:
         metadata: the file's footer.
-        leaf: one that is not repeated.
-        arrow_type: the type pyarrow gives the leaf's field in this file, cut to the leaf (see ``struct_path``).
-        arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, where ``arrow_type``
-            differs without it; else None.
-        drop: called with what metadata contradict the pages, and are not used.
+        leaf: not repeated.
+        arrow_type: pyarrow's type of the leaf's field in this file, cut to the leaf (:func:`path_type`).
+        arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, if the type needs it; else None.
+        drop: called with each statement of the metadata that the pages contradict and that is ignored.
+
+    Attributes:
+        depth: structs above the leaf.
+        slot: the size of one value.
     """
 
     def __init__(
@@ -143,17 +143,18 @@ class LeafDecoder:
         self.leaf = leaf
         self.drop = drop
         self.arrow_type = arrow_type
+        self.depth = depth = len(leaf.path) - 1
+        self._value_type = value_type = leaf_type(arrow_type, depth)
+        self.slot = ValueSlot.flat(leaf, value_type)
         self._metadata = metadata
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[object, ...], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
-        self._depth = depth = len(leaf.path) - 1  # structs above the leaf
-        self._value_type = value_type = leaf_type(arrow_type, depth)
         self._plain_width = plain_width(leaf, value_type)
         self._gives_dictionary = pa.types.is_dictionary(value_type)
-        self._packs_plain = packs_plain(leaf, value_type)  # until a page shows values of several lengths
+        self._packs_plain = packs_plain(leaf, value_type)  # until a page has values of several lengths
         self._is_text = leaf.physical_type == PhysicalType.BYTE_ARRAY and value_type in (pa.string(), pa.binary())
-        self._size = LeafSize(leaf, arrow_type, value_type)
+        self._size = LeafSize(leaf, arrow_type)
 
     # -- dictionaries -----------------------------------------------------------------------------
 
@@ -171,15 +172,15 @@ class LeafDecoder:
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
         self._size.check_pages([header], [page], False, chunk.codec, limits.max_decoded_bytes)
-        found: tuple[pa.Array, int] | None = None
+        decoded: tuple[pa.Array, int] | None = None
         if self._plain_width or self._is_text:
-            found = decode_dictionary(
+            decoded = decode_dictionary(
                 memoryview(payload), header, self.leaf, chunk.codec, self._value_type, self._plain_width
             )
-        if found is None:
+        if decoded is None:
             values = self._read_dictionary(chunk, header, payload, limits)
-            found = values, largest_value(values)
-        return Dictionary(found[0], identity_dictionary(chunk.codec, len(found[0])), found[1])
+            decoded = values, largest_value(values)
+        return Dictionary(decoded[0], identity_dictionary(chunk.codec, len(decoded[0])), decoded[1])
 
     def _read_dictionary(
         self, chunk: ColumnChunk, header: PageHeader, payload: bytes, limits: DecodeLimits
@@ -190,8 +191,7 @@ class LeafDecoder:
             uncompressed_size=header.uncompressed_size,
             level=self.leaf.max_definition_level,
         )
-        array = self._read_values(chunk, [data_page], header.num_values, limits)
-        values = leaf_values(array, self._depth)
+        values = leaf_values(self._read_values(chunk, [data_page], header.num_values, limits), self.depth)
         if self._gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         return values
@@ -207,7 +207,7 @@ class LeafDecoder:
             Arrays that follow one another in row order, together holding exactly the pages' rows.
 
         Raises:
-            CorruptFileError: a page is not what header, index or footer say of it.
+            CorruptFileError: a page contradicts its header, the index or the footer.
             ResourceLimitError: the pages would decode to more bytes than allowed.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
@@ -223,7 +223,7 @@ class LeafDecoder:
                 verify_crc=limits.verify_crc,
             )
             if values is not None:
-                return [LeafArray(page.first_row, in_structs(values, self.arrow_type, self._depth), None)]
+                return [LeafArray(page.first_row, in_structs(values, self.arrow_type, self.depth), None)]
         arrays: list[LeafArray] = []
         start = 0
         while start < len(pages):
@@ -234,56 +234,9 @@ class LeafDecoder:
             run = pages[start:stop]
             content = [page.data for page in run]
             self._size.check_pages(headers[start:stop], content, encoded, chunk.codec, limits.max_decoded_bytes)
-            arrays.append(self._decode_run(chunk, dictionary if encoded else None, run, encoded, limits))
+            arrays.append(self._decode_run(chunk, dictionary, run, encoded, limits))
             start = stop
         return arrays
-
-    def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
-        """The page for picking single rows, if it can be had without decoding all of it.
-
-        Raises:
-            CorruptFileError: the page is not what header, index or footer say of it, or cannot be decompressed.
-        """
-        if self._gives_dictionary:
-            return None
-        header = self._data_header(page, chunk, limits)
-        is_indices = header.encoding in DICTIONARY_ENCODINGS
-        width = self._plain_width
-        if not is_indices and not (header.encoding == ENCODING_PLAIN and (width or self._packs_plain)):
-            return None
-        values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
-        if values is None:
-            return None
-        if is_indices:
-            return PackedPage(page, *values, -1)
-        if width:
-            whole = len(values.data) == values.start + width * header.num_values
-            return PackedPage(page, *values, width) if whole else None
-        length = common_length(*values, header.num_values)
-        if length is None:
-            self._packs_plain = False  # nor will others open: they would be decompressed in vain
-            return None
-        return PackedPage(page, *values, length, LENGTH_BYTES)
-
-    def pick(self, packed: PackedPage, dictionary: Dictionary | None, rows: Sequence[int]) -> pa.Array | None:
-        """The values of a few ascending ``rows`` of an opened page; None if the page has to be decoded.
-
-        Raises:
-            CorruptFileError: an index points outside the dictionary.
-        """
-        if self._gives_dictionary:
-            return None
-        if not packed.is_indices:
-            return in_structs(packed.plain(rows, self._value_type), self.arrow_type, self._depth)
-        indices = packed.indices(rows)
-        if indices is None or dictionary is None:
-            return None
-        values = dictionary.values
-        if max(indices) >= len(values):
-            raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
-        # copies, as a slice would hold on to all of the dictionary; less work than a take
-        picked = pa.concat_arrays([values.slice(index, 1) for index in indices])
-        return in_structs(picked, self.arrow_type, self._depth)
 
     def _decode_run(
         self,
@@ -302,37 +255,88 @@ class LeafDecoder:
         indices = self._read(self._index_template(chunk), dictionary.identity_page, data, num_rows, limits)
         return LeafArray(run[0].first_row, indices, dictionary.values)
 
-    def dense(self, array: LeafArray, limits: DecodeLimits) -> pa.Array:
-        """The values of ``array`` in the column's own type; dictionary indices are expanded.
+    def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
+        """Decompress a page to pick single rows from it; None if it has to be decoded whole.
+
+        Raises:
+            CorruptFileError: the page contradicts its header, the index or the footer, or cannot be decompressed.
+        """
+        if self._gives_dictionary:
+            return None
+        header = self._data_header(page, chunk, limits)
+        is_indices = header.encoding in DICTIONARY_ENCODINGS
+        width = self._plain_width
+        if not is_indices and not (header.encoding == Encoding.PLAIN and (width or self._packs_plain)):
+            return None
+        values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
+        if values is None:
+            return None
+        if is_indices:
+            return PackedPage(page, *values, -1)
+        if width:
+            whole = len(values.data) == values.start + width * header.num_values
+            return PackedPage(page, *values, width) if whole else None
+        length = common_length(*values, header.num_values)
+        if length is None:
+            self._packs_plain = False  # other pages are then not decompressed in vain
+            return None
+        return PackedPage(page, *values, length, LENGTH_BYTES)
+
+    def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
+        """The values at a few ascending ``positions`` in an opened page; None if the page has to be decoded whole.
+
+        Raises:
+            CorruptFileError: an index points outside the dictionary.
+        """
+        if self._gives_dictionary:
+            return None
+        if packed.value_bytes >= 0:
+            picked = packed.plain(positions, self._value_type)
+        else:
+            indices = packed.indices(positions)
+            if indices is None or dictionary is None:
+                return None
+            values = dictionary.values
+            if max(indices) >= len(values):
+                raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
+            # Copies, since a slice keeps the whole dictionary alive. Faster than a take.
+            picked = pa.concat_arrays([values.slice(index, 1) for index in indices])
+        return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
+
+    def dense(self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits) -> pa.Array:
+        """Decoded ``values`` in the column's own type.
+
+        Args:
+            values: values, or indices into ``dictionary``, which are expanded.
+            dictionary: the values of the dictionary, or None.
+            limits: of the read.
 
         Raises:
             CorruptFileError: an index points outside the dictionary.
             ResourceLimitError: the expanded values would be larger than allowed.
         """
-        values = array.values
         try:
-            if array.dictionary is None:
-                return self._as_asked(values)
+            if dictionary is None:
+                return self._as_asked(values) if self._gives_dictionary else values
             if self._gives_dictionary:
-                return self._as_asked(pa.DictionaryArray.from_arrays(values, array.dictionary))
-            indices = leaf_values(values, self._depth)
-            self._size.check_expansion(array.dictionary, indices, limits.max_decoded_bytes)
-            return in_structs(take(array.dictionary, indices), self.arrow_type, self._depth, values)
+                return self._as_asked(pa.DictionaryArray.from_arrays(values, dictionary))
+            indices = leaf_values(values, self.depth) if self.depth else values
+            self._size.check_expansion(dictionary, indices, limits.max_decoded_bytes)
+            expanded = take(dictionary, indices)
+            return in_structs(expanded, self.arrow_type, self.depth, values) if self.depth else expanded
         except (pa.ArrowException, OverflowError) as error:
-            raise self._expansion_error(error) from error
-
-    def _expansion_error(self, error: Exception) -> AsyncpqError:
-        return typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted)
+            failure = typed_error(error, "dictionary indices cannot be expanded")
+            raise failure.locate(column=self.leaf.dotted) from error
 
     def _as_asked(self, values: pa.Array) -> pa.Array:
-        """``values`` as dictionary array of the asked type, where the column comes so and they do not."""
-        if not self._gives_dictionary or values.type == self.arrow_type:
+        """``values`` as a dictionary array of the asked type."""
+        if values.type == self.arrow_type:
             return values
         if not pa.types.is_dictionary(values.type):
             values = values.cast(self.arrow_type.value_type).dictionary_encode()
         return values.cast(self.arrow_type)
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- spliced files ----------------------------------------------------------------------------
 
     def _data_header(self, page: DataPage, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         """The header of a page that must be a data page with the planned rows."""
@@ -351,23 +355,20 @@ class LeafDecoder:
         return header
 
     def _read_values(self, chunk: ColumnChunk, pages: Sequence[bytes], num_rows: int, limits: DecodeLimits) -> pa.Array:
-        """Decode pages of values. Decimals without bytes are 0, which pyarrow does not read: they are given one."""
+        """Decode pages of values. pyarrow refuses decimals of no bytes, which mean 0: they are given one byte."""
         try:
             return self._read(self._plain_template(chunk), b"", pages, num_rows, limits)
         except CorruptFileError:
             leaf, logical = self.leaf, self.leaf.logical_type
-            if (
-                logical is None
-                or logical.kind is not LogicalKind.DECIMAL
-                or leaf.physical_type != PhysicalType.BYTE_ARRAY
-            ):
+            is_decimal = logical is not None and logical.kind is LogicalKind.DECIMAL
+            if not is_decimal or leaf.physical_type != PhysicalType.BYTE_ARRAY:
                 raise
             array = self._read(bytes_template(self._metadata, leaf, chunk), b"", pages, num_rows, limits)
-            found = leaf_values(array, self._depth)
-            is_empty = pc.equal(pc.binary_length(found), 0)
+            raw = leaf_values(array, self.depth)
+            is_empty = pc.equal(pc.binary_length(raw), 0)
             if not pc.any(is_empty).as_py():
                 raise
-        array = in_structs(pc.if_else(is_empty, b"\0", found), array.type, self._depth, array)
+        array = in_structs(pc.if_else(is_empty, b"\0", raw), array.type, self.depth, array)
         top = self._metadata.schema.elements[(*leaf.ancestor_indexes, leaf.element_index)[0]]
         plain = plain_pages(array, nullable=top.repetition is Repetition.OPTIONAL)
         written = chunk._replace(codec=Codec.UNCOMPRESSED, encodings=(Encoding.PLAIN, Encoding.RLE))
@@ -381,7 +382,7 @@ class LeafDecoder:
         num_rows: int,
         limits: DecodeLimits,
     ) -> pa.Array:
-        """Splice, decode, and hold the row count to what was planned."""
+        """Splice and decode pages, and check that they hold the planned rows."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
             column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._metadata.int96_unit)
@@ -413,51 +414,36 @@ class LeafDecoder:
         return template
 
 
-def reads_alone(version: FileVersion, leaf: int, allowed_extensions: frozenset[str]) -> bool:
-    """Whether a leaf has a decoder of its own: flat columns, and leaves that have just structs above them.
-
-    Args:
-        leaf: its ordinal.
-    """
-    if version.metadata.schema.leaves[leaf].is_flat:
-        return True
-    return version.derived(
-        ("alone", leaf, allowed_extensions), lambda: _path_type(version, leaf, allowed_extensions) is not None, 200
-    )
-
-
-def _path_type(version: FileVersion, ordinal: int, allowed_extensions: frozenset[str]) -> pa.DataType | None:
-    """The type of a leaf's field cut to the leaf, where the leaf reads alone."""
-    schema = version.metadata.schema
-    leaf = schema.leaves[ordinal]
-    (kind,) = field_types(version, [leaf.field_index], allowed_extensions)
-    if leaf.is_flat:
-        return kind.arrow.type
-    field = schema.fields[leaf.field_index]
-    if len(leaf_types(kind.arrow.type)) != field.leaf_stop - field.first_leaf:
-        return None
-    return path_type(kind.arrow.type, field.first_leaf, leaf)
-
-
 def leaf_decoder(
-    version: FileVersion, leaf: int, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
-) -> LeafDecoder:
-    """The decoder of a leaf that :func:`reads_alone`.
+    version: FileVersion, ordinal: int, extensions: frozenset[str], as_dictionary: bool = False
+) -> LeafDecoder | None:
+    """The decoder of a leaf, kept with the file; None for a leaf that is decoded with the leaves beside it.
+
+    Flat columns and leaves that have only structs above them have a decoder.
 
     Args:
-        leaf: its ordinal.
-        as_dictionary: values of a flat column come as :func:`dictionary_type` says.
+        version: the file.
+        ordinal: of the leaf.
+        extensions: allowed extension types.
+        as_dictionary: a flat column's values are decoded to :func:`dictionary_type`.
     """
 
-    def make() -> LeafDecoder:
-        schema_leaf = version.metadata.schema.leaves[leaf]
-        (kind,) = field_types(version, [schema_leaf.field_index], allowed_extensions)
-        type_ = _path_type(version, leaf, allowed_extensions)
-        arrow_schema = kind.arrow_schema
-        if arrow_schema is not None and not schema_leaf.is_flat:
-            arrow_schema = encode_schema(pa.schema([pa.field(schema_leaf.path[0], type_, kind.arrow.nullable)]))
-        kind_asked = dictionary_type(type_) if as_dictionary else type_
-        drop = partial(version.drop, leaf)
-        return LeafDecoder(version.metadata, schema_leaf, kind_asked, arrow_schema, drop=drop)
+    def make() -> LeafDecoder | Literal[False]:
+        schema = version.metadata.schema
+        leaf = schema.leaves[ordinal]
+        field = schema.fields[leaf.field_index]
+        (field_type,) = field_types(version, [field.index], extensions)
+        arrow_type, arrow_schema = field_type.arrow.type, field_type.arrow_schema
+        if not leaf.is_flat:
+            whole = len(leaf_types(arrow_type)) == field.leaf_stop - field.first_leaf
+            arrow_type = path_type(arrow_type, field.first_leaf, leaf) if whole else None
+            if arrow_type is None:
+                return False
+            if arrow_schema is not None:
+                top = pa.field(leaf.path[0], arrow_type, field_type.arrow.nullable)
+                arrow_schema = encode_schema(pa.schema([top]))
+        if as_dictionary:
+            arrow_type = dictionary_type(arrow_type)
+        return LeafDecoder(version.metadata, leaf, arrow_type, arrow_schema, drop=partial(version.drop, ordinal))
 
-    return version.derived(("decoder", leaf, allowed_extensions, as_dictionary), make, weight=4000)
+    return version.derived(("decoder", ordinal, extensions, as_dictionary), make, weight=4000) or None

@@ -1,20 +1,9 @@
-"""Parts of a column: pages as fetched and their headers, dictionaries and rows once decoded.
+"""Pages of one leaf of one row group: as fetched, decompressed and decoded; and what is read without pyarrow.
 
-The pages of one leaf of one row group: which have come, which will, and which hold some rows.
-
-Pages that are Arrow buffers already.
-
-A PLAIN page of fixed-width values without nulls holds, once decompressed, exactly the bytes of an
-Arrow array: little-endian values one after another (Encodings.md, Plain). Such a page needs no
-decoder, which halves what a point lookup costs. Whatever is not plainly of this kind goes the usual
-way, through pyarrow's Parquet reader.
-
-Single rows out of a page, without decoding the others.
-
-A lookup wants one value of a page of thousands. Two kinds of pages without nulls give it away: indices
-into a dictionary, whose runs are walked to the row (Encodings.md, RLE / bit-packing hybrid), and PLAIN
-byte arrays of one common length, where every value has its place. Whatever is not plainly one of these
-goes the usual way, through pyarrow's Parquet reader.
+``PageQueue`` holds the pages that have come and knows which will. Two kinds of pages without nulls need no Parquet
+reader. A PLAIN page of fixed-width values holds, once decompressed, the bytes of an Arrow array (Encodings.md,
+Plain). From dictionary indices (RLE / bit-packing hybrid) and from PLAIN byte arrays of one common length, single
+values are picked without decoding the others. All other pages go through pyarrow.
 """
 
 from __future__ import annotations
@@ -23,21 +12,27 @@ import struct
 import zlib
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import decompress
+from asyncpq.decoding.arrow import claimed_size, decompress
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, check_page_header, decode_page_header
-from asyncpq.parquet.column_chunk import Codec, ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
+
+LENGTH_BYTES = 4  # of a PLAIN byte array
+_MAX_RUNS = 512  # of indices; a page with more is cheaper to decode
+_MAX_INDEX = 0x7FFF_FFFF
+_WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
+_FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them faster
 
 
 class DataPage(NamedTuple):
@@ -46,8 +41,8 @@ class DataPage(NamedTuple):
     Attributes:
         data: header and payload.
         first_row: its first row, counted in the row group.
-        num_rows: how many rows it must hold: planned from the OffsetIndex, or from its own header.
-        header: its header, where that was decoded already; not checked.
+        num_rows: the rows it must hold, planned from the OffsetIndex or from its own header.
+        header: its header if that is decoded already; not checked.
     """
 
     data: bytes
@@ -64,9 +59,9 @@ class Dictionary(NamedTuple):
     """A column chunk's dictionary, decoded once.
 
     Attributes:
-        values: Arrow array of the dictionary's values, in the leaf's Arrow type.
-        identity_page: a dictionary page that stands for the file's own where indices are decoded.
-        largest: bytes of its largest value, where they differ in size; else 0.
+        values: the dictionary's values, in the leaf's Arrow type.
+        identity_page: a dictionary page that replaces the file's own when indices are decoded.
+        largest: bytes of the largest value if values differ in size, else 0.
     """
 
     values: pa.Array
@@ -79,13 +74,13 @@ class Dictionary(NamedTuple):
 
 
 class LeafArray(NamedTuple):
-    """Decoded rows of a leaf, still as dictionary indices where the pages were.
+    """Decoded rows of a leaf; dictionary indices are not expanded.
 
     Attributes:
         first_row: in the row group.
         values: the values, or int32 indices into ``dictionary``.
         dictionary: values of the dictionary, or None.
-        lacks_dictionary: ``values`` are indices, but the dictionary is not here (:meth:`detached`).
+        lacks_dictionary: ``values`` are indices and the dictionary is elsewhere (:meth:`detached`).
     """
 
     first_row: int
@@ -103,7 +98,7 @@ class LeafArray(NamedTuple):
         return int(self.values.nbytes)
 
     def detached(self) -> LeafArray:
-        """The same for a cache: without the dictionary, which is kept, weighed and evicted by itself."""
+        """The array for a cache, without the dictionary, which has a cache entry of its own."""
         return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
 
     def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
@@ -123,10 +118,10 @@ class ChunkPage(NamedTuple):
     """A page that came with its whole column chunk.
 
     Attributes:
-        start: where it begins in the object.
+        start: its offset in the object.
         data: its bytes.
-        stop_row: once the row group's rows before this one were decoded, the page is known to be good.
-        dictionary: what is in it, if it is the dictionary page.
+        stop_row: the page is known to be good once the row group's rows before this one are decoded.
+        dictionary: the decoded values if it is the dictionary page.
     """
 
     start: int
@@ -139,138 +134,15 @@ class ChunkPage(NamedTuple):
         return self.start + len(self.data)
 
 
-def page_header(
-    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
-) -> PageHeader:
-    """The header of one page of ``chunk``, held to what footer and OffsetIndex say of it.
-
-    Args:
-        page: header and payload, as long as the OffsetIndex says.
-        known: the header, if it was decoded already.
-
-    Raises:
-        PageLocationError: it is none, or contradicts them.
-        ResourceLimitError: the page claims more than ``max_page_bytes``.
-    """
-    try:
-        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
-        if isinstance(header, NeedMore):
-            raise PageLocationError("a page ends inside its header")
-        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
-    except CorruptFileError as error:
-        if isinstance(error, PageLocationError):
-            raise error.locate(column=leaf.dotted) from None
-        raise PageLocationError(error.message, column=leaf.dotted) from error
-    except AsyncpqError as error:
-        raise error.locate(column=leaf.dotted) from error.__cause__
-    if header.uncompressed_size > max_page_bytes:
-        raise ResourceLimitError(
-            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
-            column=leaf.dotted,
-            hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
-        )
-    return header
-
-
-def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
-    """Data pages of a chunk have a CRC all or none: a CRC that is missing would let a changed page pass.
-
-    Args:
-        seen: whether the pages looked at before have one, by ``chunk.start``; kept up to date.
-
-    Raises:
-        CorruptFileError: this page is not like them.
-    """
-    has_crc = header.crc is not None
-    if seen.setdefault(chunk.start, has_crc) != has_crc:
-        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)
-
-
-class RowSpan(Protocol):
-    """A page in any state: rows of the row group."""
-
-    @property
-    def first_row(self) -> int: ...
-
-    @property
-    def stop_row(self) -> int: ...
-
-
-P = TypeVar("P", bound=RowSpan)
-
-
-class PageQueue(Generic[P]):
-    """Pages in row order: they are told to come, come, and are let go of.
-
-    Args:
-        num_rows: of the row group.
-    """
-
-    __slots__ = ("_expected", "_first_rows", "_num_rows", "_pages")
-
-    def __init__(self, num_rows: int) -> None:
-        self._num_rows = num_rows
-        self._pages: list[P] = []
-        self._first_rows: list[int] = []
-        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
-
-    @property
-    def rows_available(self) -> int:
-        """Rows from the row group's start that no page is still to come for."""
-        return self._expected[0] if self._expected else self._num_rows
-
-    def expect(self, first_row: int) -> None:
-        """The page that begins at ``first_row`` will come; told in row order, before it does."""
-        self._expected.append(first_row)
-
-    def add(self, page: P) -> None:
-        """A page has come, in row order."""
-        first_row = page.first_row
-        self._pages.append(page)
-        self._first_rows.append(first_row)
-        if self._expected and self._expected[0] == first_row:
-            self._expected.popleft()
-
-    def has(self, first_row: int) -> bool:
-        """Whether the page that begins at ``first_row`` has come."""
-        at = bisect_left(self._first_rows, first_row)
-        return at < len(self._first_rows) and self._first_rows[at] == first_row
-
-    def holding(self, rows: RowRanges) -> list[P]:
-        """The pages that hold any of ``rows``."""
-        pages, first_rows = self._pages, self._first_rows
-        if rows.num_ranges > len(pages):
-            return [page for page in pages if rows.overlaps(page.first_row, page.stop_row)]
-        found: list[P] = []
-        following = 0
-        for start, stop in rows:
-            low = max(bisect_right(first_rows, start) - 1, following)
-            following = max(bisect_left(first_rows, stop), low)
-            found += [page for page in pages[low:following] if page.stop_row > start]
-        return found
-
-    def discard_before(self, row: int) -> None:
-        """Rows before ``row`` will not be asked for again."""
-        position = bisect_right(self._first_rows, row)
-        while position and self._pages[position - 1].stop_row > row:
-            position -= 1
-        if position:
-            del self._pages[:position], self._first_rows[:position]
-
-
-_MAX_RUNS = 512  # to walk over; a page with more is cheaper to decode
-LENGTH_BYTES = 4  # of a PLAIN byte array
-_MAX_INDEX = 0x7FFF_FFFF
-
-
 class PackedPage(NamedTuple):
-    """A page without nulls that was decompressed, but not decoded.
+    """A page without nulls that is decompressed, but not decoded.
 
     Attributes:
-        page: as it was fetched.
+        page: as fetched.
         content: its bytes, whose encoded values begin at ``start``.
-        value_bytes: length that all PLAIN values have; -1 where they are dictionary indices.
-        prefix_bytes: what stands before each PLAIN value: 4 bytes of length, or nothing.
+        start: see ``content``.
+        value_bytes: the length that all PLAIN values have; -1 for dictionary indices.
+        prefix_bytes: bytes before each PLAIN value: 4 of length, or none.
     """
 
     page: DataPage
@@ -292,97 +164,217 @@ class PackedPage(NamedTuple):
         """Bytes it holds in memory."""
         return len(self.page.data) + len(self.content)
 
-    @property
-    def is_indices(self) -> bool:
-        return self.value_bytes < 0
+    def indices(self, positions: Sequence[int]) -> list[int] | None:
+        """Dictionary indices at a few ascending ``positions``; None if the page has to be decoded.
 
-    def indices(self, rows: Iterable[int]) -> list[int] | None:
-        """Dictionary indices of a few ``rows``, ascending; None if it takes a decoder to tell."""
-        found = _indices_at(self.content, self.start, [row - self.first_row for row in rows])
-        return None if found is None or max(found) > _MAX_INDEX else found
+        The values are hybrid-encoded, the bit width first (Encodings.md, RLE / bit-packing hybrid).
+        """
+        data, begin = self.content, self.start
+        if len(data) <= begin or data[begin] > 32:
+            return None
+        width = data[begin]
+        indices: list[int] = []
+        first = count = runs = 0  # of the current run: position of its first value, values in it; runs seen
+        body, packed = begin + 1, False  # of the current run: where its bytes are, its kind
+        for position in positions:
+            while position >= first + count:
+                first += count
+                run = _run_at(data, body + (count * width >> 3 if packed else width + 7 >> 3) if runs else body, width)
+                runs += 1
+                if run is None or runs > _MAX_RUNS:
+                    return None
+                body, count, packed = run
+            bit = (position - first) * width if packed else 0
+            start, stop = body + (bit >> 3), body + (bit + width + 7 >> 3)
+            if stop > len(data):
+                return None
+            index = int.from_bytes(data[start:stop], "little")
+            if packed:
+                index = index >> (bit & 7) & (1 << width) - 1
+            if index > _MAX_INDEX:
+                return None
+            indices.append(index)
+        return indices
 
-    def plain(self, rows: Iterable[int], arrow_type: pa.DataType) -> pa.Array:
-        """Values of ``rows``, where :attr:`is_indices` is false."""
+    def plain(self, positions: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
+        """PLAIN values at ``positions``."""
         length = self.value_bytes
         stride = length + self.prefix_bytes
-        first = self.start + self.prefix_bytes - self.first_row * stride
-        starts = [first + row * stride for row in rows]
+        first = self.start + self.prefix_bytes
+        starts = [first + position * stride for position in positions]
         data = pa.py_buffer(b"".join([self.content[start : start + length] for start in starts]))
         if not self.prefix_bytes:
             return pa.Array.from_buffers(arrow_type, len(starts), [None, data])
         code = "q" if arrow_type in (pa.large_string(), pa.large_binary()) else "i"
-        offsets = [at * length for at in range(len(starts) + 1)]
+        offsets = [number * length for number in range(len(starts) + 1)]
         buffers = [None, pa.py_buffer(struct.pack(f"<{len(offsets)}{code}", *offsets)), data]
         return pa.Array.from_buffers(arrow_type, len(starts), buffers)
 
 
+def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
+    """A run's body, its number of values, and whether it is bit-packed; None for a run that is cut off."""
+    header = shift = 0
+    while True:
+        if position >= len(data) or shift > 28:
+            return None
+        byte = data[position]
+        position += 1
+        header |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    packed = bool(header & 1)
+    count = (header >> 1) * 8 if packed else header >> 1
+    size = count * width >> 3 if packed else width + 7 >> 3
+    return None if position + size > len(data) else (position, count, packed)
+
+
+def page_header(
+    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
+) -> PageHeader:
+    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex.
+
+    Args:
+        page: header and payload, as long as the OffsetIndex says.
+        chunk: the column chunk.
+        leaf: its leaf.
+        max_page_bytes: the most bytes that the page may claim.
+        known: the header if it is decoded already.
+
+    Raises:
+        PageLocationError: it is no header, or contradicts footer or index.
+        ResourceLimitError: the page claims more than ``max_page_bytes``.
+    """
+    try:
+        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
+        if isinstance(header, NeedMore):
+            raise PageLocationError("a page ends inside its header")
+        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
+    except CorruptFileError as error:
+        if isinstance(error, PageLocationError):
+            raise error.locate(column=leaf.dotted) from None
+        raise PageLocationError(error.message, column=leaf.dotted) from error
+    except AsyncpqError as error:
+        raise error.locate(column=leaf.dotted) from error.__cause__
+    if header.uncompressed_size > max_page_bytes:
+        raise ResourceLimitError(
+            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
+            column=leaf.dotted,
+            hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
+        )
+    return header
+
+
+def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
+    """Check that all data pages of a chunk have a CRC or none. A missing CRC would let a changed page pass.
+
+    Args:
+        seen: by ``chunk.start``, whether the chunk's earlier pages have a CRC; updated.
+        header: of the next page.
+        chunk: the page's chunk.
+        leaf: its leaf.
+
+    Raises:
+        CorruptFileError: this page differs from the earlier ones.
+    """
+    has_crc = header.crc is not None
+    if seen.setdefault(chunk.start, has_crc) != has_crc:
+        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)
+
+
+class RowSpan(Protocol):
+    """A page in any state. Rows are those of the row group."""
+
+    @property
+    def first_row(self) -> int: ...
+
+    @property
+    def stop_row(self) -> int: ...
+
+
+P = TypeVar("P", bound=RowSpan)
+
+
+class PageQueue(Generic[P]):
+    """Pages of one leaf in row order: announced, added, and released once they are used.
+
+    Args:
+        num_rows: of the row group.
+    """
+
+    __slots__ = ("_expected", "_first_rows", "_num_rows", "_pages")
+
+    def __init__(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+        self._pages: list[P] = []
+        self._first_rows: list[int] = []
+        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
+
+    @property
+    def rows_available(self) -> int:
+        """The row group's rows before the first page that has still to come."""
+        return self._expected[0] if self._expected else self._num_rows
+
+    def expect(self, first_row: int) -> None:
+        """Announce the page that begins at ``first_row``; in row order, before it is added."""
+        self._expected.append(first_row)
+
+    def add(self, page: P) -> None:
+        """Add a page; in row order."""
+        first_row = page.first_row
+        self._pages.append(page)
+        self._first_rows.append(first_row)
+        if self._expected and self._expected[0] == first_row:
+            self._expected.popleft()
+
+    def has(self, first_row: int) -> bool:
+        """Whether the page that begins at ``first_row`` has come."""
+        index = bisect_left(self._first_rows, first_row)
+        return index < len(self._first_rows) and self._first_rows[index] == first_row
+
+    def holding(self, rows: RowRanges) -> list[P]:
+        """The pages that hold any of ``rows``."""
+        pages, first_rows = self._pages, self._first_rows
+        if len(rows.starts) > len(pages):
+            return [page for page in pages if rows.overlaps(page.first_row, page.stop_row)]
+        holding: list[P] = []
+        following = 0
+        for start, stop in zip(rows.starts, rows.stops, strict=True):
+            low = max(bisect_right(first_rows, start) - 1, following)
+            following = max(bisect_left(first_rows, stop), low)
+            holding += [page for page in pages[low:following] if page.stop_row > start]
+        return holding
+
+    def discard_before(self, row: int) -> None:
+        """Release the pages that end before ``row``."""
+        position = bisect_right(self._first_rows, row)
+        while position and self._pages[position - 1].stop_row > row:
+            position -= 1
+        if position:
+            del self._pages[:position], self._first_rows[:position]
+
+
 def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
-    """Whether PLAIN pages of a leaf are byte arrays that :class:`PackedPage` can give as ``arrow_type``."""
+    """Whether :class:`PackedPage` can pick a leaf's PLAIN byte arrays as ``arrow_type``."""
     types = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 
 
 def common_length(data: bytes, begin: int, count: int) -> int | None:
-    """The length of each of the ``count`` PLAIN byte arrays from ``begin`` on, if they all have the same; else None."""
+    """The common length of the ``count`` PLAIN byte arrays from ``begin`` on; None if they differ in length."""
     if count == 0 or len(data) < begin + LENGTH_BYTES:
         return None
     length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
     stride = length + LENGTH_BYTES
     if begin + stride * count != len(data):
         return None
-    prefixes_agree = all(data[begin + at :: stride] == data[begin + at : begin + at + 1] * count for at in range(4))
+    firsts = range(begin, begin + LENGTH_BYTES)
+    prefixes_agree = all(data[first::stride] == data[first : first + 1] * count for first in firsts)
     return length if prefixes_agree else None
 
 
-def _indices_at(data: bytes, begin: int, positions: list[int]) -> list[int] | None:
-    """Values at ascending ``positions`` of the hybrid-encoded page body from ``begin`` on, bit width first."""
-    if len(data) <= begin or data[begin] > 32:
-        return None
-    width = data[begin]
-    found: list[int] = []
-    first = 0  # position of the present run's first value
-    at = begin + 1
-    runs = 0
-    body, count, packed = at, 0, False  # the present run: where its bytes are, values in it, its kind
-    for position in positions:
-        while position >= first + count:
-            first += count
-            at = body + (count * width >> 3 if packed else width + 7 >> 3) if runs else begin + 1
-            header = shift = 0
-            while True:
-                if at >= len(data) or shift > 28:
-                    return None
-                byte = data[at]
-                at += 1
-                header |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-            runs += 1
-            if runs > _MAX_RUNS:
-                return None
-            body, packed = at, bool(header & 1)
-            count = (header >> 1) * 8 if packed else header >> 1
-            if body + (count * width >> 3 if packed else width + 7 >> 3) > len(data):
-                return None  # cut off, which a decoder reports
-        bit = (position - first) * width if packed else 0
-        start, stop = body + (bit >> 3), body + (bit + width + 7 >> 3)
-        if stop > len(data):
-            return None
-        value = int.from_bytes(data[start:stop], "little")
-        found.append(value >> (bit & 7) & (1 << width) - 1 if packed else value)
-    return found
-
-
-ENCODING_PLAIN = 0
-_RLE = 3
-_WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
-_FEW_VALUES = 256  # byte arrays of a dictionary: more of them are decoded faster by pyarrow
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-
-
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
-    """Bytes of one value if a leaf's PLAIN values are ``arrow_type``'s buffer bit by bit; else 0."""
+    """Bytes of one value if a leaf's PLAIN values are bit by bit the buffer of ``arrow_type``; else 0."""
     physical = leaf.physical_type
     if physical == PhysicalType.INT32:
         same = arrow_type in (pa.int32(), pa.uint32(), pa.date32(), pa.time32("ms"))
@@ -406,12 +398,14 @@ def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
 def decode_plain(
     page: bytes, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int, *, verify_crc: bool
 ) -> pa.Array | None:
-    """The page as an array over its decompressed bytes; None where it must go the usual way.
+    """The page as an array over its decompressed bytes; None if pyarrow has to decode it.
 
     Args:
         page: header and payload, of ``header.num_values`` rows.
-        header: of a data page of a leaf that is not repeated.
+        header: of a data page.
+        leaf: not repeated.
         codec: of the chunk.
+        arrow_type: of the values.
         width: from :func:`plain_width`, not 0.
         verify_crc: check the CRC if the page has one.
 
@@ -419,7 +413,7 @@ def decode_plain(
         CorruptFileError: the CRC does not match, or the payload cannot be decompressed.
     """
     count = header.num_values
-    if header.encoding != ENCODING_PLAIN or count == 0:
+    if header.encoding != Encoding.PLAIN or count == 0:
         return None
     content = present_values(page, header, leaf, codec, verify_crc=verify_crc)
     if content is None or len(content.data) != content.start + count * width:
@@ -438,11 +432,9 @@ class PresentValues(NamedTuple):
 def present_values(
     page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
 ) -> PresentValues | None:
-    """The encoded values of a page without nulls.
+    """The encoded values of a page without nulls; raises as :func:`decode_plain`.
 
-    None if there are nulls, or if it is not certain that all of the page comes out.
-
-    Args, raises: as :func:`decode_plain`.
+    None if the page has nulls, or if its decompressed size is not certain.
     """
     payload = memoryview(page)[header.header_size :]
     levels = b""
@@ -457,7 +449,7 @@ def present_values(
         values = payload[len(levels) :]
         compressed = compressed and header.is_compressed
         expected -= len(levels)
-    if compressed and _decompressed_size(values, codec) != expected:
+    if compressed and claimed_size(values, codec) != expected:
         return None
     if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
@@ -467,7 +459,7 @@ def present_values(
     if level == 0:
         return PresentValues(content, start)
     if not is_v2:
-        if header.def_encoding != _RLE or len(content) < 4:
+        if header.def_encoding != Encoding.RLE or len(content) < 4:
             return None
         start = 4 + int.from_bytes(content[:4], "little")
         levels = content[4 : min(start, 20)]
@@ -477,12 +469,16 @@ def present_values(
 def decode_dictionary(
     payload: memoryview, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int
 ) -> tuple[pa.Array, int] | None:
-    """The values of a dictionary page, and bytes of the largest if their sizes differ, else 0; None where it must go
-    the usual way.
+    """The values of a dictionary page and, if they differ in size, bytes of the largest, else 0.
+
+    None if pyarrow has to decode the page.
 
     Args:
         payload: of the page, its CRC checked.
-        arrow_type: of the values; where ``width`` is 0, of byte arrays with offsets of 32 bits.
+        header: of the page.
+        leaf: its leaf.
+        codec: of the chunk.
+        arrow_type: of the values; byte arrays with offsets of 32 bits if ``width`` is 0.
         width: from :func:`plain_width`.
 
     Raises:
@@ -493,7 +489,7 @@ def decode_dictionary(
         return None
     if codec == Codec.UNCOMPRESSED:
         content = bytes(payload)
-    elif _decompressed_size(payload, codec) == expected:
+    elif claimed_size(payload, codec) == expected:
         content = _decompressed(payload, codec, expected, leaf)
     else:
         return None
@@ -502,12 +498,12 @@ def decode_dictionary(
             return None
         return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(content)], 0), 0
     values: list[bytes] = []
-    at = 0
+    stop = 0
     for _ in range(count):
-        start = at + LENGTH_BYTES
-        at = start + int.from_bytes(content[at:start], "little")
-        values.append(content[start:at])
-    if at != len(content):
+        start = stop + LENGTH_BYTES
+        stop = start + int.from_bytes(content[stop:start], "little")
+        values.append(content[start:stop])
+    if stop != len(content):
         return None
     sizes = [len(value) for value in values]
     offsets = struct.pack(f"<{count + 1}i", 0, *accumulate(sizes))
@@ -520,35 +516,9 @@ def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> byte
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:
-    """Whether definition levels are one run of ``level`` (Encodings.md, RLE / bit-packing hybrid)."""
+    """Whether definition levels are one run of ``level``."""
     if not 2 <= len(levels) <= 6:
         return False
     reader = CompactReader(levels)
     run = reader.varint()
     return run & 1 == 0 and run >> 1 >= count and levels[reader.pos :] == bytes((level,))
-
-
-def _decompressed_size(data: memoryview, codec: int) -> int | None:
-    """The size that the compressed bytes themselves claim, which their decoder enforces; None if unknown.
-
-    pyarrow's one-shot decompression does not say when less came out than was asked for.
-    """
-    if codec == Codec.ZSTD:
-        return _zstd_content_size(data)
-    if codec == Codec.SNAPPY and len(data):
-        return CompactReader(bytes(data[:10])).varint()
-    return None
-
-
-def _zstd_content_size(data: memoryview) -> int | None:
-    """Frame_Content_Size of the first frame (RFC 8878, 3.1.1.1)."""
-    if len(data) < 18 or data[:4] != _ZSTD_MAGIC:
-        return None
-    descriptor = data[4]
-    single_segment = descriptor >> 5 & 1
-    length = (single_segment, 2, 4, 8)[descriptor >> 6]
-    if length == 0:
-        return None
-    start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-    size = int.from_bytes(data[start : start + length], "little")
-    return size + 256 if length == 2 else size

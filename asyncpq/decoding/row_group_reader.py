@@ -1,11 +1,7 @@
-"""What takes the fetched bytes of a row group's columns, and gives their rows.
+"""One row group of one read: fetched pages come in, the matching rows come out.
 
-One row group of one read: sources for its columns, the filter, and the rows that come out.
-
-How much the items of a unit may decode to, told without decoding any.
-
-An upper bound, coarse and cheap: by it is decided whether the event loop may decode a unit itself.
-What may be decoded at all is held to exact sizes later (``decoded_size``, ``leaf_size``).
+``open_sources`` makes a source for each column. ``RowGroupReader`` hands the fetched pages to the sources, evaluates
+the filter on the rows that are complete, and gives the output's columns for the rows that match.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
-from asyncpq.decoding.decoded_size import ExpectedSize, refuse
-from asyncpq.decoding.encrypted import EncryptedFieldSource
+from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
+from asyncpq.decoding.encrypted import EncryptedChunks
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder, reads_alone
+from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
@@ -38,19 +34,21 @@ from asyncpq.pruning.row_ranges import RowRanges
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
+_MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows seen, columns are filtered by a mask
+
 
 class QueryShape(NamedTuple):
-    """What the rows of a read look like; the same for all row groups.
+    """The shape of a read's rows; the same for all row groups.
 
     Attributes:
         schema: Arrow schema of the output.
-        output: the output's fields, or the parts of them, in the order of ``schema``.
+        output: the output's fields, or parts of fields, in the order of ``schema``.
         filter: the compiled predicate, or None.
         limits: bounds and checks of decoding.
         extensions: allowed extension types.
-        dictionaries: ordinals of flat fields whose values come as dictionary arrays.
-        view: the columns of a dataset, if the rows come in those: then ``output`` are the file's fields that are
-            read for them, ``schema`` and ``filter`` are the dataset's.
+        dictionaries: ordinals of flat fields that are read as dictionary arrays.
+        view: set if the rows come in a dataset's columns. Then ``schema`` and ``filter`` are the dataset's, and
+            ``output`` lists the file's fields to read for them.
     """
 
     schema: pa.Schema
@@ -62,17 +60,19 @@ class QueryShape(NamedTuple):
     view: AdaptedColumns | None = None
 
 
-class Sources(NamedTuple):
-    """Those of one row group.
+class ColumnSources(NamedTuple):
+    """The sources of one row group's columns.
 
     Attributes:
-        leaves: by position among the plan's columns.
-        paged, streamed: the same, those whose bytes come page by page and as whole column chunks.
-        decoding: of ``paged``, those that take decoded pages and dictionaries, too.
-        flat, fields: what gives the rows of a field, by its ordinal: of flat columns and of all others.
+        leaves: the source of each column of the plan, by position.
+        slots: the size of one value of each, by position.
+        paged, streamed: the sources whose bytes come page by page, and as whole column chunks; by position.
+        decoding: those of ``paged`` that also accept decoded pages and dictionaries.
+        flat, fields: the sources of a field's rows, by the field's ordinal: of flat columns, and of all others.
     """
 
     leaves: list[PagedSource | StreamedSource | NestedLeaf]
+    slots: list[ValueSlot]
     paged: dict[int, PagedSource | NestedLeaf]
     streamed: dict[int, StreamedSource | NestedLeaf]
     decoding: dict[int, PagedSource]
@@ -82,17 +82,19 @@ class Sources(NamedTuple):
 
 def open_sources(
     version: FileVersion, plan: RowGroupPlan, shape: QueryShape, keep: KeepDecoded | None, keep_part: KeepPart | None
-) -> Sources:
-    """Sources for all columns of ``plan``; for ``keep`` and ``keep_part`` see ``RowGroupReader``."""
-    sources = Sources([], {}, {}, {}, {}, {})
+) -> ColumnSources:
+    """The sources of all columns of ``plan``. ``keep`` and ``keep_part`` are those of ``RowGroupReader``."""
+    sources = ColumnSources([], [], {}, {}, {}, {}, {})
     schema, group, num_rows, padded = version.metadata.schema, plan.ordinal, plan.num_rows, version.padded_chunks
     nested: dict[int, dict[int, NestedLeaf]] = {}
     alone: dict[int, dict[int, PagedSource | StreamedSource]] = {}
     for position, column in enumerate(plan.columns):
         leaf, paged = column.chunk.leaf, column.offsets is not None
         chunk = version.chunk(group, leaf)
+        as_dictionary = column.field in shape.dictionaries
+        decoder = leaf_decoder(version, leaf, shape.extensions, as_dictionary) if version.decryption is None else None
         source: PagedSource | StreamedSource
-        if version.decryption is not None or not reads_alone(version, leaf, shape.extensions):
+        if decoder is None:
             drop = partial(version.drop, leaf)
             whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded, drop=drop)
             if paged:
@@ -100,10 +102,9 @@ def open_sources(
             else:
                 sources.streamed[position] = whole
             sources.leaves.append(whole)
+            sources.slots.append(value_slot(version, leaf, shape.extensions))
             nested.setdefault(column.field, {})[leaf] = whole
             continue
-        as_dictionary = column.field in shape.dictionaries
-        decoder = leaf_decoder(version, leaf, shape.extensions, as_dictionary=as_dictionary)
         if paged:
             keep_page = None if keep is None else partial(keep, group, leaf)
             source = PagedSource(decoder, chunk, num_rows, keep=keep_page)
@@ -113,31 +114,30 @@ def open_sources(
             source = StreamedSource(decoder, chunk, num_rows, shape.limits, padded=padded, keep=keep_whole)
             sources.streamed[position] = source
         sources.leaves.append(source)
-        if schema.leaves[leaf].is_flat:
+        sources.slots.append(decoder.slot)
+        if decoder.depth == 0:
             sources.flat[column.field] = source
         else:
             alone.setdefault(column.field, {})[leaf] = source
     for ordinal in {**alone, **nested}:
-        field, some = schema.fields[ordinal], nested.get(ordinal, {})
-        sources.fields[ordinal] = (
-            FieldSource(version, field, some, num_rows, shape.extensions, alone.get(ordinal))
-            if version.decryption is None
-            else EncryptedFieldSource(version, field, some, num_rows, shape.extensions, group)
+        field, leaves = schema.fields[ordinal], nested.get(ordinal, {})
+        decrypt = None
+        if version.decryption is not None:
+            decrypt = EncryptedChunks(version, field, leaves, num_rows, shape.extensions, group).read
+        sources.fields[ordinal] = FieldSource(
+            version, field, leaves, num_rows, shape.extensions, alone.get(ordinal), decrypt=decrypt
         )
     return sources
 
 
-_EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
-
-
 class Matched(NamedTuple):
-    """Rows that the filter let through.
+    """The rows that the filter accepted.
 
     Attributes:
-        rows: superset to select columns by; exactly the matching rows when ``mask`` is None.
-        mask: over ``rows``, which of them match.
-        arrays: the filter's columns, already cut to the matching rows.
-        stop_row: rows of the row group before this one have been looked at.
+        rows: the matching rows if ``mask`` is None, else a superset of them.
+        mask: over ``rows``: true where a row matches.
+        arrays: columns of the filter, already cut to the matching rows.
+        stop_row: the filter has seen the row group's rows before this one.
         num_rows: how many rows match.
         seen: how many rows the filter saw.
     """
@@ -151,29 +151,25 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """Decoded bytes that may still be held: of one unit, over all of its columns.
+    """The decoded bytes that one unit may still hold, over all of its columns."""
 
-    Attributes:
-        left: bytes.
-    """
-
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
     def __init__(self, max_bytes: int) -> None:
-        self.left = max_bytes
-
-    def spend(self, array: pa.Array) -> None:
-        """Count what was decoded; a dictionary is counted where it is cached."""
-        self.left = max(0, self.left - held_bytes(array))
+        self.remaining = max_bytes
 
 
 class RowGroupReader:
-    """Takes what was fetched of a row group and gives its matching rows, piece by piece.
+    """Takes the fetched pages of a row group and gives its matching rows, piece by piece.
 
-    ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone, ``keep_part``
-    with (row group, leaf, page) for those of chunks that come whole. ``allowance`` is set anew for each unit.
+    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another.
 
-    Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
+    Args:
+        version: the file.
+        plan: the row group's columns and rows.
+        shape: of the read's rows.
+        keep: called with (row group, leaf, decoded page) for every page that is decoded alone.
+        keep_part: called with (row group, leaf, page) for the pages of chunks that come whole.
     """
 
     def __init__(
@@ -189,45 +185,43 @@ class RowGroupReader:
         self._shape = shape
         self._version = version
         self._sources = open_sources(version, plan, shape, keep, keep_part)
-        self._expected_size = ExpectedSize(version, plan, shape.extensions)
-        self._emitted = 0
+        self._estimate = SizeEstimate(version, plan, self._sources.slots)
+        self._next_row = 0
         self._pages_counted = 0
-        self.allowance = Allowance(shape.limits.max_decoded_bytes)
+        self._allowance = Allowance(shape.limits.max_decoded_bytes)
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
+        field, allowance = self._sources.fields.get(projection.field), self._allowance
+        limits = self._shape.limits._replace(max_decoded_bytes=allowance.remaining)
         try:
-            return self._select_of(projection, rows)
-        except AsyncpqError as error:  # which page it was is not known any more; of which chunks is
+            if field is not None:
+                array = field.select(rows, limits, projection.leaves)
+            else:
+                array = self._sources.flat[projection.field].select(rows, limits)
+        except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
             raise error.locate(byte_range=span) from error.__cause__
-
-    def _select_of(self, projection: Projection, rows: RowRanges) -> pa.Array:
-        field = self._sources.fields.get(projection.field)
-        limits = self._shape.limits._replace(max_decoded_bytes=self.allowance.left)
-        if field is not None:
-            array = field.select(rows, limits, projection.leaves)
-        else:
-            array = self._sources.flat[projection.field].select(rows, limits)
-        self.allowance.spend(array)
+        # A dictionary is counted in the cache that holds it.
+        allowance.remaining = max(0, allowance.remaining - held_bytes(array))
         return array
 
-    # -- what arrives -----------------------------------------------------------------------------
+    # -- input ------------------------------------------------------------------------------------
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Pages that will arrive later: rows from the first of them on are not available yet."""
+        """Announce pages that will arrive later: rows from the first of them on are not available yet."""
         for item in items:
             if item.kind == "page":
                 self._sources.paged[item.column].expect(item.first_row)
 
     def expected_bytes(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """How much ``items``, whose next ``values`` are theirs and will be added, decode to: a coarse upper bound."""
-        return self._expected_size.of(items, values)
+        """A coarse upper bound of the bytes that ``items`` decode to. The next ``values`` are their content."""
+        return self._estimate.of(items, values)
 
     def add(self, item: Item, data: bytes) -> None:
-        """A fetched page, or part of a chunk; in row order within each column."""
+        """Add a fetched page, or a part of a chunk; in row order within each column."""
         if item.kind == "page":
-            header = self._expected_size.headers.pop(item, None)
+            header = self._estimate.headers.pop(item, None)
             self._sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
             return
         try:
@@ -236,86 +230,85 @@ class RowGroupReader:
             raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
 
     def add_decoded(self, item: Item, page: LeafArray | PackedPage) -> None:
-        """A page that was decoded before; in row order within each column."""
+        """Add a page from the cache of decoded pages; in row order within each column."""
         self._sources.decoding[item.column].add(page)
 
     def add_dictionary(self, item: Item, page: bytes) -> Dictionary | None:
-        """A fetched dictionary page; returns what is in it, where it is decoded by itself."""
+        """Add a fetched dictionary page; return its values if they are decoded apart from the data pages."""
         try:
             return self._sources.paged[item.column].add_dictionary(page, self._shape.limits)
         except AsyncpqError as error:
             raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
 
     def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
-        """A dictionary that was decoded before."""
+        """Add a dictionary from the cache."""
         self._sources.decoding[item.column].dictionary = dictionary
 
-    # -- what comes out ---------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------
 
-    def match(self, positions: range) -> Matched:
+    def match(self, positions: range, allowance: Allowance) -> Matched:
         """Filter the rows that have become available since the last call.
 
         Args:
-            positions: columns that have been fetched so far.
+            positions: the columns that have been fetched so far.
+            allowance: the unit's.
         """
+        plan, where, leaves = self.plan, self._shape.filter, self._sources.leaves
+        self._allowance = allowance
+        available = plan.num_rows
+        for position in positions:
+            available = min(available, leaves[position].rows_available)
+        rows = plan.rows.clip(self._next_row, available) if available > self._next_row else RowRanges.empty()
+        self._next_row = stop = max(self._next_row, available)
+        if where is None or not plan.filtered or not rows.num_rows:
+            return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
         try:
-            return self._match(positions)
+            return self._filtered(where, rows, stop)
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
 
-    def _match(self, positions: range) -> Matched:
-        plan, shape = self.plan, self._shape
-        available = min(
-            (self._sources.leaves[position].rows_available for position in positions), default=plan.num_rows
-        )
-        rows = plan.rows.clip(self._emitted, available)
-        if available <= self._emitted:
-            rows = RowRanges.empty()
-        self._emitted = stop = max(self._emitted, available)
-        if not rows or shape.filter is None or not plan.filtered:
-            return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
-        arrays = {projection: self._select(projection, rows) for projection in self._predicate()}
-        mask = self._mask(shape.filter, arrays, rows)
+    def _filtered(self, where: Filter, rows: RowRanges, stop: int) -> Matched:
+        leaves: dict[int, list[int]] = {}  # that the filter needs of each field
+        for column in self.plan.columns:
+            if column.predicate:
+                leaves.setdefault(column.field, []).append(column.chunk.leaf)
+        arrays: dict[Projection, pa.Array] = {}
+        for field, needed in leaves.items():
+            projection = Projection(field, tuple(sorted(needed)))
+            arrays[projection] = self._select(projection, rows)
+        mask = where.mask(self._filter_columns(arrays, rows.num_rows), rows.num_rows)
         count = mask.true_count
         if count == rows.num_rows:
             return Matched(rows, None, arrays, stop, count, count)
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
-        if count > _EXACT_ROWS and count * 4 > rows.num_rows:
+        if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, kept, stop, count, rows.num_rows)
-        positions_found = pc.indices_nonzero(mask)
-        kept = {
-            projection: take(array, positions_found)
-            for projection, array in arrays.items()
-            if projection in shape.output
-        }
-        return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
+        indices = pc.indices_nonzero(mask)
+        matching: dict[Projection, pa.Array] = {}
+        for projection, array in arrays.items():
+            if projection in self._shape.output:
+                matching[projection] = take(array, indices)
+        return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, rows.num_rows)
 
-    def _mask(self, where: Filter, arrays: Mapping[Projection, pa.Array], rows: RowRanges) -> pa.BooleanArray:
-        """Which of ``rows`` the filter lets through."""
+    def _filter_columns(self, arrays: Mapping[Projection, pa.Array], num_rows: int) -> dict[str, pa.Array]:
+        """The filter's columns by name: the dataset's, or the file's own."""
+        by_name: dict[str, pa.Array] = {}
         view = self._shape.view
-        if view is not None:
-            read = {projection.field: array for projection, array in arrays.items()}
-            names = {
-                name: self._viewed(column, column.projection and read[column.projection.field], rows.num_rows)
-                for name, column in view.predicate.items()
-            }
-            return where.mask(names, rows.num_rows)
-        fields = self._version.metadata.schema.fields
-        names = {fields[projection.field].name: array for projection, array in arrays.items()}
-        return where.mask(names, rows.num_rows)
-
-    def _predicate(self) -> list[Projection]:
-        """What the filter needs of each field."""
-        leaves: dict[int, list[int]] = {}
-        for column in self.plan.columns:
-            if column.predicate:
-                leaves.setdefault(column.field, []).append(column.chunk.leaf)
-        return [Projection(field, tuple(sorted(some))) for field, some in leaves.items()]
+        if view is None:
+            fields = self._version.metadata.schema.fields
+            for projection, array in arrays.items():
+                by_name[fields[projection.field].name] = array
+            return by_name
+        by_field = {projection.field: array for projection, array in arrays.items()}
+        for name, column in view.predicate.items():
+            source = None if column.projection is None else by_field[column.projection.field]
+            by_name[name] = self._adapted(column, source, num_rows)
+        return by_name
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
-        """What must still be fetched of the columns not in ``positions`` for the matched rows."""
+        """The items to fetch for the matched rows, of the columns behind ``positions``."""
         items: list[Item] = []
         if not matched.num_rows:
             return items
@@ -331,30 +324,26 @@ class RowGroupReader:
         return items
 
     def emit(self, matched: Matched) -> pa.Table:
-        """The output's columns for the matched rows; what was decoded and passed is let go."""
-        try:
-            return self._emit(matched)
-        except AsyncpqError as error:
-            raise error.locate(url=self._version.url) from error.__cause__
-
-    def _emit(self, matched: Matched) -> pa.Table:
+        """The output's columns for the matched rows. Decoded pages that end before ``stop_row`` are released."""
         shape = self._shape
         columns: list[pa.Array] = []
-        if not matched.num_rows:
-            columns = [pa.nulls(0, field.type) for field in shape.schema]
-        elif shape.view is None:
-            columns = [self._output(projection, matched) for projection in shape.output]
-        else:
-            for column in shape.view.output:
-                source = None if column.projection is None else self._output(column.projection, matched)
-                columns.append(self._viewed(column, source, matched.num_rows))
-        if shape.limits.validate_utf8:
-            for field, values in zip(shape.schema, columns, strict=True):
-                self._check_utf8(field, values, matched)
+        try:
+            if not matched.num_rows:
+                columns = [pa.nulls(0, field.type) for field in shape.schema]
+            elif shape.view is None:
+                for projection in shape.output:
+                    columns.append(self._output(projection, matched))
+            else:
+                for column in shape.view.output:
+                    source = None if column.projection is None else self._output(column.projection, matched)
+                    columns.append(self._adapted(column, source, matched.num_rows))
+            if shape.limits.validate_utf8:
+                for field, values in zip(shape.schema, columns, strict=True):
+                    self._check_utf8(field, values, matched)
+        except AsyncpqError as error:
+            raise error.locate(url=self._version.url) from error.__cause__
         self.skip(matched)
-        if not columns:
-            return counted(matched.num_rows)
-        return pa.Table.from_arrays(columns, schema=shape.schema)
+        return pa.Table.from_arrays(columns, schema=shape.schema) if columns else counted(matched.num_rows)
 
     def _output(self, projection: Projection, matched: Matched) -> pa.Array:
         """A field, or a part of one, for the matched rows."""
@@ -366,61 +355,61 @@ class RowGroupReader:
         return array
 
     def _check_utf8(self, field: pa.Field, values: pa.Array, matched: Matched) -> None:
-        at = first_invalid(values) if has_text(field.type) else None
-        if at is None:
+        position = first_invalid(values) if has_text(field.type) else None
+        if position is None:
             return
         rows = list(matched.rows.rows())
         if matched.mask is not None:
-            at = pc.indices_nonzero(matched.mask)[at].as_py()
-        row = sum(group.num_rows for group in self._version.metadata.row_groups[: self.plan.ordinal]) + rows[at]
+            position = pc.indices_nonzero(matched.mask)[position].as_py()
+        row = self._version.metadata.row_groups[self.plan.ordinal].first_row + rows[position]
         raise CorruptFileError(
             f"the text in row {row} is not valid UTF-8",
             column=field.name,
             hint="Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
         )
 
-    def _viewed(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """A column of the dataset; constants are counted as if they had been decoded."""
+    def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
+        """A column of the dataset; constants count as if they had been decoded."""
+        allowance = self._allowance
         if source is None:
             size = num_rows * constant_bytes(column.constant)
-            if size > self.allowance.left:
-                raise refuse("constant values", size, self.allowance.left, column.field.name)
+            if size > allowance.remaining:
+                raise refuse("constant values", size, allowance.remaining, column.field.name)
         array = column.array(source, num_rows)
         if array is not source:
-            self.allowance.spend(array)
+            allowance.remaining = max(0, allowance.remaining - held_bytes(array))
         return array
 
     def skip(self, matched: Matched) -> None:
-        """Let go of what was decoded and passed; after the last rows, the reader itself is let go of."""
+        """Release decoded pages that end before ``stop_row``. After its last rows the reader itself is dropped."""
         if matched.stop_row >= self.plan.num_rows:
             return
         for source in (*self._sources.leaves, *self._sources.fields.values()):
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
-        """Leaves whose page locations were not known before their chunks came, and are now."""
+        """Leaves whose page locations became known with their chunks."""
         for position, source in self._sources.streamed.items():
             if source.locations is not None:
                 yield self.plan.columns[position].chunk.leaf, source.locations
 
     def take_pages_decoded(self) -> int:
         """Data pages decoded since the last call."""
-        total = sum([source.pages_decoded for source in (*self._sources.leaves, *self._sources.fields.values())])
+        total = 0
+        for source in (*self._sources.leaves, *self._sources.fields.values()):
+            total += source.pages_decoded
         new, self._pages_counted = total - self._pages_counted, total
         return new
 
 
 def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
-    """Rows at ascending ``positions`` within ``rows``."""
-    if rows.num_ranges == 1:
-        start = rows.start
-        return RowRanges.from_rows([start + position for position in positions])
-    ends = list(accumulate(stop - start for start, stop in rows))
-    stops = rows.stops
-    found: list[int] = []
-    at = 0
+    """The rows at ascending ``positions`` within ``rows``."""
+    starts, stops = rows.starts, rows.stops
+    ends = list(accumulate(map(int.__sub__, stops, starts)))
+    matching: list[int] = []
+    current = 0
     for position in positions:
-        if position >= ends[at]:
-            at = bisect_right(ends, position)
-        found.append(stops[at] - (ends[at] - position))
-    return RowRanges.from_rows(found)
+        if position >= ends[current]:
+            current = bisect_right(ends, position)
+        matching.append(stops[current] - (ends[current] - position))
+    return RowRanges.from_rows(matching)

@@ -27,8 +27,7 @@ from asyncpq.parquet.thrift import (
     Fields,
     Value,
 )
-from asyncpq.parquet.writer_faults import KEY as ARROW_SCHEMA
-from asyncpq.parquet.writer_faults import WriterFaults
+from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults
 
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400

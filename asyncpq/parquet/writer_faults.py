@@ -1,11 +1,7 @@
-"""The Arrow schema that Arrow's writers keep in a footer: which columns were dictionaries (Arrow's Schema.fbs).
+"""Known faults of Parquet writers, by writer, release and column: the claims of their files that are ignored.
 
-Who wrote a file: ``created_by`` taken apart.
-
-What writers are known to get wrong, so that nothing wrong is believed of their files: the one table of it.
-
-A row names a writer, its releases, columns, the parts that are not believed there, and the source. The same table
-stands in ``docs/filter.md``.
+``WriterFaults`` looks up one file's faults by its footer's ``created_by`` and ``ARROW:schema``. ``docs/filter.md``
+shows the same table.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 
-KEY: Final = "ARROW:schema"
-"""Of the footer's key-value metadata: an IPC message in base64."""
+ARROW_SCHEMA: Final = "ARROW:schema"
+"""Key-value metadata of Arrow's writers: the Arrow schema as an IPC message in base64 (Arrow's Schema.fbs)."""
 
 _CONTINUATION: Final = 0xFFFFFFFF
 _MAX_DEPTH: Final = 64  # of nested fields
@@ -38,13 +34,9 @@ _FIELD_CHILDREN: Final = 5
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
-    """Names of the top-level columns that are dictionaries in Arrow, or hold some.
+    """Names of the top-level columns whose Arrow type is or contains a dictionary.
 
-    Args:
-        value: of the footer's ``ARROW:schema``.
-
-    Returns:
-        None where that is not known: there is no Arrow schema, or none that can be read.
+    None if ``value``, the footer's ``ARROW:schema``, is missing or unreadable.
     """
     if value is None:
         return None
@@ -55,14 +47,15 @@ def dictionary_columns(value: str | None) -> frozenset[str] | None:
 
 
 class _Message:
-    """An IPC message: a flatbuffer behind its length."""
+    """An IPC message: a length, then a flatbuffer."""
 
     def __init__(self, data: bytes) -> None:
         (word,) = struct.unpack_from("<I", data)
         self._data = data
         self._start = 8 if word == _CONTINUATION else 4
-        # A field takes several bytes, and so does each of its name: what takes more refers to the same bytes again.
-        self._left = len(data)
+        # A valid message spends at least one byte on each field and on each byte of a name. A message that needs
+        # more refers to the same bytes repeatedly, perhaps to exhaust memory.
+        self._remaining = len(data)
 
     def dictionaries(self) -> frozenset[str]:
         header = self._table(self._target(self._start), _MESSAGE_HEADER)
@@ -91,12 +84,12 @@ class _Message:
         return self._data[start + 4 : start + 4 + length].decode()
 
     def _take(self, num_bytes: int) -> None:
-        self._left -= num_bytes
-        if self._left < 0:
+        self._remaining -= num_bytes
+        if self._remaining < 0:
             raise ValueError("the message refers to more than it holds")
 
     def _fields(self, table: int, slot: int) -> Iterator[int]:
-        """The tables in a vector of tables."""
+        """Positions of the tables in a vector of tables."""
         vector = self._table(table, slot)
         if vector is not None:
             (length,) = struct.unpack_from("<I", self._data, vector)
@@ -104,12 +97,12 @@ class _Message:
                 yield self._target(vector + 4 + 4 * i)
 
     def _table(self, table: int, slot: int) -> int | None:
-        """What a slot refers to; None where it is empty."""
-        at = self._slot(table, slot)
-        return None if at is None else self._target(at)
+        """The position that a slot refers to; None for an empty slot."""
+        position = self._slot(table, slot)
+        return None if position is None else self._target(position)
 
-    def _target(self, at: int) -> int:
-        return at + int(struct.unpack_from("<I", self._data, at)[0])
+    def _target(self, position: int) -> int:
+        return position + int(struct.unpack_from("<I", self._data, position)[0])
 
     def _slot(self, table: int, slot: int) -> int | None:
         vtable = table - struct.unpack_from("<i", self._data, table)[0]
@@ -131,7 +124,7 @@ _CREATED_BY: Final = re.compile(
     r"(?P<application>(?:(?!\(\s*build\b).)*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
     r"(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
 )
-_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application where no version stands behind it
+_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application's name if no version follows
 _VARIANT: Final = re.compile(r"\s*\([^)]*\)$")  # "Polars (python)"
 
 
@@ -139,10 +132,10 @@ class WriterVersion(NamedTuple):
     """A parsed ``created_by``.
 
     Attributes:
-        application: e.g. "parquet-mr"; without what stands in parentheses behind it.
-        release: (major, minor, patch); None when not written.
-        version: as written, e.g. "1.5.0-cdh5.5.0"; "" when not written.
-        build: None when not written.
+        application: e.g. "parquet-mr"; without a suffix in parentheses.
+        release: (major, minor, patch), or None.
+        version: as written, e.g. "1.5.0-cdh5.5.0", or "".
+        build: the build hash, or None.
     """
 
     application: str
@@ -152,21 +145,21 @@ class WriterVersion(NamedTuple):
 
     @classmethod
     def parse(cls, created_by: str | None) -> WriterVersion | None:
-        """The writer; None when the file does not name one."""
+        """The writer; None if the file names none."""
         text = "" if created_by is None or len(created_by) > _MAX_LENGTH else created_by.strip()
         if not text:
             return None
-        found = _CREATED_BY.match(text)
-        if found is None or not found["application"]:
+        match = _CREATED_BY.match(text)
+        if match is None or not match["application"]:
             application = _NO_VERSION.split(text, maxsplit=1)[0]
             return cls(_VARIANT.sub("", application), None, "", None)
-        major, minor, patch = (int(number or 0) for number in found.group(3, 4, 5))
-        application = _VARIANT.sub("", found["application"])
-        return cls(application, (major, minor, patch), found["version"], found["build"])
+        major, minor, patch = (int(number or 0) for number in match.group(3, 4, 5))
+        application = _VARIANT.sub("", match["application"])
+        return cls(application, (major, minor, patch), match["version"], match["build"])
 
 
 class Claim(enum.Enum):
-    """A claim of a file that a writer may get wrong; the value names it in messages."""
+    """A statement of a file that a writer may get wrong; the value is its name in messages."""
 
     BOUNDS = "min and max"
     NULL_COUNTS = "null counts"
@@ -180,7 +173,7 @@ class Claim(enum.Enum):
 
 
 class AffectedColumns(enum.Enum):
-    """Which columns a fault is in; the value names them in messages."""
+    """The columns that a fault affects; the value is their name in messages."""
 
     ALL = "all columns"
     FLOATS = "floats"
@@ -233,25 +226,25 @@ _CDH: Final = re.compile(r"-cdh(\d+)\.(\d+)")
 
 
 def _has_cloudera_fix(writer: WriterVersion) -> bool:
-    """Cloudera's releases from 5.5.0 on have the fix of PARQUET-251 under older version numbers."""
+    """Whether Cloudera's release has the fix of PARQUET-251: from 5.5.0 on, under older version numbers."""
     cdh = _CDH.search(writer.version)
     return cdh is not None and (writer.release or (0, 0, 0)) >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WriterFault:
-    """One row: what one writer gets wrong.
+    """One known fault of one writer.
 
     Attributes:
         writer: the application in ``created_by``, or ``ANY_WRITER``.
-        since, before: the first release with the fault, and the first without it (None: none is known). A file
-            that names its writer without a version may be of any release.
-        columns: in which it is.
-        wrong: what is not believed.
-        source: where it is reported.
-        cloudera_has_fix: Cloudera's own releases are without it earlier.
-        unnamed: files that name no writer, or an unknown one without a version, are not believed either.
-        fixed_in: of ``ANY_WRITER``: the first good release of the writers that are known to be good.
+        columns: the affected columns.
+        wrong: the claims that are ignored.
+        source: where the fault is reported.
+        since, before: the first release with the fault, and the first without it (None: no release is known to be
+            without it). A file that names its writer without a version counts as every release.
+        cloudera_has_fix: Cloudera fixed its own releases earlier.
+        unnamed: the fault is assumed of files that name no writer, or an unknown writer without a version.
+        fixed_in: for ``ANY_WRITER``, the first good release of each writer known to be good.
     """
 
     writer: str
@@ -265,7 +258,7 @@ class WriterFault:
     fixed_in: Mapping[str, Release] = field(default_factory=dict)
 
     def is_of(self, writer: WriterVersion | None) -> bool:
-        """Whether files of ``writer`` have the fault; None is a file that does not name its writer."""
+        """Whether files of ``writer`` have the fault; None stands for a file that names no writer."""
         if self.writer == ANY_WRITER:
             good = None if writer is None else self.fixed_in.get(writer.application.lower())
             return good is None or writer is None or writer.release is None or writer.release < good
@@ -277,7 +270,7 @@ class WriterFault:
         return release is None or (self.since <= release and (self.before is None or release < self.before))
 
     def reason(self, claim: Claim) -> str:
-        """Why ``claim`` is not used, for ``explain()``."""
+        """Why ``claim`` is ignored, for ``explain()``."""
         what = f"{claim.value} of {self.columns.value}"
         if self.writer == ANY_WRITER:
             return f"its writer is not known to get {what} right ({self.source})"
@@ -285,298 +278,180 @@ class WriterFault:
         return f"{may} {what} wrong ({self.source})"
 
 
-_CHUNK_AND_PAGE_BOUNDS: Final = frozenset({Claim.BOUNDS, Claim.PAGE_BOUNDS})
-_CHUNK_AND_PAGE_NULLS: Final = frozenset({Claim.NULL_COUNTS, Claim.PAGE_NULL_COUNTS})
+_BOUNDS: Final = frozenset({Claim.BOUNDS, Claim.PAGE_BOUNDS})
+_NULLS: Final = frozenset({Claim.NULL_COUNTS, Claim.PAGE_NULL_COUNTS})
 
 
-def _only(*parts: Claim) -> frozenset[Claim]:
+def _claims(*parts: Claim) -> frozenset[Claim]:
     return frozenset(parts)
 
 
 FAULTS: Final[tuple[WriterFault, ...]] = (
     # parquet-java, once parquet-mr
     WriterFault(
-        writer="parquet-mr",
+        "parquet-mr",
+        AffectedColumns.BYTE_ARRAYS,
+        _BOUNDS,
+        "PARQUET-251",
         before=(1, 8, 0),
-        columns=AffectedColumns.BYTE_ARRAYS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="PARQUET-251",
         cloudera_has_fix=True,
         unnamed=True,
     ),
     WriterFault(
-        writer="parquet-mr",
+        "parquet-mr",
+        AffectedColumns.ALL,
+        _claims(Claim.NULL_COUNTS),
+        "PARQUET-1217, StarRocks/starrocks#78329, apache/doris#67573",
         before=(1, 10, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.NULL_COUNTS),
-        source="PARQUET-1217, StarRocks/starrocks#78329, apache/doris#67573",
     ),
     WriterFault(
-        writer="parquet-mr",
+        "parquet-mr",
+        AffectedColumns.DELTA_BYTE_ARRAYS,
+        _claims(Claim.PAGE_INDEPENDENCE),
+        "PARQUET-246",
         before=(1, 8, 0),
-        columns=AffectedColumns.DELTA_BYTE_ARRAYS,
-        wrong=_only(Claim.PAGE_INDEPENDENCE),
-        source="PARQUET-246",
     ),
-    WriterFault(
-        writer="parquet-mr",
-        before=(1, 2, 9),
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.CHUNK_SIZES),
-        source="PARQUET-816",
-    ),
+    WriterFault("parquet-mr", AffectedColumns.ALL, _claims(Claim.CHUNK_SIZES), "PARQUET-816", before=(1, 2, 9)),
     # parquet-cpp, and Arrow C++: pyarrow 0.x to 3 call themselves parquet-cpp 1.5.1-SNAPSHOT
+    WriterFault("parquet-cpp", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003"),
+    WriterFault("parquet-cpp", AffectedColumns.FLOATS, _BOUNDS, "PARQUET-1225", before=(1, 4, 0)),
+    WriterFault("parquet-cpp", AffectedColumns.ARROW_DICTIONARIES, _NULLS, "ARROW-12513"),
+    WriterFault("parquet-cpp-arrow", AffectedColumns.ARROW_DICTIONARIES, _NULLS, "ARROW-12513", before=(6, 0, 0)),
     WriterFault(
-        writer="parquet-cpp",
-        columns=AffectedColumns.BYTE_DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="PARQUET-1655, PARQUET-2003",
+        "parquet-cpp-arrow", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003", before=(4, 0, 0)
     ),
     WriterFault(
-        writer="parquet-cpp",
-        before=(1, 4, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="PARQUET-1225",
-    ),
-    WriterFault(
-        writer="parquet-cpp",
-        columns=AffectedColumns.ARROW_DICTIONARIES,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="ARROW-12513",
-    ),
-    WriterFault(
-        writer="parquet-cpp-arrow",
-        before=(6, 0, 0),
-        columns=AffectedColumns.ARROW_DICTIONARIES,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="ARROW-12513",
-    ),
-    WriterFault(
-        writer="parquet-cpp-arrow",
-        before=(4, 0, 0),
-        columns=AffectedColumns.BYTE_DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="PARQUET-1655, PARQUET-2003",
-    ),
-    WriterFault(
-        writer="parquet-cpp-arrow",
+        "parquet-cpp-arrow",
+        AffectedColumns.ARROW_DICTIONARIES,
+        _BOUNDS | _NULLS,
+        "apache/arrow#15042",
         since=(6, 0, 0),
         before=(11, 0, 0),
-        columns=AffectedColumns.ARROW_DICTIONARIES,
-        wrong=_CHUNK_AND_PAGE_BOUNDS | _CHUNK_AND_PAGE_NULLS,
-        source="apache/arrow#15042",
     ),
     # arrow2, which Polars was built on, and Polars, which names its version since 2.0
     WriterFault(
-        writer="Arrow2 - Native Rust implementation of Arrow",
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="jorgecarleitao/arrow2#1414",
+        "Arrow2 - Native Rust implementation of Arrow", AffectedColumns.ALL, _NULLS, "jorgecarleitao/arrow2#1414"
+    ),
+    WriterFault("Polars", AffectedColumns.ALL, _NULLS, "pola-rs/polars#29321, pola-rs/polars#20621", before=(2, 1, 0)),
+    WriterFault(
+        "Polars", AffectedColumns.FLOATS, _BOUNDS, "our trials of Polars 0.20 to 2.0 with NaN", before=(2, 1, 0)
     ),
     WriterFault(
-        writer="Polars",
-        before=(2, 1, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="pola-rs/polars#29321, pola-rs/polars#20621",
-    ),
-    WriterFault(
-        writer="Polars",
-        before=(2, 1, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="our trials of Polars 0.20 to 2.0 with NaN",
-    ),
-    WriterFault(
-        writer="Polars",
+        "Polars",
+        AffectedColumns.BYTE_ARRAYS,
+        _claims(Claim.BOUNDS),
+        "our trials of Polars 0.20 with pages of nulls, pola-rs/polars#7842",
         before=(2, 0, 0),
-        columns=AffectedColumns.BYTE_ARRAYS,
-        wrong=_only(Claim.BOUNDS),
-        source="our trials of Polars 0.20 with pages of nulls, pola-rs/polars#7842",
     ),
     WriterFault(
-        writer="Polars",
-        before=(2, 1, 0),
-        columns=AffectedColumns.FIXED_LENGTH,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="pola-rs/polars#25965, pola-rs/polars#29347",
+        "Polars", AffectedColumns.FIXED_LENGTH, _BOUNDS, "pola-rs/polars#25965, pola-rs/polars#29347", before=(2, 1, 0)
     ),
     # arrow-rs, which DataFusion and delta-rs write with
+    WriterFault("parquet-rs", AffectedColumns.ALL, _NULLS, "apache/arrow-rs#306", before=(4, 1, 0)),
+    WriterFault("parquet-rs", AffectedColumns.FLOATS, _BOUNDS, "apache/arrow-rs#255", before=(4, 1, 0)),
+    WriterFault("parquet-rs", AffectedColumns.BYTE_ARRAYS, _BOUNDS, "apache/arrow-rs#641", before=(5, 2, 0)),
+    WriterFault("parquet-rs", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "apache/arrow-rs#1621", before=(14, 0, 0)),
     WriterFault(
-        writer="parquet-rs",
-        before=(4, 1, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="apache/arrow-rs#306",
-    ),
-    WriterFault(
-        writer="parquet-rs",
-        before=(4, 1, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="apache/arrow-rs#255",
-    ),
-    WriterFault(
-        writer="parquet-rs",
-        before=(5, 2, 0),
-        columns=AffectedColumns.BYTE_ARRAYS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="apache/arrow-rs#641",
-    ),
-    WriterFault(
-        writer="parquet-rs",
-        before=(14, 0, 0),
-        columns=AffectedColumns.BYTE_DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="apache/arrow-rs#1621",
-    ),
-    WriterFault(
-        writer="parquet-rs",
-        columns=AffectedColumns.VARIABLE_DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="apache/arrow-rs#10860, apache/arrow-rs#11073",
+        "parquet-rs", AffectedColumns.VARIABLE_DECIMALS, _BOUNDS, "apache/arrow-rs#10860, apache/arrow-rs#11073"
     ),
     # parquet-go is three libraries: arrow-go, of versions from 6 on, xitongsys/parquet-go ("latest") and fraugster's
     WriterFault(
-        writer="parquet-go",
+        "parquet-go",
+        AffectedColumns.ALL,
+        _NULLS,
+        "fraugster/parquet-go#69, hangxie/parquet-tools#205",
         before=(1, 0, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="fraugster/parquet-go#69, hangxie/parquet-tools#205",
     ),
     WriterFault(
-        writer="parquet-go",
+        "parquet-go",
+        AffectedColumns.FLOATS,
+        _BOUNDS,
+        "our trials of xitongsys/parquet-go 1.6 with NaN",
         before=(1, 0, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="our trials of xitongsys/parquet-go 1.6 with NaN",
     ),
     WriterFault(
-        writer="parquet-go",
-        before=(18, 1, 0),
-        columns=AffectedColumns.UNSIGNED,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="apache/arrow-go#209, apache/arrow#46391",
+        "parquet-go", AffectedColumns.UNSIGNED, _BOUNDS, "apache/arrow-go#209, apache/arrow#46391", before=(18, 1, 0)
     ),
     WriterFault(
-        writer="parquet-go",
+        "parquet-go",
+        AffectedColumns.ALL,
+        _claims(Claim.BLOOM_FILTERS),
+        "apache/arrow-go#525, apache/arrow-go#1164",
         before=(18, 8, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.BLOOM_FILTERS),
-        source="apache/arrow-go#525, apache/arrow-go#1164",
     ),
+    WriterFault("github.com/segmentio/parquet-go", AffectedColumns.FLOATS, _BOUNDS, "parquet-go/parquet-go#459"),
     WriterFault(
-        writer="github.com/segmentio/parquet-go",
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="parquet-go/parquet-go#459",
-    ),
-    WriterFault(
-        writer="github.com/parquet-go/parquet-go",
+        "github.com/parquet-go/parquet-go",
+        AffectedColumns.FLOATS,
+        _BOUNDS,
+        "parquet-go/parquet-go#459",
         before=(0, 28, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="parquet-go/parquet-go#459",
     ),
     # others
     WriterFault(
-        writer="DuckDB",
+        "DuckDB",
+        AffectedColumns.ALL,
+        _claims(Claim.NULL_COUNTS),
+        "our trials of DuckDB 0.3 to 0.9 with several row groups",
         before=(1, 1, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.NULL_COUNTS),
-        source="our trials of DuckDB 0.3 to 0.9 with several row groups",
     ),
+    WriterFault("ClickHouse", AffectedColumns.DECIMALS, _BOUNDS, "ClickHouse/ClickHouse#83754", before=(25, 9, 0)),
     WriterFault(
-        writer="ClickHouse",
-        before=(25, 9, 0),
-        columns=AffectedColumns.DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="ClickHouse/ClickHouse#83754",
-    ),
-    WriterFault(
-        writer="ClickHouse",
+        "ClickHouse",
+        AffectedColumns.ALL,
+        _claims(Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS),
+        "ClickHouse/ClickHouse#71681",
         before=(25, 2, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS),
-        source="ClickHouse/ClickHouse#71681",
+    ),
+    WriterFault("cudf", AffectedColumns.ALL, _NULLS, "NVIDIA/cudf#9221", before=(21, 12, 0)),
+    WriterFault("hyparquet", AffectedColumns.DECIMALS, _BOUNDS, "hyparam/hyparquet-writer#38"),
+    WriterFault("impala", AffectedColumns.FLOATS, _BOUNDS, "IMPALA-6527", before=(2, 12, 0)),
+    WriterFault(
+        "Parquet.Net", AffectedColumns.ALL, _NULLS, "aloneguid/parquet-dotnet#735", since=(6, 0, 0), before=(6, 0, 1)
+    ),
+    WriterFault("parquet-mr-trino", AffectedColumns.ALL, _claims(Claim.BLOOM_FILTERS), "apache/iceberg#12458"),
+    WriterFault(
+        ANY_WRITER,
+        AffectedColumns.VARIABLE_LENGTH,
+        _claims(Claim.EMPTY_PAGE_BOUNDS),
+        "apache/arrow-rs#6310, ClickHouse/ClickHouse#103039",
     ),
     WriterFault(
-        writer="cudf",
-        before=(21, 12, 0),
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="NVIDIA/cudf#9221",
-    ),
-    WriterFault(
-        writer="hyparquet",
-        columns=AffectedColumns.DECIMALS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="hyparam/hyparquet-writer#38",
-    ),
-    WriterFault(
-        writer="impala",
-        before=(2, 12, 0),
-        columns=AffectedColumns.FLOATS,
-        wrong=_CHUNK_AND_PAGE_BOUNDS,
-        source="IMPALA-6527",
-    ),
-    WriterFault(
-        writer="Parquet.Net",
-        since=(6, 0, 0),
-        before=(6, 0, 1),
-        columns=AffectedColumns.ALL,
-        wrong=_CHUNK_AND_PAGE_NULLS,
-        source="aloneguid/parquet-dotnet#735",
-    ),
-    WriterFault(
-        writer="parquet-mr-trino",
-        columns=AffectedColumns.ALL,
-        wrong=_only(Claim.BLOOM_FILTERS),
-        source="apache/iceberg#12458",
-    ),
-    WriterFault(
-        writer=ANY_WRITER,
-        columns=AffectedColumns.VARIABLE_LENGTH,
-        wrong=_only(Claim.EMPTY_PAGE_BOUNDS),
-        source="apache/arrow-rs#6310, ClickHouse/ClickHouse#103039",
-    ),
-    WriterFault(
-        writer=ANY_WRITER,
-        columns=AffectedColumns.REPEATED,
-        wrong=_only(Claim.PAGE_ROWS),
-        source="PARQUET-1364, ClickHouse/ClickHouse#75654",
+        ANY_WRITER,
+        AffectedColumns.REPEATED,
+        _claims(Claim.PAGE_ROWS),
+        "PARQUET-1364, ClickHouse/ClickHouse#75654",
         fixed_in={"parquet-cpp-arrow": (14, 0, 0), "parquet-mr": (1, 11, 0), "parquet-rs": (42, 0, 0)},
     ),
 )
 
 KNOWN_WRITERS: Final = frozenset({fault.writer.lower() for fault in FAULTS})
-"""Writers whose files are known by their name alone: one that names no version is none of the others."""
+"""Names that identify a writer even without a version."""
 
 
 @lru_cache(maxsize=256)
 def _faults_of(created_by: str | None) -> Mapping[Claim, tuple[WriterFault, ...]]:
     writer = WriterVersion.parse(created_by)
-    found: dict[Claim, list[WriterFault]] = {}
+    by_claim: dict[Claim, list[WriterFault]] = {}
     for fault in FAULTS:
         if fault.is_of(writer):
             for claim in fault.wrong:
-                found.setdefault(claim, []).append(fault)
-    return {claim: tuple(faults) for claim, faults in found.items()}
+                by_claim.setdefault(claim, []).append(fault)
+    return {claim: tuple(faults) for claim, faults in by_claim.items()}
 
 
 class WriterFaults:
-    """What the writer of one file is known to get wrong in it."""
+    """The known faults of one file's writer.
 
-    __slots__ = ("_arrow_dictionaries", "_by_claim")
+    Args:
+        created_by: the footer's.
+        arrow_schema: returns the footer's ``ARROW:schema``. Without one, every dictionary-encoded byte array may
+            have been a dictionary in Arrow.
+    """
+
+    __slots__ = ("_arrow_dictionaries", "_by_claim", "omits_dictionary_header")
 
     def __init__(self, created_by: str | None, arrow_schema: Callable[[], str | None] = lambda: None) -> None:
-        """
-        Args:
-            created_by: of the file.
-            arrow_schema: gives its ``ARROW:schema``; without one, all dictionary-encoded byte arrays may have been
-                dictionaries in Arrow.
-        """
         self._by_claim = _faults_of(created_by)
         in_dictionaries = any(
             fault.columns is AffectedColumns.ARROW_DICTIONARIES
@@ -584,24 +459,21 @@ class WriterFaults:
             for fault in faults
         )
         self._arrow_dictionaries = dictionary_columns(arrow_schema()) if in_dictionaries else None
+        # Sizes of chunks may be without the dictionary page's header (PARQUET-816).
+        self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """The fault that makes ``claim`` of a column unbelievable; None where it can be believed.
+        """The fault that makes a column's ``claim`` unreliable, or None.
 
         Args:
-            claim: of the file.
+            claim: the claim to check.
             leaf: the column.
-            encodings: of the chunk; of none, all are possible.
+            encodings: the chunk's; empty means that any encoding is possible.
         """
         faults = self._by_claim.get(claim)
         if faults is None:
             return None
         return next((fault for fault in faults if self._concerns(fault.columns, leaf, encodings)), None)
-
-    @property
-    def omits_dictionary_header(self) -> bool:
-        """Whether the dictionary page's header may be missing from the sizes of chunks (PARQUET-816)."""
-        return Claim.CHUNK_SIZES in self._by_claim
 
     def _concerns(self, columns: AffectedColumns, leaf: Leaf, encodings: Sequence[int]) -> bool:
         if columns is AffectedColumns.DELTA_BYTE_ARRAYS:
@@ -616,4 +488,4 @@ class WriterFaults:
 
 
 DICTIONARY_HEADER_PADDING: Final = 100
-"""Bytes by which a chunk's sizes may be too small where a writer omits the dictionary page's header."""
+"""Most bytes that a chunk's sizes lack if its writer omits the dictionary page's header."""

@@ -276,9 +276,10 @@ class FileScan:
         for piece in unit.pieces:
             reader = self._reader(piece.row_group)
             # what is read as a whole is what was asked for: each of its row groups may have as much
-            reader.allowance = Allowance(limit) if self._whole else allowance
+            if self._whole:
+                allowance = Allowance(limit)
             self._add(reader, piece.items, arrived)
-            matched = reader.match(self.plan.first_columns(piece.row_group))
+            matched = reader.match(self.plan.first_columns(piece.row_group), allowance)
             self._rows_seen += matched.seen
             self.context.metrics.rows_scanned += matched.seen
             matches.append((piece, reader, matched))

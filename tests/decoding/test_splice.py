@@ -232,7 +232,7 @@ def test_indices_outside_the_dictionary(kind: str, index: int) -> None:
     assert dictionary is not None
     assert len(dictionary.values) == 13
     with pytest.raises(CorruptFileError) as caught:
-        file.decoder().dense(LeafArray(0, pa.array([0, index], pa.int32()), dictionary.values), LIMITS)
+        file.decoder().dense(pa.array([0, index], pa.int32()), dictionary.values, LIMITS)
     assert caught.value.column == "x"
 
 

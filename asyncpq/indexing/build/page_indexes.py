@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from asyncpq.caching.entry import ContentKey
 from asyncpq.decoding.column_sources import FieldSource, StreamedSource
-from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder, reads_alone
+from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.errors import FormatError
 from asyncpq.expressions.analysis import successor
@@ -300,8 +300,8 @@ def _make_all(
 def _make(version: FileVersion, item: _Chunk, data: bytes, limits: DecodeLimits) -> MadeIndex | None:
     leaf = version.metadata.schema.leaves[item.leaf]
     num_rows = version.metadata.row_groups[item.row_group].num_rows
-    if reads_alone(version, item.leaf, _NO_EXTENSIONS):
-        decoder = leaf_decoder(version, item.leaf, _NO_EXTENSIONS)
+    decoder = leaf_decoder(version, item.leaf, _NO_EXTENSIONS)
+    if decoder is not None:
         streamed = StreamedSource(decoder, item.chunk, num_rows, limits, padded=version.padded_chunks)
         streamed.feed(data)
         offsets = streamed.locations
