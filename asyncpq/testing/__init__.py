@@ -1,10 +1,15 @@
-"""What a project that uses asyncpq can test with. Shipped, and covered by the version promise: docs/testing.md."""
+"""Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
+
+`server` is an S3 server in the test's process with the faults of `faults`; `stores` wraps a session's stores to record,
+delay or fail their calls; the `*_contract` modules check stores, cache tiers, index backends and catalogs of your own;
+`traces` records and replays the accesses of a memory cache.
+"""
 
 from __future__ import annotations
 
 from asyncpq.testing.answers import LoggedRequest, ServedObject
 from asyncpq.testing.backend_contract import BACKEND_CHECKS
-from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
+from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.faults import CATALOGUE, Fault, Scene
 from asyncpq.testing.server import ObjectServer
@@ -20,7 +25,6 @@ from asyncpq.testing.stores import (
     WrappedStore,
     wrap_store,
 )
-from asyncpq.testing.tier_storages import FolderStorage, ServerStorage
 from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 
 __all__ = [

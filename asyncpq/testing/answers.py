@@ -1,8 +1,6 @@
-"""What :class:`~asyncpq.testing.server.ObjectServer` answers: requests and objects in, status, headers, body out.
+"""The answers of :class:`~asyncpq.testing.server.ObjectServer` to reads, ListObjectsV2 and multipart uploads.
 
-What :class:`~asyncpq.testing.server.ObjectServer` answers to ListObjectsV2.
-
-What :class:`~asyncpq.testing.server.ObjectServer` answers to uploads of large objects in parts, as S3 has them.
+Requests and objects come in; status, headers and body go out. No I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from asyncpq.testing.faults import Fault
 
 @dataclass(slots=True)
 class ServedObject:
-    """One object as it is served. ``etag`` is verbatim, quotes included; times are in seconds."""
+    """A served object. ``etag`` is verbatim, quotes included; ``modified`` is in seconds since 1970."""
 
     data: bytes
     etag: str
@@ -33,10 +31,13 @@ class ServedObject:
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request, in order of arrival; ``status`` and ``sent`` (body bytes) are 0 until answered.
+    """One request and its outcome.
 
-    ``path`` is decoded, with its leading slash; ``target`` is as it was sent, query included;
-    ``headers`` have lower-case names. ``range`` is the Range header or None.
+    Attributes:
+        path: decoded, with its leading slash.
+        target: as sent, query included.
+        headers: with lower-case names.
+        status, sent: status and body bytes of the answer; 0 until answered.
     """
 
     method: str
@@ -49,12 +50,13 @@ class LoggedRequest:
 
     @property
     def range(self) -> str | None:
+        """The Range header."""
         return self.headers.get("range")
 
 
 @dataclass(slots=True)
 class Answer:
-    """What is to be sent; Content-Length and Date are added by the connection."""
+    """An answer. The connection adds Content-Length and Date."""
 
     status: int
     headers: dict[str, str]
@@ -62,7 +64,7 @@ class Answer:
 
 
 def error_answer(status: int, code: str) -> Answer:
-    """S3's error document, or no body for an empty ``code``."""
+    """S3's error document; no body if ``code`` is empty."""
     if not code:
         return Answer(status, {})
     body = (
@@ -72,15 +74,14 @@ def error_answer(status: int, code: str) -> Answer:
 
 
 def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
-    """The answer of a fault that does not depend on the object."""
+    """The answer of a fault that ignores the object; None if the fault does not."""
     if fault.status is not None:
         answer = error_answer(fault.status, fault.code)
         if fault.retry_after_s is not None:
             answer.headers["Retry-After"] = f"{fault.retry_after_s:g}"
         return answer
     if fault.slow_down_200:
-        answer = error_answer(200, "SlowDown")
-        return answer
+        return error_answer(200, "SlowDown")
     if fault.html_200:
         return Answer(200, {"Content-Type": "text/html"}, b"<html><body>Please sign in</body></html>")
     if fault.redirect is not None:
@@ -103,13 +104,13 @@ def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
 
 
 def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> Answer:
-    """The answer to a GET or HEAD of an object; the body is left out of a HEAD's later."""
+    """The answer to a GET or HEAD of an object. The connection drops the body of a HEAD."""
     etag = {"none": "", "weak": f"W/{served.etag}", "other": '"another"'}.get(fault.etag or "", served.etag)
     headers = {"Last-Modified": formatdate(served.modified, usegmt=True), "Accept-Ranges": "bytes"}
     if etag:
         headers["ETag"] = etag
-    wanted = request.headers.get("if-match")
-    if wanted not in (None, "*", served.etag) and not fault.ignore_if_match:
+    if_match = request.headers.get("if-match")
+    if if_match not in (None, "*", served.etag) and not fault.ignore_if_match:
         return error_answer(412, "PreconditionFailed")
     if request.headers.get("if-none-match") == served.etag:
         return Answer(304, headers)
@@ -131,7 +132,7 @@ def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> An
 
 
 def listing_query(request: LoggedRequest) -> dict[str, str] | None:
-    """The parameters of a LIST; None for another request."""
+    """The parameters of a LIST; None for other requests."""
     query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
     bucket = request.path[1:].rstrip("/")
     return query if request.method == "GET" and query.get("list-type") == "2" and "/" not in bucket else None
@@ -140,7 +141,7 @@ def listing_query(request: LoggedRequest) -> dict[str, str] | None:
 def answer_list(
     query: Mapping[str, str], bucket: str, objects: Mapping[str, ServedObject], page_keys: int, fault: Fault
 ) -> Answer:
-    """One page of at most ``page_keys`` keys and folders of ``objects``, which are named "bucket/key"."""
+    """One page of a listing: at most ``page_keys`` keys and folders. ``objects`` are keyed by "bucket/key"."""
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after, token = query.get("start-after", ""), query.get("continuation-token")
     if fault.ignore_start_after:
@@ -156,19 +157,19 @@ def answer_list(
     root = f"{bucket}/"
     keys = sorted(path[len(root) :] for path in objects if path.startswith(root + prefix))
     entries: list[str] = []
-    at = bisect_right(keys, after)
-    while at < len(keys) and len(entries) <= most:
-        key = keys[at]
+    position = bisect_right(keys, after)
+    while position < len(keys) and len(entries) <= most:
+        key = keys[position]
         cut = key.find(delimiter, len(prefix)) if delimiter else -1
         if cut < 0:
             entries.append(key)
-            at += 1
+            position += 1
             continue
         folder = key[: cut + len(delimiter)]
-        if token is None or folder != after:  # the token says that this one was told
+        if token is None or folder != after:  # the page before ended with this folder
             entries.append(folder)
-        while at < len(keys) and keys[at].startswith(folder):
-            at += 1
+        while position < len(keys) and keys[position].startswith(folder):
+            position += 1
     more = len(entries) > most or fault.endless_listing
     return _page(query, bucket, entries[:most], more, objects, delimiter)
 
@@ -184,7 +185,9 @@ def _page(
     def coded(text: str) -> str:
         if query.get("encoding-type") == "url":
             return quote_plus(text, safe="/")
-        return "".join(mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text))  # as S3: no XML 1.0
+        return "".join(
+            mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text)
+        )  # like S3, which is not valid XML 1.0
 
     prefix = query.get("prefix", "")
     parts = [
@@ -218,17 +221,17 @@ _LEAST_PART_BYTES = 5 * 1024 * 1024
 
 @dataclass(slots=True)
 class Upload:
-    """Parts by number, of an object "bucket/key" that is not there yet."""
+    """A multipart upload of the object "bucket/key"."""
 
     path: str
     parts: dict[int, bytes] = field(default_factory=dict)
 
 
 class Uploads:
-    """Those under way.
+    """The multipart uploads in progress.
 
     Args:
-        put: stores an object: its path, content and ETag.
+        put: stores an object of a path, content and ETag.
     """
 
     def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
@@ -236,10 +239,10 @@ class Uploads:
         self._put = put
 
     def answer(self, request: LoggedRequest, path: str, exists: bool) -> Answer | None:
-        """The answer to a request that is about an upload; None to another.
+        """The answer to a request of a multipart upload; None to other requests.
 
         Args:
-            exists: an object is there, and the request was to be refused then.
+            exists: the object exists and the request must not replace it.
         """
         query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
         if request.method == "POST" and "uploads" in query:

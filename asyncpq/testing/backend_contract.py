@@ -1,14 +1,14 @@
-"""What every place of an index must do (asyncpq.indexing.model.IndexBackend), as checks that any test runner can run.
+"""The contract of an index backend (:class:`asyncpq.indexing.model.IndexBackend`), as checks for any test runner.
 
-Give them your place, made anew for each check, on a storage that has nothing::
+Give each check a function that opens your backend, on a new, empty storage::
 
     @pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
-    async def test_place(check, tmp_path):
+    async def test_backend(check, tmp_path):
         async with asyncpq.Session() as session:
             await check(lambda: MyBackend(tmp_path))
 
-Each call gives one more handle on the same storage, as another process would have; the checks close them. A check
-raises AssertionError.
+Each call opens another handle on the same storage, as another process would; the checks close the handles. A failed
+check raises AssertionError.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import random
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,20 +35,20 @@ from asyncpq.indexing.model import (
     KeyRange,
     Segment,
 )
-from asyncpq.testing.catalog_contract import equal
+from asyncpq.testing.assertions import equal
 
-#: Makes one more handle on the same storage.
+#: Opens another handle on the same storage.
 BackendMaker = Callable[[], IndexBackend]
 
 _BATCH_ROWS = 300
 
 
 async def check_kinds(make: BackendMaker) -> None:
-    """Of every kind that the place takes: what was written is found, all of it and by ranges, by another handle too."""
+    """Segments of each kind that the backend takes read back whole and by ranges, from other handles too."""
     numbers = random.Random(1)
     async with _opened(make) as backend, _opened(make) as other:
         kinds = taken(backend)
-        assert "files" in kinds, "every place takes the kind that names the files"
+        assert "files" in kinds, "the backend must take the kind that names the files"
         for kind in kinds:
             rows = random_rows(kind, 1000, numbers)
             segment = await write(backend, f"a-{kind}", kind, rows)
@@ -56,7 +57,7 @@ async def check_kinds(make: BackendMaker) -> None:
 
 
 async def check_refused_kinds(make: BackendMaker) -> None:
-    """A kind that the place does not take is refused, by name, and says what to do."""
+    """A kind that the backend does not take is refused by name, with a hint."""
     async with _opened(make) as backend:
         for kind in TABLE_SCHEMAS.keys() - set(taken(backend)):
             with _raises(InvalidOptionError, f"the kind {kind!r}") as errors:
@@ -66,7 +67,7 @@ async def check_refused_kinds(make: BackendMaker) -> None:
 
 
 async def check_few_rows(make: BackendMaker) -> None:
-    """Segments without rows, of one row, of one key, of unknown files only, and of long values."""
+    """Small segments read back: no rows, one row, one key, unknown keys only, long values."""
     numbers = random.Random(2)
     async with _opened(make) as backend:
         kind = "bounds"
@@ -83,7 +84,7 @@ async def check_few_rows(make: BackendMaker) -> None:
 
 
 async def check_large(make: BackendMaker) -> None:
-    """A segment that is not read whole: the same answers, and of all of it as it was written."""
+    """A segment too large to be read whole gives the same answers."""
     numbers = random.Random(3)
     async with _opened(make) as backend:
         if "keys" not in taken(backend):
@@ -97,7 +98,7 @@ async def check_large(make: BackendMaker) -> None:
 
 
 async def check_unsorted(make: BackendMaker) -> None:
-    """Rows that are not sorted, or none of the part's, are refused, and nothing is left."""
+    """Rows that are unsorted or have another schema are refused and leave nothing."""
     async with _opened(make) as backend:
         rows = random_rows("set", 3000, random.Random(4))
         for wrong in (rows.take(list(range(rows.num_rows - 1, -1, -1))), rows.select(["key"])):
@@ -108,7 +109,7 @@ async def check_unsorted(make: BackendMaker) -> None:
 
 
 async def check_broken_off(make: BackendMaker) -> None:
-    """Where the rows end in an error, it is the caller's, and no reader finds the segment."""
+    """An error of the rows reaches the caller, and no reader finds the segment."""
     rows = random_rows("set", 5000, random.Random(5))
 
     async def breaking() -> AsyncIterator[pa.RecordBatch]:
@@ -123,7 +124,7 @@ async def check_broken_off(make: BackendMaker) -> None:
 
 
 async def check_missing(make: BackendMaker) -> None:
-    """A segment that was deleted, or never was, is a StaleSnapshotError; deleting it again is no error."""
+    """Reading a missing segment is a StaleSnapshotError; deleting it is no error."""
     numbers = random.Random(6)
     async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 200, numbers)
@@ -142,7 +143,7 @@ async def check_missing(make: BackendMaker) -> None:
 
 
 async def check_incomplete(make: BackendMaker) -> None:
-    """A segment with other rows than the index says is never taken for all of it."""
+    """A segment whose number of rows differs from the index's is a CorruptIndexError."""
     async with _opened(make) as backend:
         rows = random_rows("set", 900, random.Random(7))
         segment = await write(backend, "less", "set", rows)
@@ -152,10 +153,10 @@ async def check_incomplete(make: BackendMaker) -> None:
 
 
 async def check_listing(make: BackendMaker) -> None:
-    """Segments, manifests and builds are listed with their ages, by the place's clock."""
+    """Segments, manifests and builds are listed with their ages by the backend's clock."""
     async with _opened(make) as backend, _opened(make) as other:
         for empty in (await backend.list_segments(), await backend.list_manifests(), await backend.builds()):
-            equal(dict(empty), {}, "what is listed of an empty place")
+            equal(dict(empty), {}, "what is listed of an empty backend")
         rows = random_rows("set", 10, random.Random(8))
         for name in ("b-1", "b-2", "c-1"):
             await write(backend, name, "set", rows)
@@ -178,11 +179,11 @@ async def check_listing(make: BackendMaker) -> None:
 
 
 async def check_ages(make: BackendMaker) -> None:
-    """Ages grow, and a sign of life ends that."""
+    """A build's age grows until the next heartbeat."""
     async with _opened(make) as backend:
         await backend.touch("build")
         before = after = 0.0
-        for wait_s in (1.2, 2.4, 4.8):  # some clocks have whole seconds, and a busy machine takes some to answer
+        for wait_s in (1.2, 2.4, 4.8):  # clocks may count whole seconds, and a busy machine answers late
             await asyncio.sleep(wait_s)
             before = (await backend.builds())["build"]
             assert 0.15 <= before < 60, f"the age of a build after {wait_s} s: {before}"
@@ -190,11 +191,11 @@ async def check_ages(make: BackendMaker) -> None:
             after = (await backend.builds())["build"]
             if after < before:
                 return
-        raise AssertionError(f"a sign of life made it {after} s old, from {before}")
+        raise AssertionError(f"a heartbeat changed the age from {before} s to {after} s")
 
 
 async def check_manifests(make: BackendMaker) -> None:
-    """None is written twice; the newest is found; each is there until it is deleted."""
+    """A manifest is written once, the newest is found, and each exists until it is deleted."""
     async with _opened(make) as backend, _opened(make) as other:
         assert await backend.latest() is None, "there is no manifest yet"
         assert await backend.manifest(1) is None, "there is no manifest 1 yet"
@@ -213,7 +214,7 @@ async def check_manifests(make: BackendMaker) -> None:
 
 
 async def check_concurrent_commits(make: BackendMaker) -> None:
-    """Of many at once exactly one succeeds, and what it wrote is there."""
+    """Of many concurrent commits of one number exactly one succeeds, and its content is read."""
     async with contextlib.AsyncExitStack() as stack:
         backends = [await stack.enter_async_context(_opened(make)) for _ in range(5)]
         for number in range(1, 5):
@@ -228,7 +229,7 @@ async def check_concurrent_commits(make: BackendMaker) -> None:
 
 
 async def check_reading_while_writing(make: BackendMaker) -> None:
-    """A reader sees a segment whole or not at all, while others are written and deleted."""
+    """A reader sees a segment whole or not at all while others are written and deleted."""
     numbers = random.Random(9)
     async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 3000, numbers)
@@ -262,7 +263,7 @@ async def check_reading_while_writing(make: BackendMaker) -> None:
 
 
 async def check_drop(make: BackendMaker) -> None:
-    """After drop() there is nothing, and a new index can begin."""
+    """After drop() the backend is empty and can hold a new index."""
     async with _opened(make) as backend:
         rows = random_rows("set", 100, random.Random(10))
         for name in ("first", "second"):
@@ -303,7 +304,7 @@ BACKEND_CHECKS: Final[tuple[Callable[[BackendMaker], Awaitable[None]], ...]] = (
 
 
 def taken(backend: IndexBackend) -> list[str]:
-    """The kinds that the place takes."""
+    """The kinds that the backend takes."""
     kinds = []
     for kind in TABLE_SCHEMAS:
         with contextlib.suppress(InvalidOptionError):
@@ -313,7 +314,7 @@ def taken(backend: IndexBackend) -> list[str]:
 
 
 def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
-    """A table of a part, sorted by key; some keys are equal, some are ``UNKNOWN_KEY`` and the other special ones."""
+    """Rows of an index table, sorted by key, with equal keys, ``UNKNOWN_KEY`` and other special keys."""
     schema = TABLE_SCHEMAS[kind]
     keys = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 1, 2, 8))) for _ in range(num_rows)]
     for _ in range(min(num_rows, 5)):
@@ -323,7 +324,7 @@ def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
 
 
 def _postings(num_rows: int, numbers: random.Random) -> pa.Table:
-    """Rows of the kind "keys" that hardly compress."""
+    """Rows of the kind "keys" that compress badly."""
     some = numbers.randbytes(8 * num_rows)
     keys = sorted(VALUE_TAG + some[at : at + 8] for at in range(0, len(some), 8))
     rows = memoryview(numbers.randbytes(8 * num_rows)).cast("q").tolist()
@@ -344,7 +345,7 @@ def _value(field: pa.Field, numbers: random.Random) -> Any:
 
 
 async def write(backend: IndexBackend, name: str, kind: str, rows: pa.Table) -> Segment:
-    """Write ``rows``, which are sorted."""
+    """Write sorted rows as a segment."""
     index_table = _part(kind)
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
@@ -374,7 +375,7 @@ def _part(kind: str) -> IndexTable:
 async def _compare(
     backend: IndexBackend, segment: Segment, rows: pa.Table, numbers: random.Random, questions: int = 4
 ) -> None:
-    """What the place gives of a segment, and what it should."""
+    """Compare reads of a segment with its rows: whole, by ranges, columns, limits and least values."""
     schema = segment.table.schema
     _same(await backend.read_segment(segment, None), rows, "all rows")
     keys: list[bytes] = rows.column("key").to_pylist()
@@ -406,7 +407,7 @@ async def _compare(
 
 
 def random_ranges(keys: Sequence[bytes], numbers: random.Random) -> list[KeyRange]:
-    """Ranges that ascend and do not meet, often at keys that are there."""
+    """Ascending, disjoint ranges, often at existing keys."""
     some = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 2))) for _ in range(6)]
     if keys:
         some += [numbers.choice(keys) + numbers.choice((b"", b"", b"\x00", b"\xff")) for _ in range(20)]
@@ -440,7 +441,7 @@ def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
 
 
 def _sortable(table: pa.Table) -> list[Any]:
-    """Rows; those of equal keys may come in any order."""
+    """The rows in a canonical order: those of equal keys may come in any order."""
     rows = [tuple(row.values()) for row in table.to_pylist()]
     return sorted(rows, key=repr) if "key" not in table.column_names else _by_key(table.column("key").to_pylist(), rows)
 
@@ -456,25 +457,15 @@ def _by_key(keys: Sequence[bytes], rows: list[Any]) -> list[Any]:
 
 
 def _between(found: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
-    """With ``at_least``, rows of the range that have less may be there or not."""
+    """Check a read with ``at_least``: rows of the range with smaller values may be missing."""
     got = [repr(row) for row in found.to_pylist()]
     everything = [repr(row) for row in expected.to_pylist()]
     needed = [repr(row) for row in expected.to_pylist() if row[column] >= least]
-    assert _contains(everything, got), f"rows that are not in the range, with {column} of at least {least!r}"
-    assert _contains(got, needed), f"rows are missing, with {column} of at least {least!r}"
+    assert Counter(got) <= Counter(everything), f"rows that are not in the range, with {column} of at least {least!r}"
+    assert Counter(needed) <= Counter(got), f"rows are missing, with {column} of at least {least!r}"
 
 
-def _contains(whole: list[str], some: list[str]) -> bool:
-    left = sorted(whole)
-    for row in some:
-        at = bisect_left(left, row)
-        if at == len(left) or left[at] != row:
-            return False
-        del left[at]
-    return True
-
-
-# -- places ---------------------------------------------------------------------------------------
+# -- handles -------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -494,7 +485,7 @@ async def _nothing_left(backend: IndexBackend, name: str) -> None:
 
 @contextlib.contextmanager
 def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str) -> Iterator[list[Any]]:
-    """Gives a list that the error is put into."""
+    """Check that the block raises; the list then holds the error."""
     errors: list[Any] = []
     try:
         yield errors

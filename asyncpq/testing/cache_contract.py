@@ -1,13 +1,13 @@
-"""What every cache tier must do (asyncpq.caching.tiers.CacheTier), as checks that any test runner can run.
+"""The contract of a cache tier (:class:`asyncpq.caching.tiers.CacheTier`), as checks for any test runner.
 
-Give them your tier as a :class:`TierStorage`, each check one that is empty::
+Give each check your tier as a new, empty :class:`TierStorage`::
 
     @pytest.mark.parametrize("check", CACHE_TIER_CHECKS, ids=lambda check: check.__name__)
     async def test_tier(check, tmp_path):
         await check(MyTierStorage(tmp_path))
 
-A check raises AssertionError. A tier may always miss by itself (it is full, or slow), but these checks ask for
-little and expect to find it again.
+A tier may miss at any time, because it is full or slow; the checks store little and expect to find it again. A failed
+check raises AssertionError. :class:`FolderStorage` and :class:`ServerStorage` are the storages of asyncpq's own tiers.
 """
 
 from __future__ import annotations
@@ -15,36 +15,102 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
+from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.tiers import CacheTier
+from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 from asyncpq.storage.base import Validator
-from asyncpq.testing.catalog_contract import equal
+from asyncpq.testing.assertions import equal
 
 _POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")
-#: How much older a pointer may come back: a tier may round ages, up, and takes time.
-_OLDER_S = 5.0
+#: A pointer may come back this much older: a tier takes time and may round ages up.
+_AGEING_S = 5.0
 
 
 class TierStorage(Protocol):
-    """Where the entries of one tier are, and how to reach them behind its back."""
+    """The storage of one tier, and a way to change its entries behind the tier's back."""
 
     async def open(self) -> CacheTier:
-        """One more tier on the same storage, as another process would have. The caller closes it."""
+        """Open another tier on the same storage, as another process would. The caller closes it."""
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """Replace each stored entry by ``change(entry)``; returns how many there were."""
+        """Replace each stored entry by ``change(entry)``; return the number of entries."""
 
     async def set_writable(self, writable: bool) -> bool:
-        """Have it refuse every change from now on, and still be read; or take them again. False: it cannot do so."""
+        """Make the storage read-only, or writable again. False: the storage cannot do so."""
+
+
+class FolderStorage:
+    """The :class:`TierStorage` of ``disk_cache``: a folder that does not exist yet, on the file system to test."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._options = DiskCacheOptions(path=os.fspath(folder), timeout_s=60.0)
+
+    async def open(self) -> CacheTier:
+        """As :class:`TierStorage`."""
+        tier = DiskCache(self._options)
+        await tier.open()
+        return tier
+
+    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        """As :class:`TierStorage`."""
+        return await asyncio.to_thread(self._rewrite, change)
+
+    async def set_writable(self, writable: bool) -> bool:
+        """Not possible here; a class of your own may know how."""
+        return False
+
+    def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        paths = list(Path(self._options.path).glob("??/*"))
+        for path in paths:
+            path.write_bytes(change(path.read_bytes()))
+        return len(paths)
+
+
+class ServerStorage:
+    """The :class:`TierStorage` of ``shared_cache``: a server without keys that begin with the options' prefix.
+
+    Args:
+        options: the options of your sessions, with a long ``timeout_s``: late answers count as misses.
+        admin: a ``valkey.Valkey`` or ``redis.Redis`` of a user who may list, read and write the server's keys.
+    """
+
+    def __init__(self, options: SharedCacheOptions, admin: Any) -> None:
+        self._options = options
+        self._admin = admin
+
+    async def open(self) -> CacheTier:
+        """As :class:`TierStorage`."""
+        return SharedCache(self._options)
+
+    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        """As :class:`TierStorage`."""
+        return await asyncio.to_thread(self._rewrite, change)
+
+    async def set_writable(self, writable: bool) -> bool:
+        """Not possible here; a class of your own may know how."""
+        return False
+
+    def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        names = list(self._admin.scan_iter(match=f"{self._options.prefix}*", count=1000))
+        for name in names:
+            self._admin.set(name, change(self._admin.get(name)))
+        return len(names)
+
+
+# -- the checks -----------------------------------------------------------------------------------
 
 
 async def check_round_trip(storage: TierStorage) -> None:
-    """What was put is found, in another process too."""
+    """A put value is found, in other processes too."""
     entries = {key: bytes([place]) * (place + 1) for place, key in enumerate(_keys(20))}
     async with _opened(storage) as tier:
         await tier.put_many(entries)
@@ -58,27 +124,27 @@ async def check_round_trip(storage: TierStorage) -> None:
 
 
 async def check_misses(storage: TierStorage) -> None:
-    """What was not put is None, and nothing is asked of nothing."""
+    """A key that was not put gives None; empty calls do nothing."""
     async with _opened(storage) as tier:
-        equal(await tier.get_many(_keys(3)), [None, None, None], "keys that nobody put")
+        equal(await tier.get_many(_keys(3)), [None, None, None], "keys that were not put")
         equal(await tier.get_many([]), [], "no keys")
         await tier.put_many({})
-        assert await tier.get_pointer(_POINTER_KEY) is None, "a pointer that nobody put"
+        assert await tier.get_pointer(_POINTER_KEY) is None, "a pointer that was not put"
 
 
 async def check_order(storage: TierStorage) -> None:
-    """A multi-get answers key by key: in their order, misses in between, a key asked for twice twice."""
+    """A multi-get answers in the order of its keys, with misses between and repeated keys repeated."""
     keys = _keys(40)
     present = {key: repr(key).encode() for key in keys[::2]}
-    asked = [*keys, *keys[:7]]
-    random.Random(4).shuffle(asked)
+    repeated = [*keys, *keys[:7]]
+    random.Random(4).shuffle(repeated)
     async with _opened(storage) as tier:
         await tier.put_many(present)
-        equal(await tier.get_many(asked), [present.get(key) for key in asked], "values in the order of the keys")
+        equal(await tier.get_many(repeated), [present.get(key) for key in repeated], "values in the order of the keys")
 
 
 async def check_sizes(storage: TierStorage) -> None:
-    """Empty values are values; of large ones all bytes come back."""
+    """Values of all sizes come back whole, the empty one included."""
     values = [b"", b"\0", bytes(range(256)) * 16, random.Random(4).randbytes(1 << 16), bytes(100_001)]
     entries = dict(zip(_keys(len(values)), values, strict=True))
     async with _opened(storage) as tier:
@@ -87,7 +153,7 @@ async def check_sizes(storage: TierStorage) -> None:
 
 
 async def check_keys(storage: TierStorage) -> None:
-    """Keys that differ in anything lead to different values."""
+    """Keys that differ in any field are different keys."""
     base = ContentKey(bytes(16), "page", 4, 100)
     keys = [
         base,
@@ -108,7 +174,7 @@ async def check_keys(storage: TierStorage) -> None:
 
 
 async def check_put_again(storage: TierStorage) -> None:
-    """A value that is put again replaces the one before, of whatever length."""
+    """A second put replaces the value, whatever their lengths."""
     (key,) = _keys(1)
     async with _opened(storage) as tier:
         for value in (b"first", b"", b"the third, which is longer", b"4"):
@@ -135,15 +201,15 @@ async def check_pointers(storage: TierStorage) -> None:
                 found = await reader.get_pointer(key)
                 assert found is not None, pointer
                 equal(found.validator, pointer.validator, "the pointer's validator")
-                # 1 ms: two clocks are read, one after the other
+                # 1 ms: the two clocks are read one after the other
                 assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
-                assert found.validated_at >= pointer.validated_at - _OLDER_S, "older than it can be"
+                assert found.validated_at >= pointer.validated_at - _AGEING_S, "older than it can be"
         first = await other.get_pointer(PointerKey("namespace 1", _POINTER_KEY.identity))
         assert first is None, "another identity"
 
 
 async def check_newer_pointer(storage: TierStorage) -> None:
-    """A later validation replaces an earlier one, whoever made it."""
+    """A later validation replaces an earlier one, from any tier."""
     now = time.monotonic()
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), now - 50))
@@ -151,11 +217,11 @@ async def check_newer_pointer(storage: TierStorage) -> None:
         found = await tier.get_pointer(_POINTER_KEY)
         assert found is not None, "the later pointer is not there"
         equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
-        assert found.validated_at >= now - _OLDER_S, "older than it can be"
+        assert found.validated_at >= now - _AGEING_S, "older than it can be"
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
-    """An earlier validation does not replace a later one, whoever made it."""
+    """An earlier validation does not replace a later one, from any tier."""
     now = time.monotonic()
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
@@ -165,11 +231,11 @@ async def check_older_pointer(storage: TierStorage) -> None:
                 found = await tier.get_pointer(_POINTER_KEY)
                 assert found is not None, "the later pointer is not there"
                 equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
-                assert found.validated_at >= now - _OLDER_S, "older than it can be"
+                assert found.validated_at >= now - _AGEING_S, "older than it can be"
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
-    """A dropped pointer is gone for all; contents stay; dropping what is not there is nothing."""
+    """A dropped pointer is gone for all tiers; contents stay; dropping a missing pointer does nothing."""
     (key,) = _keys(1)
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.drop_pointer(_POINTER_KEY)
@@ -185,7 +251,7 @@ async def check_drop_pointer(storage: TierStorage) -> None:
 
 
 async def check_concurrent_use(storage: TierStorage) -> None:
-    """Many at once, through several tiers: whatever is found is right, and at the end all is there."""
+    """Concurrent calls through several tiers give right values, and at the end all values are there."""
     keys = _keys(60)
     values = {key: repr(key).encode() * 50 for key in keys}
     choose = random.Random(4)
@@ -203,7 +269,7 @@ async def check_concurrent_use(storage: TierStorage) -> None:
 
 
 async def check_cancellation(storage: TierStorage) -> None:
-    """Whoever gives up waiting harms nobody."""
+    """A cancelled call does not affect other calls."""
     keys = _keys(30)
     async with _opened(storage) as tier:
         await tier.put_many(dict.fromkeys(keys, b"value"))
@@ -222,7 +288,7 @@ async def check_cancellation(storage: TierStorage) -> None:
 
 
 async def check_unwritable(storage: TierStorage) -> None:
-    """What cannot be changed still reads, for whoever was there and whoever comes, and nothing raises."""
+    """A read-only storage still answers, for open and new tiers, and writes raise nothing."""
     kept, other_key = _keys(2)
     pointer_key = _POINTER_KEY._replace(identity="another")
     async with _opened(storage) as tier:
@@ -233,7 +299,7 @@ async def check_unwritable(storage: TierStorage) -> None:
         try:
             async with _opened(storage) as later:
                 for reader in (tier, later):
-                    for _ in range(6):  # until it is left alone, and then
+                    for _ in range(6):  # before and after the tier stops trying to write
                         await reader.put_many({other_key: b"other", kept: b"value"})
                         await reader.put_pointer(pointer_key, Pointer(Validator(2, '"b"'), time.monotonic()))
                         await reader.drop_pointer(pointer_key)
@@ -258,7 +324,7 @@ async def check_unwritable(storage: TierStorage) -> None:
 
 
 async def check_closing(storage: TierStorage) -> None:
-    """A tier may be closed twice, and unused; a closed one is empty."""
+    """A tier can be closed twice, and unused; a closed tier is empty."""
     await (unused := await storage.open()).close()
     await unused.close()
     tier = await storage.open()
@@ -276,7 +342,7 @@ async def check_closing(storage: TierStorage) -> None:
 
 
 async def check_damage(storage: TierStorage) -> None:
-    """Whatever the bytes in the storage become: a miss, or what was put. Afterwards the place can be used again."""
+    """A damaged entry is a miss or the value that was put, and its key can be put again."""
     first, second = _keys(2)
     pointer = Pointer(Validator(9, '"etag"'), time.monotonic() - 1000.0)
     async with _opened(storage) as tier:
@@ -286,8 +352,8 @@ async def check_damage(storage: TierStorage) -> None:
             await tier.put_pointer(_POINTER_KEY, pointer)
 
         async def read() -> None:
-            assert (await tier.get_many([first]))[0] in (None, b"the first"), "bytes that nobody put"
-            assert (await tier.get_many([second]))[0] in (None, b"another"), "bytes that nobody put"
+            assert (await tier.get_many([first]))[0] in (None, b"the first"), "bytes that were not put"
+            assert (await tier.get_many([second]))[0] in (None, b"another"), "bytes that were not put"
             found = await tier.get_pointer(_POINTER_KEY)
             if found is not None:
                 equal(found.validator, pointer.validator, "the validator of a damaged pointer")
@@ -306,7 +372,7 @@ async def check_damage(storage: TierStorage) -> None:
             await put()
             equal(await storage.rewrite(change), 3, "entries that the storage rewrites")
             await read()
-            await read()  # what was dropped is not found either
+            await read()  # a dropped entry is a miss, too
         await put()
         equal(await tier.get_many([first, second]), [b"the first", b"another"], "what was put over damaged entries")
         assert await tier.get_pointer(_POINTER_KEY) is not None, (
@@ -334,7 +400,7 @@ CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = (
 
 
 def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:
-    """Every byte flipped, every length cut to, lengthened, emptied, exchanged."""
+    """Flip each byte, cut to each length, lengthen, blank and exchange entries."""
 
     def flip(place: int, bits: int) -> Callable[[bytes], bytes]:
         return lambda entry: (

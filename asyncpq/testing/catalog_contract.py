@@ -1,12 +1,10 @@
-"""What every catalog must say of its files (asyncpq.Catalog), as a check that any test runner can run.
+"""The contract of a catalog (:class:`asyncpq.Catalog`), as a check for any test runner.
 
-Give it a catalog whose table is small: all of it is read::
+Use a small table, since the check reads all of it::
 
     async def test_my_catalog():
         async with asyncpq.Session() as session:
             await check_catalog(session, MyCatalog(...))
-
-What the contracts' checks say when they fail: no test runner shows the values of an assertion in a package.
 """
 
 from __future__ import annotations
@@ -25,43 +23,43 @@ from asyncpq.expressions.scalars import as_scalar
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.session import Session
 
-_TRIED_VALUES = 3  # of each column in each file
+_TRIED_VALUES = 3  # values looked up in each column of each file
 
 
 async def check_catalog(session: Session, catalog: Catalog) -> None:
-    """What the catalog says of each file holds for each of its rows, and no file is left out.
+    """Check a catalog's bounds, counts and partition values against all rows, and that it leaves out no file.
 
-    Files are pruned by what a catalog says without looking at them, so what it says too much is a wrong result.
+    A read prunes files by these values alone, so a wrong value means wrong rows.
 
     Raises:
-        AssertionError: it does not; names the file and the column.
+        AssertionError: a value is wrong; names the file and the column.
         AsyncpqError: the table cannot be read.
     """
-    kept = _Kept(catalog)
-    dataset = await session.open_dataset(kept)
-    snapshot, reader = kept.taken
-    assert snapshot.description, "a snapshot says what it is"
+    pinning = _PinningCatalog(catalog)
+    dataset = await session.open_dataset(pinning)
+    snapshot, reader = pinning.pinned
+    assert snapshot.description, "the snapshot has no description"
     files = await snapshot.files(None, reader)
     urls = [file.url for file in files]
-    assert len(set(urls)) == len(urls), "each file is named once"
-    assert [file.url for file in await snapshot.files(None, reader)] == urls, "the order of the files is stable"
+    assert len(set(urls)) == len(urls), "a file is listed twice"
+    assert [file.url for file in await snapshot.files(None, reader)] == urls, "the order of the files changes"
     names = [name for name in _leaves(dataset.schema) if _is_plain(type_of(dataset.schema, name))]
-    everything = Or(tuple(IsNull(name) for name in names))  # names all columns: their bounds are asked for
-    told = {file.url: file for file in await snapshot.files(everything if names else None, reader)}
+    everything = Or(tuple(IsNull(name) for name in names))  # names all columns, so the snapshot loads their bounds
+    bounded = {file.url: file for file in await snapshot.files(everything if names else None, reader)}
     for file in files:
-        await _check_file(dataset, snapshot, reader, told.get(file.url, file), names)
+        await _check_file(dataset, snapshot, reader, bounded.get(file.url, file), names)
 
 
-class _Kept:
-    """The catalog, and the snapshot that it gave."""
+class _PinningCatalog:
+    """A catalog that keeps the snapshot of its last call."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.taken: tuple[Snapshot, Reader]
+        self.pinned: tuple[Snapshot, Reader]
 
     async def snapshot(self, reader: Reader) -> Snapshot:
-        self.taken = (await self._catalog.snapshot(reader), reader)
-        return self.taken[0]
+        self.pinned = (await self._catalog.snapshot(reader), reader)
+        return self.pinned[0]
 
 
 async def _check_file(
@@ -69,14 +67,16 @@ async def _check_file(
 ) -> None:
     deleted = 0
     if file.num_rows is not None and file.deletes is not None:
-        gone = await file.deletes.rows(reader, file.num_rows)
-        assert gone.stop <= file.num_rows, f"{file.url}: row {gone.stop - 1} is deleted, of {file.num_rows}"
-        deleted = gone.num_rows
+        deleted_rows = await file.deletes.rows(reader, file.num_rows)
+        assert deleted_rows.stop <= file.num_rows, (
+            f"{file.url}: row {deleted_rows.stop - 1} is deleted, of {file.num_rows}"
+        )
+        deleted = deleted_rows.num_rows
     rows = await dataset.read(access={file.url: AccessPlan.all()})
     if file.num_rows is not None:
         assert rows.num_rows + deleted == file.num_rows, f"{file.url} has another number of rows than {file.num_rows}"
     for name in file.partition:
-        assert rows.schema.get_field_index(name) >= 0, f"{file.url}: partition column {name} is none of the table's"
+        assert rows.schema.get_field_index(name) >= 0, f"{file.url}: partition column {name} is not in the table"
     for name in names:
         values = _values(rows, name)
         if name in file.bounds:
@@ -85,8 +85,8 @@ async def _check_file(
             where = col(name) == as_scalar(value)
             if not _any(where, rows):  # NaN
                 continue
-            found = {found.url for found in await snapshot.files(where, reader)}
-            assert file.url in found, f"{file.url}: left out for {where}, which is true of a row"
+            selected = {other.url for other in await snapshot.files(where, reader)}
+            assert file.url in selected, f"{file.url}: left out for {where}, which is true of a row"
 
 
 def _check_bounds(
@@ -101,7 +101,7 @@ def _check_bounds(
         assert values.null_count <= bounds.null_count, f"{here}: more nulls than {bounds.null_count}"
         assert has_deletes or values.null_count == bounds.null_count, f"{here}: fewer nulls than {bounds.null_count}"
     if bounds.all_null:
-        assert values.null_count == len(values), f"{here}: not all is null"
+        assert values.null_count == len(values), f"{here}: a value that is not null"
     if not bounds.may_be_nan and pa.types.is_floating(values.type):
         assert not pc.any(pc.is_nan(values)).as_py(), f"{here}: a NaN"
     if bounds.exact and len(values) and not has_deletes:
@@ -116,7 +116,7 @@ def _any(where: Expression, rows: pa.Table) -> bool:
 
 
 def _values(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or a leaf of a struct by its dotted path."""
+    """A column, or a part of a struct by its dotted path."""
     top = name
     while rows.schema.get_field_index(top) < 0:
         top = top.rpartition(".")[0]
@@ -139,20 +139,8 @@ def _below(field: pa.Field, above: str) -> Iterator[str]:
         yield f"{above}{field.name}"
 
 
-def _is_plain(kind: pa.DataType | None) -> bool:
-    """Whether literals are compared with its values."""
-    return kind is not None and not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType)
-
-
-_SHOWN = 300  # characters of a value
-
-
-def equal(found: object, expected: object, what: str) -> None:
-    """Raises AssertionError if they are not: ``what`` was found to be other than it should."""
-    if found != expected:
-        raise AssertionError(f"{what}: {_short(found)} where {_short(expected)} should be")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+def _is_plain(arrow_type: pa.DataType | None) -> bool:
+    """Whether predicates can compare values of the type with literals."""
+    if arrow_type is None or isinstance(arrow_type, pa.BaseExtensionType):
+        return False
+    return not pa.types.is_nested(arrow_type)

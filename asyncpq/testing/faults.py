@@ -1,9 +1,7 @@
-"""What :class:`~asyncpq.testing.server.ObjectServer` can do wrong on purpose.
+"""Faults of :class:`~asyncpq.testing.server.ObjectServer`, and a catalogue of those that a reader must survive.
 
-Every fault that a reader of an object store has to bear, by name: what a test can iterate over.
-
-Each entry makes a :class:`~asyncpq.testing.faults.Fault` that happens once, to the first request;
-``dataclasses.replace(fault, after=2)`` lets it happen later, ``replace(fault, times=None)`` for ever.
+A fault of the catalogue affects one request, the first. ``dataclasses.replace(fault, after=2)`` makes it happen later,
+``replace(fault, times=None)`` for ever.
 """
 
 from __future__ import annotations
@@ -17,20 +15,20 @@ from asyncpq.errors import InvalidOptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which a request is answered badly, and which requests it concerns.
+    """A way to answer requests badly, and the requests that it affects.
 
-    A fault applies to the requests that match ``method``, ``path`` and ``ranged``; the first
-    ``after`` of them are answered well, the next ``times`` badly, the rest well again. The first
-    fault of a server's list that applies to a request is the only one.
+    A fault matches requests by ``method``, ``path`` and ``ranged``. It skips the first ``after`` matches, affects the
+    next ``times`` and then ends. Only the first fault of a server's list that affects a request applies.
 
-    Raises InvalidOptionError where a field goes without the one that it needs.
+    Raises:
+        InvalidOptionError: a field has no effect without another one, or has an invalid value.
 
     Attributes:
         method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
         path: part of the request's path; None for any.
         ranged: True for requests with a Range header only, False for those without; None for any.
-        after, times: see above; ``times=None`` is for ever.
-        latency_s: wait this long before answering.
+        after, times: see above; ``times=None`` never ends.
+        latency_s: delay of the answer.
         status, code: answer with this HTTP status and S3 error code (or an empty body, for code "").
         headers: extra response headers, added to any answer; None as a value removes a header.
         retry_after_s: a Retry-After header for ``status``.
@@ -43,31 +41,30 @@ class Fault:
         flood_header_bytes: send this many bytes of made-up header lines before the answer's own.
         shift_range: added to both ends of Content-Range.
         length_delta: added to Content-Length (the body stays as it is).
-        surplus: this many bytes more in the body than the range has (fewer, if negative);
-            Content-Length goes along.
+        surplus: add this many bytes to the body (remove, if negative), and adjust Content-Length.
         ignore_range: answer 200 with the whole object.
         range_200: answer 200 with the range and its Content-Range.
         ignore_if_match: answer as if there were no If-Match.
         no_suffix: answer 416 to a suffix range.
         unknown_size: write ``*`` for the size in Content-Range.
-        etag: "none" sends no ETag, "weak" a weak one, "other" another one than the object's.
+        etag: "none" sends no ETag, "weak" a weak one, "other" a wrong one.
         chunked: send the body in chunks, without Content-Length.
-        gzip: compress the body and say so.
+        gzip: compress the body, with Content-Encoding.
         slow_down_200: an S3 SlowDown error in a 200 response.
         html_200: an HTML page in a 200 response.
         redirect: redirect to this url.
         redirect_status: with ``redirect``: 301, 302, 303, 307 or 308.
-        region: the bucket's region: requests signed for another are refused with it.
-        skew_s: the server's clock runs this far ahead; requests more than 900 s off are refused.
+        region: the bucket's region: refuse requests that are signed for another one.
+        skew_s: the server's clock is this far ahead; refuse requests that are more than 900 s off.
         replace_with: put these bytes as the object's new version before answering.
         replace_after: the same after answering.
         keep_modified: the new version has the old one's Last-Modified.
         delete: delete the object before answering.
         delete_after: the same after answering.
-        endless_listing: answer a LIST with its first page, and say that there is more.
+        endless_listing: answer each LIST with its first page, and say that more follow.
         ignore_start_after: answer a LIST as if there were no start-after.
-        ignore_if_none_match: replace the object that a PUT was only to create.
-        lose_answer: do what was asked, and close the connection instead of answering.
+        ignore_if_none_match: let a PUT that should only create replace the object.
+        lose_answer: execute the request, then close the connection instead of answering.
     """
 
     method: str | None = None
@@ -115,10 +112,7 @@ class Fault:
     lose_answer: bool = False
 
     def __post_init__(self) -> None:
-        """
-        Raises:
-            InvalidOptionError: it would do nothing of what it says.
-        """
+        """Check the fields: see the class."""
         if self.etag not in (None, "none", "weak", "other"):
             raise InvalidOptionError(f'etag={self.etag!r}: must be "none", "weak" or "other"')
         if self.status is not None and self.status not in range(100, 600):
@@ -135,28 +129,27 @@ class Fault:
             raise InvalidOptionError("reset goes with truncate", hint="Fault(truncate=0, reset=True) resets at once.")
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
-        """Whether it concerns requests that look like this."""
+        """Whether it matches such requests."""
         return (
             self.method in (None, method) and (self.path is None or self.path in path) and self.ranged in (None, ranged)
         )
 
     def applies(self, seen: int) -> bool:
-        """Whether the request after ``seen`` others that matched is answered badly."""
+        """Whether it affects the match that follows ``seen`` others."""
         return seen >= self.after and (self.times is None or seen < self.after + self.times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What faults are made from.
+    """The values that the catalogue's faults use.
 
     Attributes:
-        other: the bytes of another version of the object. With as many bytes as the object has, faults
-            that replace it are the hardest to notice.
-        location: the url of the object, for a redirect that leads back to it.
+        other: another version of the object. A version of equal size is the hardest to notice.
+        location: the object's url, for a redirect loop.
         elsewhere: a url on another host. Over HTTP it is followed.
-        part_bytes: bodies that break off do so after this many bytes.
-        drip_s: time between two bytes of a body that comes byte by byte.
-        retry_after_s: what a huge Retry-After says.
+        part_bytes: length at which truncated bodies end.
+        drip_s: pause between two bytes of a slow body.
+        retry_after_s: value of a huge Retry-After.
     """
 
     other: bytes
@@ -167,7 +160,7 @@ class Scene:
     retry_after_s: float = 86_400.0
 
 
-#: By name. Those that end in an exchange without an answer last for ever: bound them by timeouts.
+#: Faults by name. Those that stall never answer: bound them with timeouts.
 CATALOGUE: Mapping[str, Callable[[Scene], Fault]] = MappingProxyType(
     {
         # the connection
@@ -178,7 +171,7 @@ CATALOGUE: Mapping[str, Callable[[Scene], Fault]] = MappingProxyType(
         "stall before headers": lambda _: Fault(stall_headers=True),
         "stall mid-body": lambda scene: Fault(stall_body=True, truncate=scene.part_bytes),
         "one byte at a time": lambda scene: Fault(drip_s=scene.drip_s),
-        # answers that are not what was asked for
+        # wrong answers
         "header flood": lambda _: Fault(flood_header_bytes=1 << 20),
         "200 for a Range": lambda _: Fault(ignore_range=True),
         "200 with the range": lambda _: Fault(range_200=True),

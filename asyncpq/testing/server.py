@@ -1,8 +1,8 @@
-"""An object server inside the test's own process: S3's reads and writes over HTTP, with faults on request.
+"""An S3 server in the test's own process, with faults on request.
 
-It keeps objects in memory and speaks enough of HTTP/1.1 and of S3 (path-style) to be read with any
-client: GET, HEAD, PUT, DELETE, uploads in parts; Range with suffixes; If-Match, If-None-Match; ETag, Last-Modified;
-ListObjectsV2; S3's XML errors. Signatures are not checked. Not for production, and only ever on the loopback.
+It keeps objects in memory and speaks enough HTTP/1.1 and path-style S3 for any client: GET, HEAD, PUT, DELETE,
+multipart uploads, Range with suffixes, If-Match, If-None-Match, ETag, Last-Modified, ListObjectsV2 and S3's XML errors.
+It checks no signatures and listens on the loopback interface only. Not for production.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ FaultHook = Callable[["LoggedRequest"], Fault | None]
 class ObjectServer:
     """Serves objects from memory on 127.0.0.1.
 
-    Use it in a running loop (``async with ObjectServer() as server``) or in a thread of its own
+    Use it in a running loop (``async with ObjectServer() as server``) or in its own thread
     (``with ObjectServer.in_thread() as server``).
 
     Attributes:
-        objects: by "bucket/key". Buckets need no making: one exists when an object is in it, or
-            when it is in ``buckets``.
-        faults: a list of :class:`Fault`, or a callable that gives the fault of each request. Setting
-            it starts the counting anew.
-        log: every request.
-        latency_s: time before each answer.
-        page_keys: keys and folders that one page of a listing has, at most.
-        creates: heeds If-None-Match of a PUT; False: replaces what is there, as some servers do.
+        objects: objects by "bucket/key". A bucket exists if it contains an object or is in ``buckets``.
+        faults: a list of :class:`Fault`, or a callable that gives the fault of each request. Assigning it resets the
+            counts of matched requests.
+        log: all requests, in order of arrival.
+        latency_s: delay of each answer.
+        page_keys: maximum number of keys and folders in a page of a listing.
+        creates: honour If-None-Match of a PUT; False replaces the object, as some servers do.
         port: the port, once started.
     """
 
@@ -64,13 +63,12 @@ class ObjectServer:
         self.buckets: set[str] = set()
         self._uploads = Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
         self._faults: Sequence[Fault] | FaultHook = []
-        self._seen: dict[int, int] = {}  # requests that matched a fault, by the fault's place
+        self._seen: dict[int, int] = {}  # matched requests, by the fault's position
         self.log: list[LoggedRequest] = []
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._transports: set[asyncio.Transport] = set()
+        self._connections = _Connections()
 
-    # -- what tests use -------------------------------------------------------------------------
+    # -- objects and faults -----------------------------------------------------------------------
 
     @property
     def endpoint(self) -> str:
@@ -96,7 +94,7 @@ class ObjectServer:
         return served
 
     def delete(self, path: str) -> None:
-        """Delete an object; none there is no error."""
+        """Delete an object. A missing object is no error."""
         self.objects.pop(path, None)
 
     @property
@@ -110,15 +108,18 @@ class ObjectServer:
 
     @property
     def bytes_sent(self) -> int:
-        """Body bytes of all answers so far."""
+        """Body bytes of all answers."""
         return sum(request.sent for request in self.log)
 
-    # -- its life -------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen; ``port`` is known afterwards."""
+        """Listen. Afterwards ``port`` is set."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
+        self._server = await loop.create_server(
+            lambda: _Connection(self._connections, self._accept, self._answer, self._after), "127.0.0.1", self.port
+        )
+        self._connections.closed = False
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
@@ -127,13 +128,7 @@ class ObjectServer:
             return
         server, self._server = self._server, None
         server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in list(self._transports):
-            transport.abort()
-        await asyncio.sleep(0)  # the transports close their sockets in the loop's next step
+        await self._connections.close()
         await server.wait_closed()
 
     async def __aenter__(self) -> ObjectServer:
@@ -148,7 +143,7 @@ class ObjectServer:
     @classmethod
     @contextlib.contextmanager
     def in_thread(cls, *, port: int = 0, latency_s: float = 0.0) -> Iterator[ObjectServer]:
-        """A server with a loop and a thread of its own, for clients that block."""
+        """A server with its own event loop and thread, for clients that block."""
         server = cls(port=port, latency_s=latency_s)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="asyncpq-object-server", daemon=True)
@@ -164,19 +159,25 @@ class ObjectServer:
             thread.join()
             loop.close()
 
-    # -- answering ------------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _accept(self, request: LoggedRequest) -> tuple[Fault | None, float]:
+        """Log a request. Returns its fault, and the delay of its answer in seconds."""
+        self.log.append(request)
+        fault = self._fault_for(request)
+        return fault, self.latency_s + (fault.latency_s if fault is not None else 0.0)
 
     def _fault_for(self, request: LoggedRequest) -> Fault | None:
         if callable(self._faults):
             return self._faults(request)
         ranged = "range" in request.headers
-        found: Fault | None = None
-        for place, fault in enumerate(self._faults):
+        first: Fault | None = None
+        for position, fault in enumerate(self._faults):
             if fault.matches(request.method, request.path, ranged):
-                seen = self._seen[place] = self._seen.get(place, -1) + 1
-                if found is None and fault.applies(seen):
-                    found = fault
-        return found
+                seen = self._seen[position] = self._seen.get(position, -1) + 1
+                if first is None and fault.applies(seen):
+                    first = fault
+        return first
 
     def _answer(self, request: LoggedRequest, fault: Fault | None) -> Answer:
         path = request.path[1:]
@@ -210,7 +211,7 @@ class ObjectServer:
         return answer_get(request, served, fault or Fault())
 
     def _after(self, request: LoggedRequest, fault: Fault) -> None:
-        """What happens to the object once it was answered."""
+        """Change the object after the answer, as the fault says."""
         if fault.replace_after is not None:
             self._replace(request.path[1:], fault.replace_after, fault)
         if fault.delete_after:
@@ -221,39 +222,75 @@ class ObjectServer:
         self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
 
     def _refuses_put(self, request: LoggedRequest, path: str, fault: Fault) -> bool:
-        """Whether a PUT's condition on what is there does not hold."""
+        """Whether a condition of a PUT fails."""
         served = self.objects.get(path)
         if request.headers.get("if-none-match") == "*" and self.creates and not fault.ignore_if_none_match:
             return served is not None
-        wanted = request.headers.get("if-match")
-        return wanted is not None and (served is None or wanted not in ("*", served.etag))
+        etag = request.headers.get("if-match")
+        return etag is not None and (served is None or etag not in ("*", served.etag))
 
     def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
         return Answer(200, {"ETag": self.put(path, request.body).etag})
 
 
-class _Connection(asyncio.Protocol):
-    """One keep-alive connection; requests on it are answered one after another."""
+class _Connections:
+    """The open connections of a server, and the tasks that answer on them."""
 
-    def __init__(self, server: ObjectServer) -> None:
-        self._server = server
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.transports: set[asyncio.Transport] = set()
+        self.closed = True
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        self.closed = True
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in list(self.transports):
+            transport.abort()
+        await asyncio.sleep(0)  # the transports close their sockets in the loop's next step
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection, which answers its requests one after another.
+
+    Args:
+        connections: the server's connections, this one included while it is open.
+        accept: logs a request; gives its fault and the delay of its answer.
+        answer: the answer to a request.
+        after: called once a request with a fault is answered.
+    """
+
+    def __init__(
+        self,
+        connections: _Connections,
+        accept: Callable[[LoggedRequest], tuple[Fault | None, float]],
+        answer: Callable[[LoggedRequest, Fault | None], Answer],
+        after: Callable[[LoggedRequest, Fault], None],
+    ) -> None:
+        self._connections = connections
+        self._accept = accept
+        self._answer = answer
+        self._after = after
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._busy = False
-        self._told_to_go_on = False  # the present request, whose body waits for that
+        self._sent_continue = False  # for the current request, whose body waits for it
         self._serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self._server._transports.add(self._transport)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
+        self._connections.transports.add(self._transport)
         self._transport.set_write_buffer_limits(high=1 << 30)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._server._transports.discard(self._transport)
+            self._connections.transports.discard(self._transport)
         self._transport = None
         if self._serving is not None:
-            self._serving.cancel()  # nobody waits for the rest of what it sends
+            self._serving.cancel()  # the client is gone
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -262,7 +299,7 @@ class _Connection(asyncio.Protocol):
     def _next(self) -> None:
         if self._busy or self._transport is None:
             return
-        if self._server._server is None:
+        if self._connections.closed:
             self._transport.close()
             return
         end = self._buffer.find(b"\r\n\r\n")
@@ -272,26 +309,24 @@ class _Connection(asyncio.Protocol):
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in fields)}
         stop = end + 4 + int(headers.get("content-length", "0"))
         if len(self._buffer) < stop:
-            if headers.get("expect", "").lower() == "100-continue" and not self._told_to_go_on:
-                self._told_to_go_on = True
+            if headers.get("expect", "").lower() == "100-continue" and not self._sent_continue:
+                self._sent_continue = True
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
-        self._told_to_go_on = False
+        self._sent_continue = False
         method, target, _ = line.split(" ", 2)
         body = bytes(self._buffer[end + 4 : stop])
         del self._buffer[:stop]
         request = LoggedRequest(method, unquote(target.partition("?")[0]), target, headers, body)
-        self._server.log.append(request)
         self._busy = True
-        fault = self._server._fault_for(request)
-        latency = self._server.latency_s + (fault.latency_s if fault is not None else 0.0)
+        fault, latency = self._accept(request)
         if fault is None and latency == 0.0:
-            self._send(request, self._server._answer(request, None), None)
+            self._send(request, self._answer(request, None), None)
             self._done()
             return
         task = self._serving = asyncio.get_running_loop().create_task(self._serve_slowly(request, fault, latency))
-        self._server._tasks.add(task)
-        task.add_done_callback(self._server._tasks.discard)
+        self._connections.tasks.add(task)
+        task.add_done_callback(self._connections.tasks.discard)
 
     def _done(self) -> None:
         self._busy = False
@@ -306,14 +341,14 @@ class _Connection(asyncio.Protocol):
             if fault is not None and fault.hang_up:
                 self._hang_up(reset=fault.reset)
                 return
-            answer = self._server._answer(request, fault)
+            answer = self._answer(request, fault)
             if fault is not None and fault.lose_answer:
                 self._hang_up(reset=False)
                 return
             body = self._send(request, answer, fault)
             if fault is not None:
                 await self._send_badly(request, body, fault)
-                self._server._after(request, fault)
+                self._after(request, fault)
         except asyncio.CancelledError:
             if self._transport is not None:
                 self._transport.abort()
@@ -321,7 +356,7 @@ class _Connection(asyncio.Protocol):
         self._done()
 
     def _send(self, request: LoggedRequest, answer: Answer, fault: Fault | None) -> bytes:
-        """Send the head, and the body unless the fault wants it sent otherwise: then return it."""
+        """Send the head and the body. If the fault changes how the body is sent, return it instead."""
         body, headers = answer.body, answer.headers
         if fault is not None and fault.surplus:
             body = body[: fault.surplus] if fault.surplus < 0 else body + b"?" * fault.surplus
@@ -339,7 +374,7 @@ class _Connection(asyncio.Protocol):
                 headers[name] = value
         lines = [f"HTTP/1.1 {answer.status} Answer"]
         if fault is not None and fault.flood_header_bytes:
-            lines += [f"x-flood-{at}: {'x' * 1000}" for at in range(-(-fault.flood_header_bytes // 1000))]
+            lines += [f"x-flood-{number}: {'x' * 1000}" for number in range(-(-fault.flood_header_bytes // 1000))]
         lines += [*(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
         head = "\r\n".join(lines).encode("latin-1")
         request.status = answer.status
@@ -380,7 +415,7 @@ class _Connection(asyncio.Protocol):
             request.sent = len(part)
             if fault.stall_body:
                 await asyncio.Event().wait()
-            await asyncio.sleep(0.01)  # let the client read it first
+            await asyncio.sleep(0.01)  # the client reads the part first
             self._hang_up(reset=fault.reset)
 
     def _hang_up(self, *, reset: bool) -> None:

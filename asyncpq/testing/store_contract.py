@@ -1,14 +1,14 @@
-"""What every store must do (asyncpq.storage.base.Store), as checks that any test runner can run.
+"""The contract of a store (:class:`asyncpq.storage.base.Store`), as checks for any test runner.
 
-Give them your store as a :class:`StoreStorage`, each check one whose "key" holds :data:`DATA`; a filesystem of
-fsspec comes as one by :func:`filesystem_storage`::
+Give each check your store as a new :class:`StoreStorage` whose object "key" holds :data:`DATA`.
+:func:`filesystem_storage` makes one from a filesystem of fsspec::
 
     @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
     async def test_filesystem(check):
         async with filesystem_storage("my-protocol://folder/", {}) as storage:
             await check(storage)
 
-A check raises AssertionError.
+A failed check raises AssertionError.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from asyncpq.errors import (
     UnsupportedStoreError,
     UsageError,
 )
-from asyncpq.metrics import ReadMetrics, RequestRecord
+from asyncpq.metrics import RequestRecord
 from asyncpq.options import LimitOptions, RetryOptions
 from asyncpq.storage import open_store
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.urls import split_url
-from asyncpq.testing.catalog_contract import equal
+from asyncpq.testing.assertions import equal, raised, request_context
 
 DATA = random.Random(7).randbytes(200_000)
-#: File systems have coarse clocks: so long is waited before an object is replaced.
-_CLOCK_S = 0.02
+#: Wait before an object is replaced: file systems have coarse clocks.
+_CLOCK_GRAIN_S = 0.02
 
 
 class StoreStorage(Protocol):
-    """A store, and a way to change what it holds."""
+    """A store, and a way to change its objects behind its back."""
 
     @property
     def store(self) -> Store:
-        """Not yet closed."""
+        """The store, open."""
 
     def url(self, key: str) -> str:
-        """Of the object ``key``, a plain name."""
+        """The url of the object ``key``, a plain name."""
 
     async def put(self, key: str, data: bytes) -> None:
-        """Make or replace an object, at once as a whole."""
+        """Create or replace an object atomically."""
 
     async def delete(self, key: str) -> None:
-        """Delete an object that is there."""
+        """Delete an existing object."""
 
 
 @contextlib.asynccontextmanager
 async def filesystem_storage(prefix: str, storage_options: Mapping[str, Any]) -> AsyncIterator[StoreStorage]:
-    """An fsspec filesystem as a session reads it, and writes through fsspec itself; ``DATA`` is at "key".
+    """A filesystem of fsspec, read as a session reads it and changed through fsspec. ``DATA`` is at "key".
 
     Args:
-        prefix: url of a folder that may be written to, with a slash at its end.
-        storage_options: of the filesystem.
+        prefix: url of a writable folder, with a trailing slash.
+        storage_options: options of the filesystem.
     """
     import fsspec
 
@@ -95,22 +95,20 @@ class _FilesystemStorage:
         return self._prefix + key
 
     async def put(self, key: str, data: bytes) -> None:
-        path = self._filesystem._strip_protocol(self.url(key))
-        await asyncio.to_thread(self._filesystem.pipe_file, path, data)
+        await asyncio.to_thread(self._filesystem.pipe, self.url(key), data)
 
     async def delete(self, key: str) -> None:
-        path = self._filesystem._strip_protocol(self.url(key))
-        await asyncio.to_thread(self._filesystem.rm_file, path)
+        await asyncio.to_thread(self._filesystem.rm, self.url(key))
 
 
 # -- the checks -----------------------------------------------------------------------------------
 
 
 async def check_tail(storage: StoreStorage) -> None:
-    """The last bytes, all of a shorter object, and the object's size, in one request."""
+    """A tail is the last bytes, or the whole shorter object, and the object's size, in one request."""
     stored = await storage.store.open_object(storage.url("key"))
     for length in (1, 8, 1000, len(DATA) - 1, len(DATA), len(DATA) + 1, 10**9):
-        context = _context()
+        context = request_context()
         result = await stored.fetch_tail(length, context=context)
         equal(result.data, DATA[-length:], "the object's last bytes")
         equal(result.start, max(0, len(DATA) - length), "where they begin")
@@ -120,29 +118,29 @@ async def check_tail(storage: StoreStorage) -> None:
 
 
 async def check_ranges(storage: StoreStorage) -> None:
-    """Exactly the bytes asked for, of the version asked for."""
+    """A range gives exactly its bytes, of the pinned version."""
     stored = await storage.store.open_object(storage.url("key"))
-    pin = (await stored.fetch_tail(8, context=_context())).validator
+    pin = (await stored.fetch_tail(8, context=request_context())).validator
     numbers = random.Random(11)
     spans = [(0, 1), (len(DATA) - 1, len(DATA)), (0, len(DATA)), (1, len(DATA) - 1)]
     spans += [(start, numbers.randrange(start + 1, len(DATA) + 1)) for start in numbers.sample(range(len(DATA)), 20)]
     for start, stop in spans:
-        for asked in (None, pin):
-            result = await stored.fetch_range(start, stop, context=_context(), pin=asked)
+        for pinned in (None, pin):
+            result = await stored.fetch_range(start, stop, context=request_context(), pin=pinned)
             equal(result.data, DATA[start:stop], "the bytes of the range")
             equal((result.start, result.stop), (start, stop), "the range that was given")
             assert result.validator.same_version(pin), "another version than the pinned one"
 
 
 async def check_many_at_once(storage: StoreStorage) -> None:
-    """A hundred ranges at once, half of them a scan's."""
+    """A hundred concurrent ranges, half of them of a scan, all give their bytes."""
     stored = await storage.store.open_object(storage.url("key"))
-    pin = (await stored.fetch_tail(8, context=_context())).validator
-    context = _context()
+    pin = (await stored.fetch_tail(8, context=request_context())).validator
+    context = request_context()
 
     async def fetch(index: int) -> bool:
         start = index * 1000
-        read = context if index % 2 else _context(scan=True)
+        read = context if index % 2 else request_context(scan=True)
         return (await stored.fetch_range(start, start + 1000, context=read, pin=pin)).data == DATA[start : start + 1000]
 
     assert all(await asyncio.gather(*(fetch(index) for index in range(100)))), (
@@ -152,9 +150,9 @@ async def check_many_at_once(storage: StoreStorage) -> None:
 
 
 async def check_requests_are_recorded(storage: StoreStorage) -> None:
-    """A read's metrics know of each request what it was for, and what came."""
+    """A read's metrics record the purpose and the result of each request."""
     stored = await storage.store.open_object(storage.url("key"))
-    context = _context().step("index", 3)
+    context = request_context().step("index", 3)
     await stored.fetch_range(10, 30, context=context)
     (record,) = (record for record in context.metrics.log if _is_get(record))
     equal((record.purpose, record.attempt), ("index", 1), "purpose and attempt of the request")
@@ -168,56 +166,56 @@ async def check_requests_are_recorded(storage: StoreStorage) -> None:
 
 
 async def check_nothing_there(storage: StoreStorage) -> None:
-    """No object: an error that names its url."""
-    error = await _raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
+    """A missing object is an error that names its url."""
+    error = await raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
     assert error.url is not None, "the error names no url"
     assert error.url.endswith("missing"), "the error names another url"
 
 
 async def check_empty_object(storage: StoreStorage) -> None:
-    """An object without bytes is no Parquet file."""
+    """An empty object is a NotParquetError."""
     await storage.put("empty", b"")
-    error = await _raised(NotParquetError, _open_and_fetch(storage, "empty"))
+    error = await raised(NotParquetError, _open_and_fetch(storage, "empty"))
     assert "empty" in str(error), "the error does not say that the object is empty"
 
 
 async def check_range_past_the_end(storage: StoreStorage) -> None:
-    """A range that the object does not have is an error, not fewer bytes."""
+    """A range past the end is an error, not fewer bytes."""
     stored = await storage.store.open_object(storage.url("key"))
     size = len(DATA)
     for start, stop in ((size - 10, size + 1), (size, size + 1), (size + 5, size + 9)):
-        await _raised(InvalidResponseError, stored.fetch_range(start, stop, context=_context()))
+        await raised(InvalidResponseError, stored.fetch_range(start, stop, context=request_context()))
 
 
 async def check_another_version(storage: StoreStorage) -> None:
-    """A replaced object is noticed, whatever its length, and can be read."""
+    """A replaced object is noticed, whatever its length, and its new version can be read."""
     stored = await storage.store.open_object(storage.url("key"))
     for length in (len(DATA), len(DATA) + 1, 10):
-        first = await stored.fetch_tail(8, context=_context())
-        await asyncio.sleep(_CLOCK_S)
+        first = await stored.fetch_tail(8, context=request_context())
+        await asyncio.sleep(_CLOCK_GRAIN_S)
         fill = bytes([first.data[-1] ^ 1])
         await storage.put("key", fill * length)
-        await _raised(ObjectChangedError, stored.fetch_range(0, 8, context=_context(), pin=first.validator))
-        second = await stored.fetch_tail(8, context=_context())
+        await raised(ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=first.validator))
+        second = await stored.fetch_tail(8, context=request_context())
         equal(second.data, fill * 8, "the bytes of the new version")
         assert not second.validator.same_version(first.validator), "the new version has the old one's validator"
         equal(
-            (await stored.fetch_range(0, 8, context=_context(), pin=second.validator)).data,
+            (await stored.fetch_range(0, 8, context=request_context(), pin=second.validator)).data,
             fill * 8,
             "the bytes of the pinned new version",
         )
 
 
 async def check_deleted_between_reads(storage: StoreStorage) -> None:
-    """A deleted object is another version."""
+    """A deleted object counts as changed."""
     stored = await storage.store.open_object(storage.url("key"))
-    pin = (await stored.fetch_tail(8, context=_context())).validator
+    pin = (await stored.fetch_tail(8, context=request_context())).validator
     await storage.delete("key")
-    await _raised(ObjectChangedError, stored.fetch_range(0, 8, context=_context(), pin=pin))
+    await raised(ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=pin))
 
 
 async def check_identities(storage: StoreStorage) -> None:
-    """The same url is the same object, another url another one; who reads is one."""
+    """Equal urls have equal identities, other urls others; the credentials have one identity."""
     stored = await storage.store.open_object(storage.url("key"))
     again = await storage.store.open_object(storage.url("key"))
     await storage.put("other", DATA)
@@ -230,21 +228,21 @@ async def check_identities(storage: StoreStorage) -> None:
 
 
 async def check_closing(storage: StoreStorage) -> None:
-    """Closing twice is as once; afterwards nothing can be opened."""
+    """A store can be closed twice; a closed store opens nothing."""
     stored = await storage.store.open_object(storage.url("key"))
-    await stored.fetch_tail(8, context=_context())
+    await stored.fetch_tail(8, context=request_context())
     await stored.close()
     await storage.store.close()
     await storage.store.close()
-    await _raised(UsageError, storage.store.open_object(storage.url("key")))
+    await raised(UsageError, storage.store.open_object(storage.url("key")))
 
 
 async def check_cancellation(storage: StoreStorage) -> None:
-    """A cancelled fetch is one, or had its bytes already; the store stays usable."""
+    """A cancelled fetch is cancelled or had finished; the store stays usable."""
     stored = await storage.store.open_object(storage.url("key"))
-    pin = (await stored.fetch_tail(8, context=_context())).validator
+    pin = (await stored.fetch_tail(8, context=request_context())).validator
     for delay in (0.0, 0.0005, 0.001, 0.002):
-        fetches = [stored.fetch_range(0, 100_000, context=_context(), pin=pin) for _ in range(12)]
+        fetches = [stored.fetch_range(0, 100_000, context=request_context(), pin=pin) for _ in range(12)]
         tasks = [asyncio.ensure_future(fetch) for fetch in fetches]
         await asyncio.sleep(delay)
         for task in tasks:
@@ -253,64 +251,64 @@ async def check_cancellation(storage: StoreStorage) -> None:
         assert all(
             isinstance(out, asyncio.CancelledError) or getattr(out, "data", b"") == DATA[:100_000] for out in outcomes
         ), "a cancelled fetch ended otherwise"
-    result = await stored.fetch_range(5, 50, context=_context(), pin=pin)
+    result = await stored.fetch_range(5, 50, context=request_context(), pin=pin)
     equal(result.data, DATA[5:50], "the bytes after cancelled fetches")
 
 
 async def check_nothing_is_left(storage: StoreStorage) -> None:
-    """Closing takes descriptors, tasks and asyncpq's threads along. Descriptors are counted on Linux only."""
+    """Closing frees descriptors (counted on Linux only), tasks and asyncpq's threads."""
 
     def held() -> tuple[int, int, set[str]]:
         threads = {thread.name for thread in threading.enumerate() if thread.name.startswith("asyncpq-")}
         folder = "/proc/self/fd"
         return len(os.listdir(folder)) if os.path.isdir(folder) else 0, len(asyncio.all_tasks()), threads
 
-    await asyncio.to_thread(len, "")  # the loop's own threads stay
+    await asyncio.to_thread(len, "")  # starts the loop's own threads, which stay
     before = held()
     stored = await storage.store.open_object(storage.url("key"))
-    await asyncio.gather(*(stored.fetch_range(0, 100_000, context=_context()) for _ in range(10)))
+    await asyncio.gather(*(stored.fetch_range(0, 100_000, context=request_context()) for _ in range(10)))
     await storage.store.close()
-    for _ in range(500):  # servers in this process close their ends
+    for _ in range(500):  # servers in this process need time to close their side
         if held() == before:
             break
         await asyncio.sleep(0.01)
-    equal(held(), before, "what is held after closing")
+    equal(held(), before, "descriptors, tasks and threads after closing")
 
 
 async def check_listing(storage: StoreStorage) -> None:
-    """What is there now, by name, of the versions that GETs give; or the store says that it has no listings."""
+    """A listing is complete, sorted, and names the versions that GETs give; or the store refuses with a hint."""
     names = ["listed-10", "listed-2", "listed-\N{LATIN SMALL LETTER E WITH ACUTE}", "listed-a b+c%20"]
     for name in names:
         await storage.put(name, name.encode())
     try:
-        found = await storage.store.list_objects(storage.url("listed-"), context=_context())
+        found = await storage.store.list_objects(storage.url("listed-"), context=request_context())
     except UnsupportedStoreError as error:
-        equal(bool(error.hint), True, "the store that has no listings says what to do")
+        equal(bool(error.hint), True, "a store without listings gives a hint")
         return
     urls = [storage.url(name) for name in sorted(names)]
     equal([listed.url for listed in found], urls, "urls that are listed")
     for listed, name in zip(found, sorted(names), strict=True):
         equal(listed.size, len(name.encode()), f"the listed size of {name!r}")
         stored = await storage.store.open_object(listed.url)
-        result = await stored.fetch_tail(100, context=_context())
+        result = await stored.fetch_tail(100, context=request_context())
         equal(result.data, name.encode(), f"the bytes of {name!r}")
         same = listed.validator is None or result.validator.same_version(listed.validator)
         equal(same, True, f"a GET of {name!r} gives the version {listed.validator} that is listed")
     await storage.delete("listed-2")
-    context = _context().step("list", 2)
+    context = request_context().step("list", 2)
     found = await storage.store.list_objects(storage.url("listed-"), context=context)
     urls.remove(storage.url("listed-2"))
     equal([listed.url for listed in found], urls, "urls that are listed once one is deleted")
-    told = {(record.purpose, record.round) for record in context.metrics.log}
-    equal(told, {("list", 2)}, "purpose and round of the requests")
-    nothing = await storage.store.list_objects(storage.url("missing-"), context=_context())
+    recorded = {(record.purpose, record.round) for record in context.metrics.log}
+    equal(recorded, {("list", 2)}, "purpose and round of the requests")
+    nothing = await storage.store.list_objects(storage.url("missing-"), context=request_context())
     equal(nothing, [], "what is listed where nothing is")
 
 
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:
-    """Whatever a url names, what comes is bytes or one of asyncpq's errors."""
+    """A url that cannot name an object gives one of asyncpq's errors."""
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
-        await _raised(AsyncpqError, _open_and_fetch(storage, key))
+        await raised(AsyncpqError, _open_and_fetch(storage, key))
 
 
 STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
@@ -332,26 +330,13 @@ STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
 )
 
 
-async def _raised(kind: type[AsyncpqError], work: Awaitable[object]) -> AsyncpqError:
-    try:
-        await work
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
-
-
 async def _open_and_fetch(storage: StoreStorage, key: str) -> bytes:
     stored = await storage.store.open_object(storage.url(key))
-    return (await stored.fetch_tail(8, context=_context())).data
-
-
-def _context(*, scan: bool = False) -> RequestContext:
-    """A read of its own, with half a minute."""
-    return RequestContext(ReadMetrics(), asyncio.get_running_loop().time() + 30, scan)
+    return (await stored.fetch_tail(8, context=request_context())).data
 
 
 def _gets(context: RequestContext) -> int:
-    """Requests for bytes: filesystems are asked for an object's info besides, and urls may redirect."""
+    """The number of requests for bytes, without redirects and a filesystem's requests for an object's info."""
     return sum(map(_is_get, context.metrics.log))
 
 

@@ -1,7 +1,7 @@
-"""Stores around a store: they record, delay or fail what a session asks of it, whatever its protocol.
+"""Wrappers around a session's stores that record, delay or fail calls, for any protocol.
 
-:class:`ObjectServer` makes the faults of a network; these work where there is none: on local files, on any fsspec
-filesystem, or without the cost of a server.
+:class:`ObjectServer` simulates a network's faults. These wrappers also work on local files and any fsspec filesystem,
+without a server.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Fetch = Callable[[], Awaitable[RangeResult]]
 
 
 def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
-    """From now on the session opens objects of ``url``'s protocol through ``wrap(store)``.
+    """Open all further objects of ``url``'s protocol through ``wrap(store)``.
 
-    Call it inside ``async with session``, before files are opened. Wrapping twice puts one around the other.
+    Call it inside ``async with session``, before files are opened. A second wrapper goes around the first.
 
     Returns:
-        What ``wrap`` made.
+        The wrapper.
     """
     made: list[W] = []
 
@@ -55,12 +55,12 @@ def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One fetch that a session asked a store for.
+    """One fetch of a session from a store.
 
     Attributes:
-        url: as in messages, without secrets.
-        start, stop: the byte range; of a tail, start = -length and stop = 0.
-        pinned: whether one certain version was asked for.
+        url: without secrets.
+        start, stop: the byte range; a tail has start = -length and stop = 0.
+        pinned: whether the fetch names a version.
         purpose, round, scan: as in the request's record.
     """
 
@@ -75,12 +75,12 @@ class StoreCall:
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """One write that was asked for.
+    """One write of a session to a store.
 
     Attributes:
-        name: of the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects".
-        urls: what it writes to.
-        length: of the content, where that is known.
+        name: the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects".
+        urls: the objects.
+        length: bytes of the content, where known.
     """
 
     name: str
@@ -89,18 +89,20 @@ class StoreWrite:
 
 
 class WrappedStore:
-    """See :class:`asyncpq.storage.base.WritableStore`: ``inner``, with :meth:`around` around each fetch, and
-    :meth:`around_write` around each write. To be derived from."""
+    """A base class: passes each fetch to ``inner`` through :meth:`around`, each write through :meth:`around_write`.
+
+    Implements :class:`asyncpq.storage.base.WritableStore`.
+    """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """What the call gives; ``await fetch()`` asks ``inner``."""
+        """The result of a fetch; ``await fetch()`` calls ``inner``."""
         return await fetch()
 
     async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
-        """What the call gives; ``await write()`` asks ``inner``."""
+        """The result of a write; ``await write()`` calls ``inner``."""
         return await write()
 
     async def open_object(self, url: str) -> StoredObject:
@@ -110,43 +112,43 @@ class WrappedStore:
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`: of ``inner``."""
+        """See :meth:`asyncpq.storage.base.Store.list_objects`."""
         return await self.inner.list_objects(url, context=context, wants=wants)
 
-    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """By ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         await self.around_write(
             StoreWrite("put_object", (url,), len(data)), lambda: inner.put_object(url, data, context=context)
         )
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """By ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_object", (url,), len(data)), lambda: inner.create_object(url, data, context=context)
         )
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Of ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         return await self._writable(url).probe_create(url, context=context)
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """By ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         await self.around_write(StoreWrite("put_file", (url,)), lambda: inner.put_file(url, path, context=context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """By ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_stream", (url,)), lambda: inner.create_stream(url, pieces, context=context)
         )
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """By ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         if urls:
             inner = self._writable(urls[0])
             await self.around_write(
@@ -154,7 +156,7 @@ class WrappedStore:
             )
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Of ``inner``."""
+        """See :class:`asyncpq.storage.base.WritableStore`."""
         return await self._writable(url).clock(url, context=context)
 
     def _writable(self, url: str) -> WritableStore:
@@ -170,10 +172,10 @@ class WrappedStore:
 
 
 class RecordingStore(WrappedStore):
-    """Remembers every call, in order.
+    """Records each fetch.
 
     Attributes:
-        calls: as they were made, whatever came of them.
+        calls: all fetches in order, failed ones included.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -181,13 +183,13 @@ class RecordingStore(WrappedStore):
         self.calls: list[StoreCall] = []
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See the class."""
+        """See :meth:`WrappedStore.around`."""
         self.calls.append(call)
         return await fetch()
 
 
 class LatencyStore(WrappedStore):
-    """Takes as long as a distant store would: ``latency_s``, and the bytes at ``bandwidth_bytes_s`` for each call."""
+    """Delays each fetch like a distant store: by ``latency_s``, plus the bytes at ``bandwidth_bytes_s``."""
 
     def __init__(self, inner: Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
         super().__init__(inner)
@@ -195,7 +197,7 @@ class LatencyStore(WrappedStore):
         self.bandwidth_bytes_s = bandwidth_bytes_s
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See the class."""
+        """See :meth:`WrappedStore.around`."""
         result = await fetch()
         await asyncio.sleep(self.latency_s + len(result.data) / self.bandwidth_bytes_s)
         return result
@@ -203,12 +205,12 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Calls that fail: of those whose url contains ``path``, the first ``after`` are well, the next ``times`` are not.
+    """Fetches that fail: of those whose url contains ``path``, skip the first ``after``, fail the next ``times``.
 
     Attributes:
         path: part of the url; None for any.
-        after, times: see above; ``times=None`` is for ever.
-        error: what is raised.
+        after, times: see above; ``times=None`` never ends.
+        error: the error to raise.
         stall: never answer instead.
     """
 
@@ -220,10 +222,10 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """Fails as told. Like a store, it does so after its retries: what it raises is final for the call.
+    """Fails fetches. Like a store's own, its errors come after the retries: they are final for the call.
 
     Attributes:
-        faults: those in effect. The first that applies to a call is the only one.
+        faults: the faults in effect. Only the first that affects a fetch applies. Assigning resets the counts.
     """
 
     def __init__(self, inner: Store, faults: Sequence[StoreFault] = ()) -> None:
@@ -240,20 +242,20 @@ class FaultStore(WrappedStore):
         self._seen = [0] * len(self._faults)
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See the class."""
-        found: StoreFault | None = None
-        for place, fault in enumerate(self._faults):
+        """See :meth:`WrappedStore.around`."""
+        applying: StoreFault | None = None
+        for position, fault in enumerate(self._faults):
             if fault.path is None or fault.path in call.url:
-                seen = self._seen[place]
-                self._seen[place] += 1
-                if found is None and seen >= fault.after and (fault.times is None or seen < fault.after + fault.times):
-                    found = fault
-        if found is None:
+                seen = self._seen[position] - fault.after
+                self._seen[position] += 1
+                if applying is None and seen >= 0 and (fault.times is None or seen < fault.times):
+                    applying = fault
+        if applying is None:
             return await fetch()
-        if found.stall:
+        if applying.stall:
             await asyncio.Event().wait()
         span = None if call.start < 0 else (call.start, call.stop)
-        raise found.error("a fault that was asked for", url=call.url, byte_range=span)
+        raise applying.error("injected fault", url=call.url, byte_range=span)
 
 
 class _WrappedObject:

@@ -1,4 +1,4 @@
-"""Access traces of the memory cache: recorded from a running service, replayed against other budgets or policies."""
+"""Access traces of the memory cache: recorded in a service, replayed against other budgets or policies."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Access(NamedTuple):
 
     Attributes:
         operation: "get", "put", "offer" or "discard".
-        key: the key's number, by first appearance: a trace names no object.
-        kind: what it leads to, such as "page", "offset_index", "pointer" or "version".
-        weight: bytes of what is put or offered, without the cache's own; else 0.
-        scan: a scan asks.
+        key: the key's number, by first appearance. A trace contains no names of objects.
+        kind: the kind of the value, such as "page", "offset_index", "pointer" or "version".
+        weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
+        scan: the access is by a scan.
     """
 
     operation: Operation
@@ -46,12 +46,12 @@ class Access(NamedTuple):
 
 
 class RecordingCache(MemoryCache):
-    """A memory cache that writes down what it is asked: give it to ``Session(memory_cache=)``.
+    """A memory cache that records its accesses: pass it as ``Session(memory_cache=)``.
 
-    Make its budget large: what it had to evict is recorded as if nobody had ever put it.
+    Give it a large budget: after an eviction, an access looks like one to a value that was never put.
 
     Attributes:
-        trace: the accesses so far.
+        trace: the accesses.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -64,10 +64,10 @@ class RecordingCache(MemoryCache):
         return self.get_many((key,), scan=scan)[0]
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
-        asked = list(keys)
-        for key in asked:
+        listed = list(keys)
+        for key in listed:
             self._record("get", key, 0, scan)
-        return super().get_many(asked, scan=scan)
+        return super().get_many(listed, scan=scan)
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
         self._record("put", key, weight, scan)
@@ -107,7 +107,7 @@ def _kind(key: Hashable) -> str:
 
 
 def write_trace(path: str | os.PathLike[str], trace: Sequence[Access]) -> None:
-    """Write a trace as a small Parquet file, one row for each access."""
+    """Write a trace to a Parquet file, one row for each access."""
     columns = list(zip(*trace, strict=True)) or [()] * len(_SCHEMA)
     arrays = [
         pa.array(column, field.type if not pa.types.is_dictionary(field.type) else pa.string()).cast(field.type)
@@ -117,13 +117,13 @@ def write_trace(path: str | os.PathLike[str], trace: Sequence[Access]) -> None:
 
 
 def read_trace(path: str | os.PathLike[str]) -> list[Access]:
-    """The trace that :func:`write_trace` wrote."""
+    """Read a trace that :func:`write_trace` wrote."""
     table = pq.ParquetFile(path).read()
     return [Access(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 class Cache(Protocol):
-    """What a trace is replayed through: a :class:`asyncpq.MemoryCache`, or another policy to hold beside it."""
+    """A cache to replay a trace on: a :class:`asyncpq.MemoryCache`, or another policy to compare with."""
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any: ...
 
@@ -136,11 +136,11 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """How many of the accesses that a cache without bounds would have answered a cache answered.
+    """Hits of a cache among the accesses that an unbounded cache would answer.
 
     Attributes:
-        requests, hits: accesses, and how many of them were answered.
-        bytes, hit_bytes: what they weigh.
+        requests, hits: number of accesses, and of hits.
+        bytes, hit_bytes: their weights.
     """
 
     requests: int = 0
@@ -166,20 +166,20 @@ class HitRate:
 
 
 class Replay(NamedTuple):
-    """What a replay counted: of all accesses, and of lookups' to what lookups had asked for before."""
+    """Hit rates of a replay: of all accesses, and of lookups' accesses to keys of earlier lookups."""
 
     all: HitRate
     lookups: HitRate
 
 
 def replay(trace: Iterable[Access], cache: Cache) -> Replay:
-    """Do to ``cache`` what was recorded; what was found then, and is not now, is put again, as if fetched again.
+    """Replay a trace on ``cache``. A miss where the recording had a hit puts the value again, like a fetch.
 
-    First accesses to what nobody has put yet miss in every cache, and are not counted.
+    Accesses before the first put miss in every cache and are not counted.
     """
     rates = Replay(HitRate(), HitRate())
     weights: dict[int, int] = {}
-    asked: set[int] = set()  # by lookups
+    looked_up: set[int] = set()
     for operation, key, _, weight, scan in trace:
         if operation == "put":
             weights[key] = weight
@@ -189,38 +189,38 @@ def replay(trace: Iterable[Access], cache: Cache) -> Replay:
             cache.offer(key, key, weight)
         elif operation == "discard":
             weights.pop(key, None)
-            asked.discard(key)
+            looked_up.discard(key)
             cache.discard(key)
         else:
             hit = cache.get(key, scan=scan) is not None
             known = weights.get(key)
             if known is not None:
                 rates.all.count(known, hit)
-                if key in asked and not scan:
+                if key in looked_up and not scan:
                     rates.lookups.count(known, hit)
                 if not hit:
                     cache.put(key, key, known, scan=scan)
             if not scan:
-                asked.add(key)
+                looked_up.add(key)
     return rates
 
 
 def without_scans(trace: Iterable[Access]) -> list[Access]:
-    """What lookups alone would have asked for; what they found since a scan had brought it, they put themselves."""
+    """The trace without scans: lookups themselves put the values that they found because of a scan."""
     alone: list[Access] = []
-    brought: dict[int, int] = {}
-    own: set[int] = set()
+    from_scans: dict[int, int] = {}
+    by_lookups: set[int] = set()
     for access in trace:
         if access.operation == "offer" or (access.scan and access.operation == "put"):
-            brought[access.key] = access.weight
+            from_scans[access.key] = access.weight
         elif not access.scan:
             alone.append(access)
-            if access.operation == "get" and access.key in brought and access.key not in own:
-                alone.append(access._replace(operation="put", weight=brought[access.key]))
-                own.add(access.key)
+            if access.operation == "get" and access.key in from_scans and access.key not in by_lookups:
+                alone.append(access._replace(operation="put", weight=from_scans[access.key]))
+                by_lookups.add(access.key)
             elif access.operation == "put":
-                own.add(access.key)
+                by_lookups.add(access.key)
             elif access.operation == "discard":
-                own.discard(access.key)
-                brought.pop(access.key, None)
+                by_lookups.discard(access.key)
+                from_scans.pop(access.key, None)
     return alone

@@ -13,7 +13,7 @@ import pytest
 
 import asyncpq.testing
 from asyncpq.testing import CATALOGUE, Fault, Scene
-from asyncpq.testing.catalog_contract import equal
+from asyncpq.testing.assertions import equal
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 

@@ -1,0 +1,37 @@
+"""Assertions of the contracts. Test runners do not explain a bare ``assert`` in an installed package."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from asyncpq.errors import AsyncpqError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.storage.base import RequestContext
+
+_MAX_CHARACTERS = 300  # of a value in a message
+
+
+def equal(actual: object, expected: object, name: str) -> None:
+    """Raise AssertionError unless the values are equal; ``name`` says what they are."""
+    if actual != expected:
+        raise AssertionError(f"{name}: {_short(actual)} where {_short(expected)} should be")
+
+
+async def raised(expected: type[AsyncpqError], work: Awaitable[object]) -> AsyncpqError:
+    """Return the error that ``work`` raises. Raise AssertionError if it raises none."""
+    try:
+        await work
+    except expected as error:
+        return error
+    raise AssertionError(f"no {expected.__name__}")
+
+
+def request_context(*, scan: bool = False) -> RequestContext:
+    """A read with its own metrics, and one minute until its deadline."""
+    return RequestContext(ReadMetrics(), asyncio.get_running_loop().time() + 60, scan)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}... ({len(text)} characters)"
