@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import View
-from asyncpq.datasets.opened_file import DatasetRequest
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.decoding.arrow import counted, take_table
 from asyncpq.decoding.casts import lacking
@@ -33,8 +33,8 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.collect import one_table
 from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.request import LookupKeys, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
 
@@ -199,8 +199,8 @@ class Dataset(Unpicklable):
         plain = wanted.exact and not with_keys
         ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
-        tables = await self._collect("lookup", ask)
-        table = self._concatenated(tables, ask)
+        rows, _ = await self._collect("lookup", ask)
+        table = self._concatenated(rows, ask)
         return table if plain else wanted.finish(table, with_keys)
 
     async def take(
@@ -226,13 +226,14 @@ class Dataset(Unpicklable):
         distinct = {url: sorted(some) for url, some in by_file.items()}
         ask = self._ask(columns, None, read_dictionary=read_dictionary)
         ask = ask._replace(access={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
-        tables = await self._collect("take", ask)
+        found, _ = await self._collect("take", ask)
         place: dict[tuple[str, int], int] = {}
         num_rows = 0
-        for url, some in tables:
+        for opened, some in found:
+            url = opened.file.url
             place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
             num_rows += sum(table.num_rows for table in some)
-        table = self._concatenated(tables, ask)
+        table = self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
         return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
@@ -240,8 +241,8 @@ class Dataset(Unpicklable):
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from footers, or a table's metadata, alone."""
         ask = self._ask((), where)._replace(rows_only=True)
-        read, _ = await self._run("count", ask)
-        return read.rows_matched
+        _, num_rows = await self._collect("count", ask)
+        return num_rows
 
     async def plan(
         self,
@@ -268,12 +269,12 @@ class Dataset(Unpicklable):
             ask = self._ask(columns, where, limit=limit, access=access)
         self._runtime.check()
         operation = self._runtime.operation("plan", self.url)
-        read = FilesRead(self._state, ask, operation, scan=lookup is None)
+        files = DatasetFiles(self._state, ask, operation, scan=lookup is None)
         try:
             with operation:
-                plans = await read.plans()
+                plans = await files.plans()
         finally:
-            self.metrics, self.skipped = operation.metrics, read.skipped
+            self.metrics, self.skipped = operation.metrics, files.skipped
         return DatasetPlan(
             url=self.url,
             view=self.view,
@@ -284,10 +285,10 @@ class Dataset(Unpicklable):
             files_ruled_out=operation.metrics.files_ruled_out,
             files_by_footer=operation.metrics.files_opened - len(plans),
             files=tuple(plans),
-            skipped=tuple(skipped.url for skipped in read.skipped),
+            skipped=tuple(skipped.url for skipped in files.skipped),
             metadata_requests=operation.metrics.requests,
-            index=read.report,
-            listing=None if read.cost is None else str(read.cost),
+            index=files.report,
+            listing=None if files.cost is None else str(files.cost),
         )
 
     # -- inside -----------------------------------------------------------------------------------
@@ -336,36 +337,32 @@ class Dataset(Unpicklable):
 
     def _scan(self, name: OperationName, ask: DatasetRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._runtime.operation(name, self.url)
-        read = FilesRead(self._state, ask, operation, scan=True, ordered=ordered)
-        return DatasetScan(self._runtime, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
+        files = DatasetFiles(self._state, ask, operation, scan=True, ordered=ordered)
+        return DatasetScan(self._runtime, files, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
 
-    async def _collect(self, name: OperationName, ask: DatasetRequest) -> list[tuple[str, list[pa.Table]]]:
-        """All rows of a small read, by the url of their file, in the order of the files."""
-        read, found = await self._run(name, ask)
-        return [(read.url(number), tables) for number, tables in found]
-
-    def _concatenated(self, tables: Sequence[tuple[str, list[pa.Table]]], ask: DatasetRequest) -> pa.Table:
-        batches = [batch for _, some in tables for table in some for batch in table.to_batches()]
+    def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: DatasetRequest) -> pa.Table:
+        batches = [batch for _, tables in rows for table in tables for batch in table.to_batches()]
         return one_table(batches, self._output(ask))
 
-    async def _run(
-        self, name: OperationName, ask: DatasetRequest
-    ) -> tuple[FilesRead, list[tuple[int, list[pa.Table]]]]:
-        self._runtime.check()
-        operation = self._runtime.operation(name, self.url)
-        read = FilesRead(self._state, ask, operation, scan=False)
-        self._runtime.register(read, read.close)
+    async def _collect(self, name: OperationName, ask: DatasetRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
+        """All rows by file, in the order of the files; and how many match."""
+        runtime, url = self._runtime, self._state.url
+        runtime.check()
+        operation = runtime.operation(name, url)
+        files = DatasetFiles(self._state, ask, operation, scan=False)
+        executor = ScanExecutor(runtime, url, files)
+        runtime.register(executor, executor.close)
         try:
             with operation:
                 try:
-                    found = await read.collect()
+                    rows = await executor.collect()
                 finally:
-                    await read.close()
-                operation.metrics.rows_returned = read.rows_matched
+                    await executor.close()
+                operation.metrics.rows_returned = executor.rows_matched + files.rows_known
         finally:
-            self._runtime.unregister(read)
-            self.metrics, self.skipped = operation.metrics, read.skipped
-        return read, found
+            runtime.unregister(executor)
+            self.metrics, self.skipped = operation.metrics, files.skipped
+        return rows, operation.metrics.rows_returned
 
 
 def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:

@@ -21,7 +21,7 @@ from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.collect import collect, one_table
+from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
 from asyncpq.scan.request import (
@@ -273,8 +273,8 @@ class File(Unpicklable):
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """How many rows match; without a predicate, from the footer."""
         question = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
-        prepared, _ = await self._collect("count", question)
-        return prepared.read.rows_matched
+        plan, _ = await self._collect("count", question)
+        return plan.file_scan.rows_matched
 
     async def plan(
         self,
@@ -344,9 +344,20 @@ class File(Unpicklable):
             self._version = version
 
     async def _collect(self, name: OperationName, question: ScanRequest) -> tuple[ScanPlan, pa.Table]:
-        self._source.runtime.check()
-        preparation = self._prepare(name, question)
+        runtime, url = self._source.runtime, self._source.handle.url
+        runtime.check()
+        operation = runtime.operation(name, url)
+        metrics = operation.metrics
+        file = OneFile(ScanPlanner(self._source, question, self._version, self._adopt, operation), scan=False)
         try:
-            return await collect(preparation)
+            with operation:
+                async with runtime.deadline(url):
+                    ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
+                plan = file.plan
+                assert plan is not None, "a file that was read was planned"
+                metrics.rows_returned = plan.file_scan.rows_matched
         finally:
-            self.metrics = preparation.metrics
+            self.metrics = metrics
+        if len(tables) == 1:
+            return plan, tables[0]
+        return plan, one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)

@@ -46,7 +46,7 @@ async def read(file: asyncpq.File, question: ScanRequest) -> Viewed:
 async def count(file: asyncpq.File, question: ScanRequest) -> int:
     """How many rows match."""
     prepared, _ = await file._collect("count", question._replace(rows_only=True))
-    return prepared.read.rows_matched
+    return prepared.file_scan.rows_matched
 
 
 async def lookup(file: asyncpq.File, view: SchemaAdapter, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:

@@ -133,7 +133,7 @@ def _planned_rows(prepared: ScanPlan) -> RowRanges:
     groups = prepared.version.metadata.row_groups
     first_rows = [0, *accumulate(group.num_rows for group in groups)]
     return RowRanges.from_sorted(
-        span for group in prepared.plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
+        span for group in prepared.fetch_plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
     )
 
 

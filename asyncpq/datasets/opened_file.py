@@ -93,9 +93,9 @@ class OpenedFile:
         self.delivered = False
         self.source = source
         self._entry = file.entry
-        self._listed = False  # the listing of this very read names the version
+        self._is_current = False  # the store has said so, since the read began
         self.version: FileVersion
-        self.prepared: ScanPlan | None = None
+        self.plan: ScanPlan | None = None
         self._preparation: ScanPlanner | None = None
 
     @classmethod
@@ -148,7 +148,7 @@ class OpenedFile:
                 opened.file, opened._entry = file.unindexed(), None
                 metrics.fall_back("a file is read without the index, which knows another version of it")
             known = file.validator
-            opened._listed = (
+            opened._is_current = (
                 listed_now and known is not None and known.is_strong and not _differs(version.validator, known)
             )
         except BaseException:
@@ -245,9 +245,9 @@ class OpenedFile:
         )
         self._preparation = ScanPlanner(self.source, question, version, lambda version: None, self.operation)
         self._preparation.other_bytes = other_bytes
-        self.prepared = await self._preparation.prepare(scan=scan)
-        self.prepared.read.current |= self._listed
-        return self.prepared.plan.num_bytes()
+        self.plan = await self._preparation.prepare(scan=scan)
+        self.plan.file_scan.current |= self._is_current
+        return self.plan.fetch_plan.num_bytes()
 
     def _rows_by_index(self) -> AccessPlan | None:
         """The rows that may match, as an index has it; None for all."""
@@ -273,20 +273,20 @@ class OpenedFile:
     @property
     def has_rows(self) -> bool:
         """Whether there is something to read of it."""
-        return self.prepared is not None and bool(self.prepared.plan.row_groups)
+        return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     def describe(self, *, scan: bool) -> Plan | None:
         """What would be fetched of it; None where it is ruled out."""
-        if self.prepared is None or self._preparation is None:
+        if self.plan is None or self._preparation is None:
             return None
-        return describe(self.source, self.prepared, self.operation.metrics, self._preparation.question, scan=scan)
+        return describe(self.source, self.plan, self.operation.metrics, self._preparation.question, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Its units; one alone where it takes at most ``round_bytes``."""
-        if self.prepared is None:
+        if self.plan is None:
             return []
-        read = self.prepared.read
-        whole = round_bytes is not None and self.prepared.plan.num_bytes() <= round_bytes
+        read = self.plan.file_scan
+        whole = round_bytes is not None and self.plan.fetch_plan.num_bytes() <= round_bytes
         units = read.units(None if whole else unit_bytes)
         return [Job(read, unit, unit is units[-1]) for unit in units]
 
@@ -297,11 +297,12 @@ class OpenedFile:
             CorruptFileError: rows are missing.
             ObjectChangedError: it has another version now.
         """
-        if self.prepared is not None:
-            self.prepared.read.check_complete()
-            if self.prepared.read.current:
+        if self.plan is not None:
+            self.plan.file_scan.check_complete()
+            if self.plan.file_scan.current:
                 return
-        if not self._listed and not self.source.freshness.is_fresh(self.version):
+        if not self._is_current and not self.source.freshness.is_fresh(self.version):
+            self._is_current = True  # it is asked once
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
             validation = self.source.start_validation(self.version, context)
             validation.join()

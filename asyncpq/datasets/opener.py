@@ -101,7 +101,7 @@ class Opener:
         try:
             while True:
                 for number, file in itertools.islice(left, ahead - len(window)):
-                    window.append(asyncio.get_running_loop().create_task(self._one(number, file, prepare)))
+                    window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare)))
                 if not window:
                     return
                 awaited = [window[0]] if self._ordered else window
@@ -128,10 +128,10 @@ class Opener:
                 self._operation.metrics.add_part(opened.operation.metrics)
                 await opened.close()
 
-    async def _one(
+    async def open(
         self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T] | None:
-        """A file; None for one that is left out."""
+        """One file, and what ``prepare`` gave for it; None for a file that is left out."""
         part = self._operation.part(safe_url(file.url), self._rounds)
         restarts = self._restarts
         while True:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from asyncpq.dataset import Dataset, with_source
 from asyncpq.datasets.catalog_reader import CatalogReader
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile

@@ -150,7 +150,7 @@ def describe(
     Args:
         scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
     """
-    version, plan = prepared.version, prepared.plan
+    version, plan = prepared.version, prepared.fetch_plan
     schema = version.metadata.schema
     planned = [column for group in plan.row_groups for column in group.columns]
     labels = _labels(schema, [column.chunk.leaf for column in planned])

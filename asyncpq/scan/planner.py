@@ -87,15 +87,17 @@ class ScanPlan:
 
     Attributes:
         version: which one.
-        plan: what will be fetched.
+        fetch_plan: what will be fetched.
+        num_bytes: how much that is.
         shape: schema, filter and limits of the output.
-        read: fetches and decodes it.
+        file_scan: fetches and decodes it.
     """
 
     version: FileVersion
-    plan: FetchPlan
+    fetch_plan: FetchPlan
+    num_bytes: int
     shape: QueryShape
-    read: FileScan
+    file_scan: FileScan
 
 
 class _OtherColumnsError(ObjectChangedError):
@@ -184,11 +186,12 @@ class ScanPlanner:
                 await self._ensure_current(version, context)
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
-        size, memory = self.other_bytes + plan.num_bytes(), source.runtime.memory.max_bytes
+        num_bytes, memory = plan.num_bytes(), source.runtime.memory.max_bytes
+        size = self.other_bytes + num_bytes
         data_context = context.step("data", metrics.rounds + 1)
         if 0 < memory < size * 16:
             data_context.probation = True  # so large a count or take would push out what lookups use
-        read = FileScan(
+        file_scan = FileScan(
             source,
             version,
             plan,
@@ -198,7 +201,7 @@ class ScanPlanner:
             rows_only=question.rows_only,
             read_bytes=size,
         )
-        return ScanPlan(version, plan, shape, read)
+        return ScanPlan(version, plan, num_bytes, shape, file_scan)
 
     @property
     def _is_positional(self) -> bool:

@@ -22,11 +22,11 @@ class Job(NamedTuple):
     """A unit to fetch and decode.
 
     Attributes:
-        read: whose it is. All units of one follow one another.
+        scan: whose it is. All units of one follow one another.
         last: it is the last one of them.
     """
 
-    read: FileScan
+    scan: FileScan
     unit: Unit
     last: bool
 
@@ -45,11 +45,11 @@ class _Running(NamedTuple):
     task: asyncio.Task[list[pa.Table]]
 
 
-async def jobs_of(read: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
-    """The units of one read."""
+async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
+    """The units of one file."""
     todo = list(units)
     for unit in todo:
-        yield Job(read, unit, unit is todo[-1])
+        yield Job(scan, unit, unit is todo[-1])
 
 
 class Pipeline:
@@ -90,13 +90,13 @@ class Pipeline:
         previous: _Running | None = None
         async with aclosing(self._jobs) as jobs:
             async for job in jobs:
-                if job.read in self._dropped:
+                if job.scan in self._dropped:
                     continue
                 await self._grant(job.unit.num_bytes)
-                if job.read in self._dropped:
+                if job.scan in self._dropped:
                     self._runtime.budget.release(job.unit.num_bytes)
                     continue
-                after = previous if previous is not None and (self._ordered or previous.job.read is job.read) else None
+                after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
                 work = self._run(job, None if after is None else after.task)
                 previous = _Running(job, asyncio.get_running_loop().create_task(work))
                 self._running.append(previous)
@@ -125,11 +125,11 @@ class Pipeline:
             drained.cancel()
 
     async def _run(self, job: Job, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
-        read, unit = job.read, job.unit
+        scan, unit = job.scan, job.unit
         items = [item for piece in unit.pieces for item in piece.items]
-        fetched = await read.fetch(items, read.context.round)
-        if not read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
-            await read.ensure_current()
+        fetched = await scan.fetch(items, scan.context.round)
+        if not scan.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
+            await scan.ensure_current()
         if previous is not None:
             if not previous.done():
                 await asyncio.wait((previous,))
@@ -138,7 +138,7 @@ class Pipeline:
                 raise asyncio.CancelledError
         await self._decode_slots.acquire()
         self._holding_slots.add(id(job))
-        return await read.decode(unit, fetched)
+        return await scan.decode(unit, fetched)
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
         """The next unit, or None at the end. Raises what finding, fetching or decoding it raised.
@@ -212,11 +212,11 @@ class Pipeline:
             self._holding_slots.remove(id(job))
             self._decode_slots.release()
 
-    async def drop(self, read: FileScan) -> None:
+    async def drop(self, scan: FileScan) -> None:
         """Leave out what is left of one read, whose unit has failed; where order does not matter, the others go on."""
-        self._dropped.add(read)
+        self._dropped.add(scan)
         self._head = None
-        left = [running for running in self._running if running.job.read is read]
+        left = [running for running in self._running if running.job.scan is scan]
         for running in left:
             self._running.remove(running)
             self._end(running.task, running.job.unit.num_bytes)

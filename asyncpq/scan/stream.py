@@ -13,21 +13,18 @@ import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
-from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.scan.prefetch import Pipeline, jobs_of
-
-if TYPE_CHECKING:
-    from asyncpq.scan.planner import ScanPlan, ScanPlanner
-
+from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
+from asyncpq.scan.planner import ScanPlanner
 
 T = TypeVar("T")
 
@@ -332,64 +329,45 @@ def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(scan.schema, BatchPuller(next_batch, scan.close if closes else None))
 
 
-class FileUnits:
-    """The rows of one file, unit by unit (:class:`Units`)."""
+class ScanUnits(Generic[F]):
+    """The rows of a scan, unit by unit (:class:`Units`).
 
-    def __init__(self, preparation: ScanPlanner) -> None:
-        self._preparation = preparation
-        self._prepared: ScanPlan | None = None
-        self._pipeline: Pipeline | None = None
+    Args:
+        schema: gives that of the rows, once the scan was started.
+        tables: makes of the rows of one unit the tables that go out; by default all of it.
+    """
+
+    def __init__(
+        self,
+        executor: ScanExecutor[F],
+        schema: Callable[[], pa.Schema],
+        tables: Callable[[UnitRows[F]], Sequence[pa.Table]] = attrgetter("tables"),
+    ) -> None:
+        self._executor = executor
+        self._schema = schema
+        self._tables = tables
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows; known once the read was started."""
-        if self._prepared is None:
-            raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
-        return self._prepared.shape.schema
+        """See :class:`Units`."""
+        return self._schema()
 
     async def start(self) -> None:
-        """Plan and start fetching, over again while the object changes in between."""
-        self._prepared = await self._preparation.prepare(scan=True)
-        read, runtime = self._prepared.read, self._preparation.source.runtime
-        units = read.units(runtime.options.limits.unit_bytes)
-        self._pipeline = Pipeline(jobs_of(read, units), runtime)
-        self._pipeline.start()
+        """See :class:`Units`."""
+        await self._executor.start()
 
     async def next(self) -> Sequence[pa.Table] | None:
-        """The rows of the next unit; None at the end."""
-        async with self._preparation.deadline():
-            while True:
-                pipeline, metrics = self._pipeline, self._preparation.metrics
-                if pipeline is None:
-                    raise UsageError("the scan is closed")
-                try:
-                    landed = await pipeline.next()
-                    if landed is not None:
-                        return landed.tables
-                    if self._prepared is not None:
-                        self._prepared.read.check_complete()
-                        await self._prepared.read.ensure_current()
-                    return None
-                except ObjectChangedError as error:
-                    await pipeline.close()
-                    await self._preparation.changed(error, restartable=not metrics.rows_returned)
-                    await self.start()
-                except PageLocationError as error:
-                    if metrics.rows_returned:
-                        raise
-                    self._preparation.relocated(error)
-                    await pipeline.close()
-                    await self.start()
+        """See :class:`Units`."""
+        rows = await self._executor.next()
+        return None if rows is None else self._tables(rows)
 
     def done(self) -> None:
-        """The rows of the last unit were consumed."""
-        if self._pipeline is not None:
-            self._pipeline.done_with_head()
+        """See :class:`Units`."""
+        self._executor.done_with_head()
 
     async def close(self) -> None:
-        """End what runs. Idempotent."""
-        if self._pipeline is not None:
-            await self._pipeline.close()
+        """See :class:`Units`."""
+        await self._executor.close()
 
 
 class Scan(RecordBatchStream):
@@ -402,6 +380,7 @@ class Scan(RecordBatchStream):
         metrics: what it has cost so far.
     """
 
-    def __init__(self, preparation: ScanPlanner, *, batch_size: int, limit: int | None) -> None:
-        runtime, units = preparation.source.runtime, FileUnits(preparation)
-        super().__init__(runtime, preparation.operation, units, batch_size=batch_size, limit=limit, of="file")
+    def __init__(self, planner: ScanPlanner, *, batch_size: int, limit: int | None) -> None:
+        runtime, file = planner.source.runtime, OneFile(planner, scan=True)
+        units = ScanUnits(ScanExecutor(runtime, planner.source.handle.url, file), file.schema)
+        super().__init__(runtime, planner.operation, units, batch_size=batch_size, limit=limit, of="file")

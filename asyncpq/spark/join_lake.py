@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset
-from asyncpq.datasets.dataset_scan import ReadUnits
-from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
@@ -29,7 +28,8 @@ from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.scan.executor import ScanExecutor
+from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import SparkRequests
@@ -189,17 +189,17 @@ class _KeyRequests:
         )
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         self._requests.accept(opened)
 
     def request(self, opened: OpenedFile) -> DatasetRequest:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         if _names_rows(opened):
             return self._ask._replace(where=None, prune=None)
         return self._requests.request(opened)
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
             return True  # otherwise the index had excluded it
         return self._requests.may_match(opened)
@@ -220,7 +220,7 @@ def _names_rows(opened: OpenedFile) -> bool:
 class _JoinedUnits:
     """The units of another read, small ones combined (:class:`asyncpq.scan.stream.Units`)."""
 
-    def __init__(self, units: ReadUnits) -> None:
+    def __init__(self, units: ScanUnits[OpenedFile]) -> None:
         self.schema = units.schema
         self._units = units
         self._has_head = False
@@ -263,8 +263,9 @@ async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) ->
     ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
     conf: ReadConf = lake.conf
-    read = FilesRead(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
-    units = _JoinedUnits(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
+    files = DatasetFiles(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
+    executor = ScanExecutor(state.runtime, lake.url, files)
+    units = _JoinedUnits(ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, conf).of))
     return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 

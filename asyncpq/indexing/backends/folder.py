@@ -35,7 +35,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.collect import collected, one_table
+from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.planner import ScanPlanner, ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -119,12 +119,13 @@ class SegmentFile:
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
         question = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
-        preparation = ScanPlanner(self._source, question, self._version, lambda version: None, self._operation)
+        planner = ScanPlanner(self._source, question, self._version, lambda version: None, self._operation)
         # Pages are not kept: they come as whole chunks, which nobody will ask for page by page
-        preparation.other_bytes = self._source.runtime.memory.max_bytes
-        async with preparation.deadline():
-            prepared, tables = await collected(preparation)
-        return one_table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
+        planner.other_bytes = self._source.runtime.memory.max_bytes
+        file = OneFile(planner, scan=False)
+        async with planner.deadline():
+            ((_, tables),) = await ScanExecutor(self._source.runtime, self._source.handle.url, file).collect()
+        return one_table([batch for table in tables for batch in table.to_batches()], file.schema())
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:

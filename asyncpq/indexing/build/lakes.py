@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.listing import (
     INDEX_FOLDER,
     Commits,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
+from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.files_read import DatasetState, SameRequest
 from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
@@ -256,7 +256,7 @@ def _values(kind: pa.DataType) -> pa.DataType:
 class SparkRequests:
     """What is asked of files that may have the columns in ways of their own.
 
-    It is a :class:`asyncpq.datasets.files_read.FileRequests`.
+    It is a :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
     Attributes:
         conf: Spark's settings of the read.
@@ -274,19 +274,19 @@ class SparkRequests:
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, DatasetRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         self._same.accept(opened)
         found = self._own_of(opened)
         if found is not None and found[0].fields is not None:
             opened.file = replace(opened.file, fields=found[0].fields)
 
     def request(self, opened: OpenedFile) -> DatasetRequest:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         found = self._own_of(opened)
         return self._ask if found is None else found[1]
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
     def _own_of(self, opened: OpenedFile) -> tuple[OwnColumns, DatasetRequest] | None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType, VariantType
 
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import FileProvider, FileSet

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
@@ -120,9 +120,9 @@ async def plan_lake(
             share = len(places) / max(1, len(names))
             whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
         requests = SparkRequests(state, ask, conf)
-        read = FilesRead(state, ask, operation, scan=True, requests=requests)
+        files = DatasetFiles(state, ask, operation, scan=True, requests=requests)
         look = _FilePlanner(requests, settings.split_bytes)
-        async with aclosing(_planned_files(whole, read, look)) as planned:
+        async with aclosing(_planned_files(whole, files, look)) as planned:
             async for file in planned:
                 urls.add(file.url)
                 for piece in packer.add(file):
@@ -145,7 +145,7 @@ async def plan_lake(
         struct=opened.struct,
         splits=tuple(splits),
         metrics=operation.metrics,
-        index=read.report,
+        index=files.report,
         needs_jvm_zone=requests.needs_jvm_zone,
         num_files=len(urls),
         unopened=len(whole),
@@ -192,12 +192,12 @@ async def _without_unopened(
 
 
 async def _planned_files(
-    whole: Sequence[PlannedFile], read: FilesRead, look: _FilePlanner
+    whole: Sequence[PlannedFile], files: DatasetFiles, look: _FilePlanner
 ) -> AsyncGenerator[PlannedFile]:
-    """The ``whole`` files, then the rows that remain of the files that ``read`` opens and prunes."""
+    """The ``whole`` files, then the rows that remain of the files that ``files`` opens and prunes."""
     for file in whole:
         yield file
-    async with aclosing(read.planned(look)) as found:
+    async with aclosing(files.described(look)) as found:
         async for some in found:
             for file in some:
                 yield file
@@ -249,7 +249,7 @@ class _FilePlanner:
         self._split_bytes = split_bytes
 
     async def __call__(self, opened: OpenedFile) -> list[PlannedFile]:
-        prepared, version, file = opened.prepared, opened.version, opened.file
+        prepared, version, file = opened.plan, opened.version, opened.file
         if prepared is None:
             return []
         dates = file_dates(version.metadata, self._requests.conf)
@@ -261,7 +261,7 @@ class _FilePlanner:
         )  # otherwise tasks match names themselves
         footers: dict[tuple[int, ...], dict[int, bytes]] = {}
         planned: list[PlannedFile] = []
-        for groups in _runs(prepared.plan.row_groups, self._split_bytes):
+        for groups in _runs(prepared.fetch_plan.row_groups, self._split_bytes):
             leaves = tuple(sorted(column.chunk.leaf for column in groups[0].columns))
             if leaves not in footers:
                 footers[leaves] = _footers(version, leaves)

@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.datasets.catalog_reader import CatalogReader
-from asyncpq.datasets.dataset_scan import ReadUnits
-from asyncpq.datasets.files_read import DatasetState, FilesRead, UnitRows
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileSet
@@ -26,7 +25,8 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.scan.executor import ScanExecutor, UnitRows
+from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
@@ -51,7 +51,7 @@ class SparkTables:
         self._conf = conf
         self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # usually serves the next file, too
 
-    def of(self, rows: UnitRows) -> list[pa.Table]:
+    def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
         """Convert the tables that have rows. Errors name the file."""
         version, conf = rows.file.version, self._conf
         try:
@@ -154,8 +154,9 @@ def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *
     # the driver has pruned already
     ask = DatasetRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", lake.url)
-    read = FilesRead(state, ask, operation, scan=True, requests=_SplitRequests(SparkRequests(state, ask, lake.conf)))
-    units = ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of)
+    requests = _SplitRequests(SparkRequests(state, ask, lake.conf))
+    executor = ScanExecutor(runtime, lake.url, DatasetFiles(state, ask, operation, scan=True, requests=requests))
+    units = ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of)
     return RecordBatchStream(runtime, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
 
 
@@ -212,7 +213,7 @@ class _SplitRequests:
         self._requests = requests
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`.
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
         Raises:
             ObjectChangedError: the file does not have the planned rows.
@@ -228,9 +229,9 @@ class _SplitRequests:
                 ) from error
 
     def request(self, opened: OpenedFile) -> DatasetRequest:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self._requests.request(opened)
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self._requests.may_match(opened)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.datasets.providers import GivenFiles

@@ -1,4 +1,4 @@
-"""One read over the files of a dataset: ruled out, opened ahead, read in order or as they become ready."""
+"""The files of a dataset for one read: found, ruled out, opened ahead and planned."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
-
-import pyarrow as pa
+from typing import Protocol, TypeVar
 
 from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile, View
@@ -17,15 +15,13 @@ from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedF
 from asyncpq.datasets.opener import Opener, is_bad_file
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
-from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
+from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.plan import Plan
-from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
@@ -111,27 +107,20 @@ class SameRequest:
         return self._state.known.learn(opened, self._ask, self._state.columns)
 
 
-class UnitRows(NamedTuple):
-    """What came out of one unit of a file."""
-
-    file: OpenedFile
-    tables: list[pa.Table]
-
-
-class FilesRead:
-    """Reads the files of a dataset that may hold what is asked.
+class DatasetFiles:
+    """The files of a dataset that may hold what is asked: :class:`asyncpq.scan.executor.ScannedFiles`.
 
     Files are looked for anew by each read where the dataset is a listing: with the files of the last one at once,
     and over again should the listing, which is on its way meanwhile, be another. Nothing is given out before.
 
     Args:
-        scan: units are given out as they come; else all at the end (:meth:`collect`), so any file may begin anew.
+        scan: rows are given out as they come; else all at the end, so any file may begin anew.
         ordered: in the order of the files, else as they become ready.
         requests: what is asked of each file; by default ``ask`` of all.
 
     Attributes:
         skipped: bad files, where they are left out.
-        rows_matched: of the files that are done with.
+        rows_known: rows of files that need not be opened to be counted.
         report: what ruled out files that were not even looked at, for ``explain()``.
         cost: of the listing that the files are of.
     """
@@ -147,9 +136,10 @@ class FilesRead:
         requests: FileRequests | None = None,
     ) -> None:
         self.skipped: list[SkippedFile] = []
-        self.rows_matched = 0
+        self.rows_known = 0
         self.report: tuple[str, ...] = ()
         self.cost: ListingCost | None = None
+        self.ordered = ordered
         self._state = state
         self._runtime = state.runtime
         self._ask = ask
@@ -157,31 +147,26 @@ class FilesRead:
         self._operation = operation
         self._metrics = operation.metrics
         self._scan = scan
-        self._ordered = ordered
         self._used: FileSet | None = None
         self._listing: asyncio.Task[FileSet] | None = None
         self._candidates: Sequence[tuple[int, DataFile]] = ()
         self._done: set[int] = set()
-        self._open: dict[int, OpenedFile] = {}
-        self._ended = asyncio.Event()  # a file is done with
-        self._reading: dict[FileScan, OpenedFile] = {}
+        self._first: OpenedFile | None = None  # was opened by itself, and is given again
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by number of the file
-        self._pipeline: Pipeline | None = None
-        self._rounds = 0
-        self._again = False
         self._planned_bytes = 0
-        self._collected: dict[int, list[pa.Table]] | None = None
+
+    # -- finding ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the files and begin to open them; where no row can match, nothing is looked for."""
+        """Find the files; where no row can match, nothing is looked for."""
         source = self._state.source
         if self._matches_nothing:
-            self._begin(source.known or FileSet(()))
+            self._find(source.known or FileSet(()))
             return
         found = await source.files(self._ask, self._operation, scan=self._scan, hurry=self._ask.access is None)
         self._listing = found.renewal
         self._check_access(found)
-        self._begin(found)
+        self._find(found)
 
     def _check_access(self, found: FileSet) -> None:
         """
@@ -204,16 +189,10 @@ class FilesRead:
         where = None if self._ask.where is None else simplify(self._ask.where)
         return isinstance(where, Constant) and where.value is not True
 
-    def _begin(self, found: FileSet) -> None:
-        """Rule files out, and read those that are left."""
-        self._find(found)
-        self._run()
-
     def _find(self, found: FileSet) -> None:
         """Rule files out."""
         state, metrics, files = self._state, self._metrics, found.files
         self._used = found
-        self._rounds = found.rounds
         self._candidates = [
             (number, files[number]) for number in state.known.candidates(files, self._ask, state.columns)
         ]
@@ -232,16 +211,29 @@ class FilesRead:
         left: list[tuple[int, DataFile]] = []
         for number, file in self._candidates:
             if file.immutable and file.num_rows is not None and file.deletes is None:
-                self.rows_matched += file.num_rows
+                self.rows_known += file.num_rows
                 self._metrics.files_ruled_out += 1
             else:
                 left.append((number, file))
         self._candidates = left
 
-    def _run(self) -> None:
-        """Read the candidates that are not done with."""
-        self._pipeline = Pipeline(self._jobs(), self._runtime, ordered=self._ordered)
-        self._pipeline.start()
+    async def renewed(self) -> bool:
+        """Wait for the listing that is on its way; whether it names other files than those used."""
+        listing, used = self._listing, self._used
+        if listing is None or used is None:
+            return False
+        async with self._runtime.deadline(self._state.url):
+            found = await asyncio.shield(listing)
+        self._listing = None
+        if found.files is used.files and [url for url, _ in found.bad] == [url for url, _ in used.bad]:
+            return False
+        self._done.clear()
+        self.skipped.clear()
+        self.rows_known = self._metrics.files_opened = self._metrics.files_read = 0
+        if found.total is None:
+            self._state.known.keep_only(found.files)
+        self._find(found)
+        return True
 
     # -- files, opened ahead ----------------------------------------------------------------------
 
@@ -250,14 +242,14 @@ class FilesRead:
         return Opener(
             self._runtime,
             self._operation,
-            rounds=self._rounds,
+            rounds=0 if used is None else used.rounds,
             neighbours=state.url,
             prefix=state.prefix,
             by_index=state.source.view is View.SNAPSHOT,
             listed_at=None if used is None else used.listed_at,
             listed_now=used is not None and used.listed_now,
             scan=self._scan,
-            ordered=self._ordered,
+            ordered=self.ordered,
             few=self._ask.limit is not None,
             restarts=limits.max_restarts if self._may_restart else 0,
             skip=self._skip if state.skips else None,
@@ -268,22 +260,25 @@ class FilesRead:
         """Whether another version of a file will do: not where rows are named, or a table names the file."""
         return self._ask.access is None and self._state.source.view is not View.TABLE
 
-    async def _jobs(self) -> AsyncGenerator[Job]:
-        limits = self._runtime.options.limits
-        round_bytes = None if self._scan else limits.round_bytes
+    async def alone(self) -> OpenedFile | None:
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        todo = [item for item in self._candidates if item[0] not in self._done]
+        if len(todo) != 1:
+            return None
+        opened = await self._opener().open(*todo[0], self._prepare)
+        self._first = None if opened is None else opened[0]
+        return self._first
+
+    async def planned(self) -> AsyncGenerator[OpenedFile]:
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        first, self._first = self._first, None
+        if first is not None:
+            yield first
+            return
         todo = [item for item in self._candidates if item[0] not in self._done]
         async with aclosing(self._opener().files(todo, self._prepare)) as files:
             async for opened, _ in files:
-                self._open[opened.number] = opened
-                if opened.prepared is not None and opened.has_rows:
-                    self._reading[opened.prepared.read] = opened
-                    for job in opened.jobs(limits.unit_bytes, round_bytes):
-                        yield job
-                    while len(self._open) >= limits.files_ahead:  # each may hold a descriptor
-                        self._ended.clear()
-                        await self._ended.wait()
-                else:
-                    await self._end(opened)
+                yield opened
 
     async def _prepare(self, opened: OpenedFile) -> None:
         """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
@@ -305,10 +300,10 @@ class FilesRead:
         async def describe(opened: OpenedFile) -> Plan | None:
             return opened.describe(scan=self._scan)
 
-        async with aclosing(self.planned(describe)) as plans:
+        async with aclosing(self.described(describe)) as plans:
             return [plan async for plan in plans if plan is not None]
 
-    async def planned(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
+    async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """What ``look`` gives for each file that is not ruled out, planned but not read; in their order."""
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
@@ -329,138 +324,51 @@ class FilesRead:
                 if looked is not None:
                     yield looked
 
-    def url(self, number: int) -> str:
-        """Of a file, as the dataset has it."""
-        return "" if self._used is None else self._used.files[number].url
+    # -- ends -------------------------------------------------------------------------------------
 
-    # -- rows -------------------------------------------------------------------------------------
+    async def done(self, file: OpenedFile) -> None:
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        self._metrics.files_read += file.has_rows
+        await self._end(file)
 
-    async def next(self) -> UnitRows | None:
-        """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed.
+    async def _end(self, opened: OpenedFile) -> None:
+        self._done.add(opened.number)
+        self._relocated.pop(opened.number, None)
+        self._metrics.files_opened += 1
+        await opened.close()
+        self._operation.part_ended(opened.operation, None, self._num_done)
 
-        Raises:
-            AsyncpqError: a file could not be read, or has changed after rows of it were given out.
-        """
-        while True:
-            again, found = await self._next()
-            if not again:
-                return found
+    async def give_up(self, file: OpenedFile) -> None:
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        self._metrics.add_part(file.operation.metrics)
+        await file.close()
 
-    async def _next(self) -> tuple[bool, UnitRows | None]:
-        """Whether reading began again; if not, the next unit's rows, or None at the end."""
-        pipeline = self._pipeline
-        if pipeline is None:
-            raise UsageError("the read is closed")
-        opened: OpenedFile | None = None
-        try:
-            landed = await pipeline.next(self._runtime.deadline(self._state.url))
-            if landed is not None:
-                opened = self._reading[landed.job.read]
-                if landed.job.last:
-                    await opened.finish()
-        except AsyncpqError as error:
-            if await self._listing_differs():
-                return True, None
-            if opened is None and pipeline.head is not None:
-                opened = self._reading.get(pipeline.head.read)  # none if the session was closed
-            if opened is None:
-                raise
-            await self._failed(opened, error)
-            return True, None
-        if await self._listing_differs():
-            return True, None
-        if landed is None and self._again:  # the others are done with
-            self._again = False
-            await self._stop()
-            self._run()
-            return True, None
-        if landed is None or opened is None:
-            return False, None
-        opened.delivered |= bool(landed.tables)
-        if landed.job.last:
-            await self._end(opened)
-        return False, UnitRows(opened, landed.tables)
-
-    def done_with_head(self) -> None:
-        """What :meth:`next` gave was consumed: there is room for further rows."""
-        if self._pipeline is not None:
-            self._pipeline.done_with_head()
-
-    async def collect(self) -> list[tuple[int, list[pa.Table]]]:
-        """All rows, by the number of their file, in the order of the files."""
-        self._collected = {}
-        await self.start()
-        while (rows := await self.next()) is not None:
-            self._collected.setdefault(rows.file.number, []).extend(rows.tables)
-            self.done_with_head()
-        return sorted(self._collected.items())
-
-    # -- beginning again --------------------------------------------------------------------------
-
-    async def _listing_differs(self) -> bool:
-        """Wait for the listing that is on its way; read its files instead where they are others than those used."""
-        listing, used = self._listing, self._used
-        if listing is None or used is None:
-            return False
-        async with self._runtime.deadline(self._state.url):
-            found = await asyncio.shield(listing)
-        self._listing = None
-        if found.files is used.files and [url for url, _ in found.bad] == [url for url, _ in used.bad]:
-            return False
-        await self._stop()
-        self._done.clear()
-        self.skipped.clear()
-        self.rows_matched = self._metrics.files_opened = self._metrics.files_read = 0
-        if self._collected is not None:
-            self._collected.clear()
-        if found.total is None:
-            self._state.known.keep_only(found.files)
-        self._begin(found)
-        return True
-
-    async def _failed(self, opened: OpenedFile, error: AsyncpqError) -> None:
-        """Read on without the file whose unit failed, or with its new version; raise where neither may be."""
+    async def failed(self, file: OpenedFile, error: AsyncpqError, *, given_out: bool) -> bool:
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        opened = file
         changed = isinstance(error, ObjectChangedError)
         relocated = isinstance(error, PageLocationError) and error.dropped and self._relocate(opened)
-        indexed = changed and opened.file.entry is not None and self._ask.access is None
         if changed:
             await opened.changed()
             self._relocated.pop(opened.number, None)
-            if opened.file.pinned:
-                raise error
-        # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
-        alone = self._collected is None and not self._ordered
-        given_out = [opened] if alone else self._open.values()
-        if self._collected is None and any(file.delivered for file in given_out):
+        if given_out or (changed and opened.file.pinned):
             raise error
-        if indexed:  # what stands there now is read without the index
-            opened.operation.restarts()
+        if changed and opened.file.entry is not None and self._ask.access is None:
+            opened.operation.restarts()  # what is there now is read without the index
             self._candidates = [
-                (number, file.unindexed() if number == opened.number else file) for number, file in self._candidates
+                (number, known.unindexed() if number == opened.number else known) for number, known in self._candidates
             ]
-        elif changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
+            return False
+        if changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
             opened.operation.restarts()
-        elif relocated:
-            pass  # it is read without its page index
-        elif is_bad_file(error) and self._state.skips:
-            del self._open[opened.number]
+            return False
+        if relocated:
+            return False  # it is read without its page index
+        if is_bad_file(error) and self._state.skips:
             await opened.close()
-            if self._collected is not None:
-                self._collected.pop(opened.number, None)  # rows of its units before the bad one
             self._skip(opened.number, opened.operation, error)
-        else:
-            raise error
-        if alone and self._pipeline is not None and opened.prepared is not None:
-            await self._pipeline.drop(opened.prepared.read)
-            self._reading.pop(opened.prepared.read, None)
-            if self._open.pop(opened.number, None) is not None:  # to be read once the others are
-                self._again = True
-                self._ended.set()
-                self._metrics.add_part(opened.operation.metrics)
-                await opened.close()
-        else:
-            await self._stop()
-            self._run()
+            return True
+        raise error
 
     def _relocate(self, opened: OpenedFile) -> bool:
         """Read a file on without its page index. False where it was to be, and another version came instead."""
@@ -473,45 +381,13 @@ class FilesRead:
         self._metrics.files_skipped += 1
         self._operation.part_ended(part, error, self._num_done)
 
-    async def _end(self, opened: OpenedFile) -> None:
-        """A file is done with."""
-        self._done.add(opened.number)
-        self._open.pop(opened.number, None)
-        self._relocated.pop(opened.number, None)
-        self._ended.set()
-        self._metrics.files_opened += 1
-        if opened.prepared is not None:
-            read = opened.prepared.read
-            self.rows_matched += read.rows_matched
-            self._metrics.files_read += self._reading.pop(read, None) is not None
-        await opened.close()
-        self._operation.part_ended(opened.operation, None, self._num_done)
-
     @property
     def _num_done(self) -> int:
         return self._metrics.files_ruled_out + len(self._done)
 
-    async def _stop(self) -> None:
-        """End what runs, and forget of files that are not done with."""
-        try:
-            if self._pipeline is not None:
-                await self._pipeline.close()
-        finally:
-            self._pipeline = None
-            for opened in [*self._open.values()]:
-                del self._open[opened.number]
-                self._metrics.add_part(opened.operation.metrics)
-                await opened.close()
-            self._reading.clear()
-            if self._collected is not None:
-                self._collected = {number: rows for number, rows in self._collected.items() if number in self._done}
-
     async def close(self) -> None:
-        """End the read and everything it runs. Idempotent."""
+        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         listing, self._listing = self._listing, None
-        try:
-            if listing is not None:
-                listing.cancel()
-                await asyncio.wait((listing,))
-        finally:
-            await self._stop()
+        if listing is not None:
+            listing.cancel()
+            await asyncio.wait((listing,))

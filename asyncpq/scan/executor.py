@@ -1,0 +1,404 @@
+"""The executor: runs the scans of files, one or many, and starts them again where that is allowed.
+
+It takes planned files from a :class:`ScannedFiles`, which finds, opens and plans them: :class:`OneFile` gives an open
+file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one round
+and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files or as
+they become ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from asyncpq.decoding.arrow import counted
+from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
+from asyncpq.objects.runtime import Runtime
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.scan.file_scan import FileScan
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
+from asyncpq.scan.prefetch import Job, Pipeline, jobs_of
+
+
+class ScannedFile(Protocol):
+    """A file of a scan, open and planned.
+
+    Attributes:
+        number: its place among the files of the scan.
+        delivered: rows of it were given out.
+    """
+
+    number: int
+    delivered: bool
+
+    @property
+    def plan(self) -> ScanPlan | None:
+        """What is read of it; None where it is ruled out without a plan."""
+
+    async def finish(self) -> None:
+        """Hold what was read to what was planned, and the file to its version.
+
+        Raises:
+            CorruptFileError: rows are missing.
+            ObjectChangedError: it has another version now.
+        """
+
+
+F = TypeVar("F", bound=ScannedFile)
+
+
+class ScannedFiles(Protocol[F]):
+    """Finds, opens and plans the files of one scan, and decides what follows an error."""
+
+    async def start(self) -> None:
+        """Find the files."""
+
+    async def alone(self) -> F | None:
+        """The file of the scan, planned, where there is just one; else None. :meth:`planned` gives it again."""
+
+    def planned(self) -> AsyncGenerator[F]:
+        """The files that are not done with, planned ahead of their rows; those without rows to read are finished."""
+
+    async def renewed(self) -> bool:
+        """Whether other files took the place of those that were found: all of them are read anew then."""
+
+    async def done(self, file: F) -> None:
+        """All rows of a file were delivered, or it is ruled out."""
+
+    async def failed(self, file: F, error: AsyncpqError, *, given_out: bool) -> bool:
+        """Prepare to read a file again whose scan failed.
+
+        Args:
+            given_out: rows were given out that a new beginning would repeat.
+
+        Returns:
+            True where the file is left out instead.
+
+        Raises:
+            AsyncpqError: ``error``, where neither is allowed.
+        """
+
+    async def give_up(self, file: F) -> None:
+        """A file that is not done with is not read on; :meth:`planned` may give it again."""
+
+    async def close(self) -> None:
+        """End what runs. Idempotent."""
+
+
+class UnitRows(NamedTuple, Generic[F]):
+    """What one unit of a file gave: a table for each row group with matching rows."""
+
+    file: F
+    tables: list[pa.Table]
+
+
+class OneFile:
+    """An open file as the only one of a scan: :class:`ScannedFiles`, and its :class:`ScannedFile`.
+
+    Args:
+        planner: plans it, anew after each change of the object.
+        scan: rows are given out as they come; else all at the end.
+
+    Attributes:
+        plan: of the version that is read; None before it is planned.
+    """
+
+    number = 0
+
+    def __init__(self, planner: ScanPlanner, *, scan: bool) -> None:
+        self.delivered = False
+        self.plan: ScanPlan | None = None
+        self._planner = planner
+        self._scan = scan
+        self._schema: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows, a new beginning included.
+
+        Raises:
+            UsageError: the scan has not been started.
+        """
+        if self._schema is None:
+            raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
+        return self._schema
+
+    async def start(self) -> None:
+        """See :class:`ScannedFiles`."""
+        await self.alone()
+
+    async def alone(self) -> OneFile:
+        """See :class:`ScannedFiles`."""
+        if self.plan is None:
+            self.plan = await self._planner.prepare(scan=self._scan)
+            self._schema = self.plan.shape.schema
+        return self
+
+    async def planned(self) -> AsyncGenerator[OneFile]:
+        """See :class:`ScannedFiles`."""
+        async with self._planner.deadline():
+            await self.alone()
+            if self.plan is not None and not self.plan.fetch_plan.row_groups:
+                await self.finish()
+        yield self
+
+    async def finish(self) -> None:
+        """See :class:`ScannedFile`."""
+        if self.plan is not None:
+            self.plan.file_scan.check_complete()
+            if not self.plan.file_scan.current:
+                await self.plan.file_scan.ensure_current()
+
+    async def renewed(self) -> bool:
+        """Never: the file was named."""
+        return False
+
+    async def done(self, file: OneFile) -> None:
+        """Its plan stays, for what is said of it."""
+
+    async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
+        """Plan the object's new version, or do without the page index that was wrong."""
+        if isinstance(error, ObjectChangedError):
+            await self._planner.changed(error, restartable=not given_out)
+        elif isinstance(error, PageLocationError) and not given_out:
+            self._planner.relocated(error)
+        else:
+            raise error
+        self.plan = None
+        return False
+
+    async def give_up(self, file: OneFile) -> None:
+        """Its handle stays open."""
+
+    async def close(self) -> None:
+        """Its handle stays open."""
+
+
+class ScanExecutor(Generic[F]):
+    """Runs the scans of files.
+
+    Args:
+        url: of the file or dataset, safe to be shown.
+        files: gives them.
+        ordered: rows come in the order of the files; else as files become ready, those of each file in order.
+
+    Attributes:
+        rows_matched: rows of the files that are done with.
+    """
+
+    def __init__(self, runtime: Runtime, url: str, files: ScannedFiles[F], *, ordered: bool = True) -> None:
+        self.rows_matched = 0
+        self._runtime = runtime
+        self._url = url
+        self._files = files
+        self._ordered = ordered
+        self._round_bytes: int | None = None  # files of so few bytes are one unit
+        self._pipeline: Pipeline | None = None
+        self._open: dict[int, F] = {}
+        self._reading: dict[FileScan, F] = {}
+        self._done: set[int] = set()
+        self._ended: asyncio.Event | None = None  # a file is done with, while others wait for room
+        self._again = False
+        self._collected: dict[int, UnitRows[F]] | None = None
+
+    # -- all rows at once -------------------------------------------------------------------------
+
+    async def collect(self) -> list[UnitRows[F]]:
+        """All rows, of each file together, in the order of the files. Any file may begin anew meanwhile.
+
+        Raises:
+            AsyncpqError: a file cannot be read.
+        """
+        await self._files.start()
+        most = self._runtime.options.limits.round_bytes
+        while (file := await self._files.alone()) is not None:
+            if file.plan is not None and file.plan.num_bytes > most:
+                break
+            try:
+                tables = [] if file.plan is None else await self._run(file.plan)
+                await file.finish()
+            except AsyncpqError as error:
+                if not await self._files.renewed() and await self._files.failed(file, error, given_out=False):
+                    return []
+                await self._files.give_up(file)
+                continue
+            if not await self._files.renewed():
+                await self._finished(file)
+                return [UnitRows(file, tables)]
+            await self._files.give_up(file)
+        self._collected, self._round_bytes = {}, most
+        self._begin()
+        while (rows := await self.next()) is not None:
+            self._collected.setdefault(rows.file.number, UnitRows(rows.file, [])).tables.extend(rows.tables)
+            self.done_with_head()
+        return [self._collected[number] for number in sorted(self._collected)]
+
+    async def _run(self, plan: ScanPlan) -> list[pa.Table]:
+        """The rows of a file that is fetched at once."""
+        units, budget = plan.file_scan.units(None), self._runtime.budget
+        budget.take(plan.num_bytes)  # it waits for nobody, and others wait for it
+        try:
+            return await plan.file_scan.run(units[0]) if units else []
+        finally:
+            budget.release(plan.num_bytes)
+
+    # -- rows as they come ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the files and begin to fetch."""
+        await self._files.start()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read the files that are not done with."""
+        self._pipeline = Pipeline(self._jobs(), self._runtime, ordered=self._ordered)
+        self._pipeline.start()
+
+    async def _jobs(self) -> AsyncGenerator[Job]:
+        limits = self._runtime.options.limits
+        async with aclosing(self._files.planned()) as files:
+            async for file in files:
+                self._open[file.number] = file
+                plan = file.plan
+                if plan is None or not plan.fetch_plan.row_groups:
+                    await self._finished(file)
+                    continue
+                self._reading[plan.file_scan] = file
+                whole = self._round_bytes is not None and plan.num_bytes <= self._round_bytes
+                async for job in jobs_of(plan.file_scan, plan.file_scan.units(None if whole else limits.unit_bytes)):
+                    yield job
+                while len(self._open) >= limits.files_ahead:  # each may hold a descriptor
+                    self._ended = asyncio.Event()
+                    await self._ended.wait()
+
+    async def next(self) -> UnitRows[F] | None:
+        """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed.
+
+        Raises:
+            AsyncpqError: a file could not be read, or has changed after rows of it were given out.
+        """
+        while True:
+            again, rows = await self._next()
+            if not again:
+                return rows
+
+    async def _next(self) -> tuple[bool, UnitRows[F] | None]:
+        """Whether reading began again; if not, the next unit's rows, or None at the end."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            raise UsageError("the scan is closed")
+        file: F | None = None
+        try:
+            landed = await pipeline.next(self._runtime.deadline(self._url))
+            if landed is not None:
+                file = self._reading[landed.job.scan]
+                if landed.job.last:
+                    async with self._runtime.deadline(self._url):
+                        await file.finish()
+        except AsyncpqError as error:
+            if await self._begin_anew_if_renewed():
+                return True, None
+            if file is None and pipeline.head is not None:
+                file = self._reading.get(pipeline.head.scan)  # none if the session was closed
+            if file is None:
+                raise
+            await self._failed(file, error)
+            return True, None
+        if await self._begin_anew_if_renewed():
+            return True, None
+        if landed is None and self._again:  # the others are done with
+            self._again = False
+            await self._stop()
+            self._begin()
+            return True, None
+        if landed is None or file is None:
+            return False, None
+        file.delivered |= bool(landed.tables)
+        if landed.job.last:
+            await self._finished(file)
+        return False, UnitRows(file, landed.tables)
+
+    def done_with_head(self) -> None:
+        """What :meth:`next` gave was consumed: there is room for further rows."""
+        if self._pipeline is not None:
+            self._pipeline.done_with_head()
+
+    async def _finished(self, file: F) -> None:
+        """A file is done with."""
+        self._done.add(file.number)
+        self._open.pop(file.number, None)
+        if file.plan is not None:
+            self.rows_matched += file.plan.file_scan.rows_matched
+            self._reading.pop(file.plan.file_scan, None)
+        if self._ended is not None:
+            self._ended.set()
+        await self._files.done(file)
+
+    # -- beginning again --------------------------------------------------------------------------
+
+    async def _begin_anew_if_renewed(self) -> bool:
+        """Read all files anew where others took the place of those that were found."""
+        if not await self._files.renewed():
+            return False
+        await self._stop()
+        self._done.clear()
+        self.rows_matched = 0
+        if self._collected is not None:
+            self._collected.clear()
+        self._begin()
+        return True
+
+    async def _failed(self, file: F, error: AsyncpqError) -> None:
+        """Read on without a file, or with its new version; raise where neither is allowed."""
+        # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
+        alone = self._collected is None and not self._ordered
+        exposed = [file] if alone else [*self._open.values(), file]
+        given_out = self._collected is None and any(other.delivered for other in exposed)
+        left_out = await self._files.failed(file, error, given_out=given_out)
+        if left_out:
+            self._done.add(file.number)
+            self._open.pop(file.number, None)
+            if self._collected is not None:
+                self._collected.pop(file.number, None)  # rows of its units before the bad one
+        scan = next((scan for scan, read in self._reading.items() if read is file), None)
+        if not alone or scan is None or self._pipeline is None:
+            await self._stop()
+            self._begin()
+            return
+        await self._pipeline.drop(scan)
+        self._reading.pop(scan, None)
+        if self._ended is not None:
+            self._ended.set()
+        if not left_out and self._open.pop(file.number, None) is not None:
+            self._again = True  # it is read once the others are
+            await self._files.give_up(file)
+
+    async def _stop(self) -> None:
+        """End what runs, and forget of files that are not done with."""
+        try:
+            if self._pipeline is not None:
+                await self._pipeline.close()
+        finally:
+            self._pipeline = None
+            for number in [*self._open]:
+                await self._files.give_up(self._open.pop(number))
+            self._reading.clear()
+            if self._collected is not None:
+                self._collected = {number: rows for number, rows in self._collected.items() if number in self._done}
+
+    async def close(self) -> None:
+        """End the scan and everything it runs. Idempotent."""
+        try:
+            await self._stop()
+        finally:
+            await self._files.close()
+
+
+def one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """One table; a table without columns keeps its number of rows, which needs a schema of its own."""
+    if len(schema) or not batches:
+        return pa.Table.from_batches(batches, schema=schema)
+    return counted(sum(batch.num_rows for batch in batches))
