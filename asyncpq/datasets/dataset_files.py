@@ -262,6 +262,8 @@ class DatasetFiles:
 
     async def alone(self) -> OpenedFile | None:
         """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        if self._used is None:
+            await self.start()
         todo = [item for item in self._candidates if item[0] not in self._done]
         if len(todo) != 1:
             return None

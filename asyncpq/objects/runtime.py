@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import TracebackType
@@ -229,7 +230,8 @@ class Runtime:
         Raises:
             DeadlineExceededError: the time is over.
         """
-        return Deadline(self.options.retry.read_timeout_s, url)
+        timeout_s = self.options.retry.read_timeout_s
+        return Deadline(asyncio.timeout(timeout_s), timeout_s, url)
 
     # -- what is shared ---------------------------------------------------------------------------
 
@@ -307,28 +309,26 @@ async def _ended(running: Future[Any]) -> None:
         waiting.exception()  # the cancellation is what counts
 
 
+@dataclass(slots=True, eq=False)
 class Deadline:
     """``async with``: :func:`asyncio.timeout` that says what was not done, and which option allows more time."""
 
-    __slots__ = ("_timeout", "_timeout_s", "_url")
-
-    def __init__(self, timeout_s: float | None, url: str) -> None:
-        self._timeout = asyncio.timeout(timeout_s)
-        self._timeout_s = timeout_s
-        self._url = url
+    timeout: asyncio.Timeout
+    timeout_s: float | None
+    url: str
 
     async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
+        await self.timeout.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self._timeout.__aexit__(kind, error, traceback)
+            await self.timeout.__aexit__(kind, error, traceback)
         except TimeoutError as timeout:
             raise DeadlineExceededError(
-                f"not done after {self._timeout_s} s",
-                url=self._url,
+                f"not done after {self.timeout_s} s",
+                url=self.url,
                 hint="Raise RetryOptions.read_timeout_s if the store is slow.",
             ) from timeout
 

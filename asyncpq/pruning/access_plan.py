@@ -56,10 +56,11 @@ class ResolvedAccess(Mapping[int, RowRanges]):
         selected: rows of the row groups that may be read in part; some, and not all of them.
     """
 
-    __slots__ = ("layout", "scanned", "selected")
+    __slots__ = ("_num_rows", "layout", "scanned", "selected")
 
     def __init__(self, layout: RowGroupLayout, whole: RowRanges, parts: Mapping[int, RowRanges]) -> None:
         self.layout = layout
+        self._num_rows: int | None = None
         self.selected: dict[int, RowRanges] = {}
         full: list[int] = []
         for ordinal, rows in parts.items():
@@ -108,9 +109,11 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     @property
     def num_rows(self) -> int:
         """Rows that may be read."""
-        layout = self.layout
-        whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
-        return sum([rows.num_rows for rows in self.selected.values()], sum(whole))
+        if self._num_rows is None:
+            layout = self.layout
+            whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
+            self._num_rows = sum([rows.num_rows for rows in self.selected.values()], sum(whole))
+        return self._num_rows
 
     def __getitem__(self, ordinal: int) -> RowRanges:
         rows = self.selected.get(ordinal)

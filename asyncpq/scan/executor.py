@@ -1,8 +1,8 @@
 """The executor: runs the scans of files, one or many, and starts them again where that is allowed.
 
 It takes planned files from a :class:`ScannedFiles`, which finds, opens and plans them: :class:`OneFile` gives an open
-file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one round
-and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files or as
+file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one
+round and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files or as
 they become ready.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -58,7 +59,10 @@ class ScannedFiles(Protocol[F]):
         """Find the files."""
 
     async def alone(self) -> F | None:
-        """The file of the scan, planned, where there is just one; else None. :meth:`planned` gives it again."""
+        """Find the files, unless that was done; return the file, planned, where there is just one.
+
+        :meth:`planned` gives it again.
+        """
 
     def planned(self) -> AsyncGenerator[F]:
         """The files that are not done with, planned ahead of their rows; those without rows to read are finished."""
@@ -96,6 +100,7 @@ class UnitRows(NamedTuple, Generic[F]):
     tables: list[pa.Table]
 
 
+@dataclass(slots=True, eq=False)
 class OneFile:
     """An open file as the only one of a scan: :class:`ScannedFiles`, and its :class:`ScannedFile`.
 
@@ -107,14 +112,12 @@ class OneFile:
         plan: of the version that is read; None before it is planned.
     """
 
-    number = 0
-
-    def __init__(self, planner: ScanPlanner, *, scan: bool) -> None:
-        self.delivered = False
-        self.plan: ScanPlan | None = None
-        self._planner = planner
-        self._scan = scan
-        self._schema: pa.Schema | None = None
+    planner: ScanPlanner
+    scan: bool = field(kw_only=True)
+    plan: ScanPlan | None = field(default=None, init=False)
+    number: int = field(default=0, init=False)
+    delivered: bool = field(default=False, init=False)
+    _schema: pa.Schema | None = field(default=None, init=False)
 
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows, a new beginning included.
@@ -133,13 +136,13 @@ class OneFile:
     async def alone(self) -> OneFile:
         """See :class:`ScannedFiles`."""
         if self.plan is None:
-            self.plan = await self._planner.prepare(scan=self._scan)
+            self.plan = await self.planner.prepare(scan=self.scan)
             self._schema = self.plan.shape.schema
         return self
 
     async def planned(self) -> AsyncGenerator[OneFile]:
         """See :class:`ScannedFiles`."""
-        async with self._planner.deadline():
+        async with self.planner.deadline():
             await self.alone()
             if self.plan is not None and not self.plan.fetch_plan.row_groups:
                 await self.finish()
@@ -162,9 +165,9 @@ class OneFile:
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version, or do without the page index that was wrong."""
         if isinstance(error, ObjectChangedError):
-            await self._planner.changed(error, restartable=not given_out)
+            await self.planner.changed(error, restartable=not given_out)
         elif isinstance(error, PageLocationError) and not given_out:
-            self._planner.relocated(error)
+            self.planner.relocated(error)
         else:
             raise error
         self.plan = None
@@ -177,6 +180,7 @@ class OneFile:
         """Its handle stays open."""
 
 
+@dataclass(slots=True, eq=False)
 class ScanExecutor(Generic[F]):
     """Runs the scans of files.
 
@@ -189,20 +193,19 @@ class ScanExecutor(Generic[F]):
         rows_matched: rows of the files that are done with.
     """
 
-    def __init__(self, runtime: Runtime, url: str, files: ScannedFiles[F], *, ordered: bool = True) -> None:
-        self.rows_matched = 0
-        self._runtime = runtime
-        self._url = url
-        self._files = files
-        self._ordered = ordered
-        self._round_bytes: int | None = None  # files of so few bytes are one unit
-        self._pipeline: Pipeline | None = None
-        self._open: dict[int, F] = {}
-        self._reading: dict[FileScan, F] = {}
-        self._done: set[int] = set()
-        self._ended: asyncio.Event | None = None  # a file is done with, while others wait for room
-        self._again = False
-        self._collected: dict[int, UnitRows[F]] | None = None
+    runtime: Runtime
+    url: str
+    files: ScannedFiles[F]
+    ordered: bool = field(default=True, kw_only=True)
+    rows_matched: int = field(default=0, init=False)
+    _round_bytes: int | None = field(default=None, init=False)  # files of so few bytes are one unit
+    _pipeline: Pipeline | None = field(default=None, init=False)
+    _open: dict[int, F] = field(default_factory=dict, init=False)
+    _reading: dict[FileScan, F] = field(default_factory=dict, init=False)
+    _done: set[int] = field(default_factory=set, init=False)
+    _ended: asyncio.Event | None = field(default=None, init=False)  # a file is done with, while others wait for room
+    _again: bool = field(default=False, init=False)
+    _collected: dict[int, UnitRows[F]] | None = field(default=None, init=False)
 
     # -- all rows at once -------------------------------------------------------------------------
 
@@ -212,23 +215,22 @@ class ScanExecutor(Generic[F]):
         Raises:
             AsyncpqError: a file cannot be read.
         """
-        await self._files.start()
-        most = self._runtime.options.limits.round_bytes
-        while (file := await self._files.alone()) is not None:
+        most = self.runtime.options.limits.round_bytes
+        while (file := await self.files.alone()) is not None:
             if file.plan is not None and file.plan.num_bytes > most:
                 break
             try:
                 tables = [] if file.plan is None else await self._run(file.plan)
                 await file.finish()
             except AsyncpqError as error:
-                if not await self._files.renewed() and await self._files.failed(file, error, given_out=False):
+                if not await self.files.renewed() and await self.files.failed(file, error, given_out=False):
                     return []
-                await self._files.give_up(file)
+                await self.files.give_up(file)
                 continue
-            if not await self._files.renewed():
+            if not await self.files.renewed():
                 await self._finished(file)
                 return [UnitRows(file, tables)]
-            await self._files.give_up(file)
+            await self.files.give_up(file)
         self._collected, self._round_bytes = {}, most
         self._begin()
         while (rows := await self.next()) is not None:
@@ -238,7 +240,7 @@ class ScanExecutor(Generic[F]):
 
     async def _run(self, plan: ScanPlan) -> list[pa.Table]:
         """The rows of a file that is fetched at once."""
-        units, budget = plan.file_scan.units(None), self._runtime.budget
+        units, budget = plan.file_scan.units(None), self.runtime.budget
         budget.take(plan.num_bytes)  # it waits for nobody, and others wait for it
         try:
             return await plan.file_scan.run(units[0]) if units else []
@@ -249,17 +251,17 @@ class ScanExecutor(Generic[F]):
 
     async def start(self) -> None:
         """Find the files and begin to fetch."""
-        await self._files.start()
+        await self.files.start()
         self._begin()
 
     def _begin(self) -> None:
         """Read the files that are not done with."""
-        self._pipeline = Pipeline(self._jobs(), self._runtime, ordered=self._ordered)
+        self._pipeline = Pipeline(self._jobs(), self.runtime, ordered=self.ordered)
         self._pipeline.start()
 
     async def _jobs(self) -> AsyncGenerator[Job]:
-        limits = self._runtime.options.limits
-        async with aclosing(self._files.planned()) as files:
+        limits = self.runtime.options.limits
+        async with aclosing(self.files.planned()) as files:
             async for file in files:
                 self._open[file.number] = file
                 plan = file.plan
@@ -292,11 +294,11 @@ class ScanExecutor(Generic[F]):
             raise UsageError("the scan is closed")
         file: F | None = None
         try:
-            landed = await pipeline.next(self._runtime.deadline(self._url))
+            landed = await pipeline.next(self.runtime.deadline(self.url))
             if landed is not None:
                 file = self._reading[landed.job.scan]
                 if landed.job.last:
-                    async with self._runtime.deadline(self._url):
+                    async with self.runtime.deadline(self.url):
                         await file.finish()
         except AsyncpqError as error:
             if await self._begin_anew_if_renewed():
@@ -335,13 +337,13 @@ class ScanExecutor(Generic[F]):
             self._reading.pop(file.plan.file_scan, None)
         if self._ended is not None:
             self._ended.set()
-        await self._files.done(file)
+        await self.files.done(file)
 
     # -- beginning again --------------------------------------------------------------------------
 
     async def _begin_anew_if_renewed(self) -> bool:
         """Read all files anew where others took the place of those that were found."""
-        if not await self._files.renewed():
+        if not await self.files.renewed():
             return False
         await self._stop()
         self._done.clear()
@@ -354,10 +356,10 @@ class ScanExecutor(Generic[F]):
     async def _failed(self, file: F, error: AsyncpqError) -> None:
         """Read on without a file, or with its new version; raise where neither is allowed."""
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
-        alone = self._collected is None and not self._ordered
+        alone = self._collected is None and not self.ordered
         exposed = [file] if alone else [*self._open.values(), file]
         given_out = self._collected is None and any(other.delivered for other in exposed)
-        left_out = await self._files.failed(file, error, given_out=given_out)
+        left_out = await self.files.failed(file, error, given_out=given_out)
         if left_out:
             self._done.add(file.number)
             self._open.pop(file.number, None)
@@ -374,7 +376,7 @@ class ScanExecutor(Generic[F]):
             self._ended.set()
         if not left_out and self._open.pop(file.number, None) is not None:
             self._again = True  # it is read once the others are
-            await self._files.give_up(file)
+            await self.files.give_up(file)
 
     async def _stop(self) -> None:
         """End what runs, and forget of files that are not done with."""
@@ -384,7 +386,7 @@ class ScanExecutor(Generic[F]):
         finally:
             self._pipeline = None
             for number in [*self._open]:
-                await self._files.give_up(self._open.pop(number))
+                await self.files.give_up(self._open.pop(number))
             self._reading.clear()
             if self._collected is not None:
                 self._collected = {number: rows for number, rows in self._collected.items() if number in self._done}
@@ -394,7 +396,7 @@ class ScanExecutor(Generic[F]):
         try:
             await self._stop()
         finally:
-            await self._files.close()
+            await self.files.close()
 
 
 def one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -149,11 +149,13 @@ class FileScan:
         )
         self.current |= parts.validated
         self._new.update(parts.asked)
-        return Fetched(keys, [parts.data[key] for key in keys], parts)
+        return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
-        fetched = await self.fetch([item for piece in unit.pieces for item in piece.items], self.context.round)
+        (first, *others) = unit.pieces
+        items = [item for piece in unit.pieces for item in piece.items] if others else first.items
+        fetched = await self.fetch(items, self.context.round)
         return await self.decode(unit, fetched)
 
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:

@@ -115,7 +115,8 @@ async def plan_read(
         for reason in version.dropped([item.leaf for item in query.columns.leaves]):
             context.metrics.fall_back(reason)
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
-    return FetchPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+    learnt = _learnt(groups, indexes) if indexes.learnt else ()
+    return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
 
 
 def _row_group_plans(
@@ -161,7 +162,7 @@ async def _fetch_indexes(
     if where is not None and prunes and source.runtime.options.read.trust_statistics:
         bounded = {leaf.index for leaf in query.columns.bounded.values()}
     for ordinal, rows in candidates:
-        if where is not None and ordinal not in proven:
+        if where is not None and (proven is _NONE or ordinal not in proven):
             wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in query.columns.leaves]
         elif (where is not None and query.limit is not None) or _skips_pages(source, version, query, ordinal, rows):
             wanted += [IndexRequest(ordinal, item.leaf, False) for item in query.columns.unfiltered]
@@ -219,14 +220,16 @@ def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> lis
     row groups.
     """
     found: list[tuple[int, RowRanges]] = []
-    for ordinal in left.rows():
-        some = rows[ordinal]
-        if limit is not None:
-            if limit <= 0:
-                break
-            some = some.slice(0, limit)
-            limit -= some.num_rows
-        found.append((ordinal, some))
+    counts = rows.layout.counts
+    for start, stop in zip(left.starts, left.stops, strict=True):
+        for ordinal in range(start, stop):
+            wanted = rows.selected.get(ordinal) or RowRanges.all(counts[ordinal])
+            if limit is not None:
+                if limit <= 0:
+                    return found
+                wanted = wanted.slice(0, limit)
+                limit -= wanted.num_rows
+            found.append((ordinal, wanted))
     return found
 
 
@@ -278,8 +281,6 @@ def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
 
 def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
     """Fields that are read page by page by locations that no index gave."""
-    if not indexes.learnt:
-        return ()
     found = [
         column.field
         for group in groups
