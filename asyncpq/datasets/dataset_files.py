@@ -330,6 +330,7 @@ class DatasetFiles:
 
     async def done(self, file: OpenedFile) -> None:
         """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        self._first = None
         self._metrics.files_read += file.has_rows
         await self._end(file)
 
@@ -342,6 +343,7 @@ class DatasetFiles:
 
     async def give_up(self, file: OpenedFile) -> None:
         """See :class:`asyncpq.scan.executor.ScannedFiles`."""
+        self._first = None
         self._metrics.add_part(file.operation.metrics)
         await file.close()
 
@@ -367,6 +369,7 @@ class DatasetFiles:
         if relocated:
             return False  # it is read without its page index
         if is_bad_file(error) and self._state.skips:
+            self._first = None
             await opened.close()
             self._skip(opened.number, opened.operation, error)
             return True

@@ -2,8 +2,8 @@
 
 It takes planned files from a :class:`ScannedFiles`, which finds, opens and plans them: :class:`OneFile` gives an open
 file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one
-round and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files or as
-they become ready.
+round and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files
+or as they become ready.
 """
 
 from __future__ import annotations
