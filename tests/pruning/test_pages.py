@@ -8,25 +8,27 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.expressions import Atom, Comparison, Expression, In, KeyIn, col
-from asyncpq.expressions.analysis import Comparable, Incomparable, Truth, successor, value_set
+from asyncpq.expressions import Expression, In, KeyIn, col
+from asyncpq.expressions.analysis import Comparable, Incomparable
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
-from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones
-from tests.corpus import DATA, requires_corpus
 from tests.pruning_files import PrunedFile
 
 NAN = float("nan")
+
+
 DAY = dt.datetime(2024, 1, 1)
+
+
 # Ten pages of ten rows; page 5 of "holes" is nothing but nulls, page 7 of "x" holds a NaN.
 ROWS = 100
+
+
 TABLE = pa.table(
     {
         "id": pa.array(range(ROWS), pa.int64()),
@@ -45,11 +47,23 @@ TABLE = pa.table(
         "inner": pa.array([{"leaf": row, "maybe": None if row < 20 else row} for row in range(ROWS)]),
     }
 )
+
+
 FILE = PrunedFile(TABLE, rows_per_page=10)
+
+
 GROUPS = PrunedFile(TABLE, rows_per_page=10, rows_per_group=20)
+
+
 NAMES = [leaf.dotted for leaf in FILE.metadata.schema.leaves]
+
+
 PAGES = FILE.page_zones(0, *NAMES)
+
+
 ZONES = GROUPS.row_group_zones(*NAMES)
+
+
 ALL = list(range(10))
 
 
@@ -211,10 +225,6 @@ def leaf(name: str) -> Leaf:
     return FILE.leaf(name)
 
 
-def zoned(name: str, order: SortOrder) -> ZonedColumn:
-    return ZonedColumn.of_leaf(leaf(name), order)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "key", "same_type"),
     [
@@ -269,63 +279,3 @@ def test_literals_that_are_not_compared(column: str, value: Any) -> None:
 
 def test_an_undefined_order_prunes_nothing() -> None:
     assert isinstance(domain_of(kind_of_leaf(leaf("id"), SortOrder.UNDEFINED)).to_key(1), Incomparable)
-
-
-def holding(zones: Zones, atom: Atom, truth: Truth = Truth.TRUE) -> RowRanges:
-    return zones.holding(value_set(atom, truth, zones.domain))
-
-
-@pytest.mark.parametrize(
-    ("prefix", "above"), [(b"a", b"b"), (b"a\xff", b"b"), (b"a\xfe\xff", b"a\xff"), (b"\xff", None), (b"", None)]
-)
-def test_successor(prefix: bytes, above: bytes | None) -> None:
-    assert successor(prefix) == above
-
-
-def test_max_that_is_a_bare_prefix() -> None:
-    """Some writers cut a max short without raising it: "abc" may stand for "abcz"."""
-    zones = Zones(
-        zoned("name", SortOrder.BYTES),
-        [b"a", b"abd"],
-        [b"abc", b"b"],
-        all_null=[False, False],
-        null_counts=[0, 0],
-    )
-    assert list(holding(zones, Comparison("x", "==", b"abcz")).rows()) == [0]
-    assert list(holding(zones, Comparison("x", "==", b"abcd")).rows()) == [0]
-    assert list(holding(zones, Comparison("x", ">", b"abc")).rows()) == [0, 1]
-    assert list(holding(zones, Comparison("x", "==", b"abda")).rows()) == [1]
-
-
-def test_bounds_cut_to_one_string_prove_nothing() -> None:
-    """ "ab" and "abc", cut to two bytes, have the bounds "ab" and "ab"."""
-    for exact, left in (([True], []), ([False], [0]), (None, [0])):
-        zones = Zones(
-            zoned("name", SortOrder.BYTES),
-            [b"ab"],
-            [b"ab"],
-            all_null=[False],
-            null_counts=[0],
-            exact=exact,
-        )
-        assert list(holding(zones, Comparison("x", "!=", b"ab")).rows()) == left
-
-
-def test_zero_has_a_sign_for_is_in_only() -> None:
-    """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
-    zones = Zones(zoned("x", SortOrder.FLOAT), [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
-    assert not holding(zones, Comparison("x", "==", 0.0), Truth.FALSE)
-    assert holding(zones, In("x", (0.0,)), Truth.FALSE)
-    assert not holding(zones, Comparison("x", "!=", 0.0))
-
-
-@requires_corpus
-def test_truncated_bounds_of_other_writers() -> None:
-    path = DATA / "binary_truncated_min_max.parquet"
-    file = PrunedFile.of_bytes(path.read_bytes())
-    table = pq.read_table(path)
-    for name in table.column_names:
-        zones = file.row_group_zones(name)
-        for value in table[name].to_pylist():
-            if isinstance(value, (str, bytes)):
-                assert prune_row_groups(col(name) == value, zones, file.num_row_groups).kept
