@@ -287,7 +287,7 @@ class Dataset(Unpicklable):
             files=tuple(plans),
             skipped=tuple(skipped.url for skipped in files.skipped),
             metadata_requests=operation.metrics.requests,
-            index=files.report,
+            index=files.report(),
             listing=None if files.cost is None else str(files.cost),
         )
 

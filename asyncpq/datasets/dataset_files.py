@@ -137,7 +137,7 @@ class DatasetFiles:
     ) -> None:
         self.skipped: list[SkippedFile] = []
         self.rows_known = 0
-        self.report: tuple[str, ...] = ()
+        self.report: Callable[[], tuple[str, ...]] = tuple
         self.cost: ListingCost | None = None
         self.ordered = ordered
         self._state = state

@@ -64,7 +64,7 @@ class FileSet(NamedTuple):
     rounds: int = 0
     listed_now: bool = False
     renewal: asyncio.Task[FileSet] | None = None
-    report: tuple[str, ...] = ()
+    report: Callable[[], tuple[str, ...]] = tuple
     cost: ListingCost | None = None
 
 

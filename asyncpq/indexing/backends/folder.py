@@ -1,7 +1,4 @@
-"""Indexes as Parquet files in a folder of an object store or disk, read by this project's own reader.
-
-Reads the row groups of a segment's file that hold ranges of keys.
-"""
+"""Indexes as Parquet files in a folder of an object store or disk, read by this package's own reader."""
 
 from __future__ import annotations
 
@@ -42,14 +39,14 @@ from asyncpq.storage.urls import safe_url
 
 
 class SegmentFile:
-    """A segment's file, opened for one question.
+    """A segment's file, opened for one lookup.
 
     Args:
         source: the object.
-        operation: counts what it costs; whoever made it begins and ends it.
+        operation: counts the cost; the caller begins and ends it.
 
     Attributes:
-        groups: its row groups.
+        groups: the key ranges of the row groups.
     """
 
     def __init__(
@@ -68,10 +65,10 @@ class SegmentFile:
 
     @classmethod
     async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
-        """Bring its footer, if that is not in memory.
+        """Load the footer, unless it is in memory.
 
         Raises:
-            CorruptIndexError: it is not what was written.
+            CorruptIndexError: the file is not the one that was written.
         """
         metrics = operation.metrics
         version = await load_version(source, RequestContext(metrics, round=metrics.rounds + 1))
@@ -93,12 +90,12 @@ class SegmentFile:
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
-        """All rows of some row groups, in one round where they are not too many.
+        """Return all rows of some row groups. Few row groups take one round.
 
         Args:
-            ordinals: ascending.
+            ordinals: of the row groups, ascending.
             columns: in the order of the schema.
-            scan: nothing of it is kept in memory.
+            scan: keep nothing in memory.
         """
         memory, names = self._source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self._version.digest, ordinal, names) for ordinal in ordinals]
@@ -120,7 +117,7 @@ class SegmentFile:
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
         question = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
         planner = ScanPlanner(self._source, question, self._version, lambda version: None, self._operation)
-        # Pages are not kept: they come as whole chunks, which nobody will ask for page by page
+        # Pages are not kept: whole chunks come, and no lookup asks for one page
         planner.other_bytes = self._source.runtime.memory.max_bytes
         file = OneFile(planner, scan=False)
         async with planner.deadline():
@@ -129,7 +126,7 @@ class SegmentFile:
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:
-    """Its bounds are parsed when a question meets them: a lookup looks at a few of some thousand."""
+    """Return the key ranges of the row groups. A bound is parsed when a lookup needs it: it needs few of many."""
     groups = metadata.row_groups
     bounds = {
         leaf.dotted: (_Bound(metadata, leaf.index, least=True), _Bound(metadata, leaf.index, least=False))
@@ -140,7 +137,7 @@ def row_groups(metadata: FileMetadata) -> KeyGroups:
 
 
 class _Bound(Sequence[bytes]):
-    """Least or greatest values of a column, by row group."""
+    """Least or greatest values of a column, by row group; each is parsed when first needed."""
 
     def __init__(self, metadata: FileMetadata, leaf: int, *, least: bool) -> None:
         self._groups = metadata.row_groups
@@ -174,19 +171,22 @@ class _Bound(Sequence[bytes]):
         return value
 
 
-_SMALL_BYTES = 64 * 1024  # of a segment: all of it costs no more than a piece
-_RUN_ROWS = 1 << 18  # that are read at once where all are wanted
-_RUN_BYTES = 8 << 20  # and of the file, roughly: rows with payloads are large
+_SMALL_BYTES = 64 * 1024  # of a segment: fetching all of it costs no more than a part
+_RUN_ROWS = 1 << 18  # read at once when all rows are wanted
+_RUN_BYTES = 8 << 20  # of the file read at once, roughly: rows with payloads are large
 _HINT = "BuildOptions.folder names another folder for local files."
 
 
 class FolderBackend(ObjectBackend):
-    """An :class:`asyncpq.indexing.model.IndexBackend`; see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
+    """An index in a folder; each segment is a Parquet file.
 
-    Segments of at most ``RequestOptions.whole_segment_bytes`` are fetched whole when they are first asked for, in one
-    request, and kept decoded in the session's memory. Of larger ones the footer is; a question takes one round, and a
-    request for each run of row groups that it touches. An empty list of ranges brings what is kept, and nothing else:
-    of segments above 64 KiB the footer alone, by which they are read from then on.
+    The first lookup of a segment of at most ``RequestOptions.whole_segment_bytes`` fetches all of it in one request,
+    and keeps it decoded in the session's memory. Of a larger segment the session keeps the footer; a lookup takes one
+    round, with one request for each run of row groups. An empty list of ranges loads only what is kept: of a segment
+    above 64 KiB the footer, by which later lookups read it.
+
+    Args:
+        session, url, single_writer: see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
     """
 
     _suffix = ".parquet"
@@ -205,7 +205,8 @@ class FolderBackend(ObjectBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`. Goes through local files."""
+        """Write the segment by way of a local file."""
+        most = whole_bytes(index_table, self._runtime.options.requests.whole_segment_bytes)
         url, in_thread = self._segment_url(name), self._runtime.in_thread
         store, order = await self._writable(), OrderCheck(index_table, safe_url(url))
         with _local_folder(folder) as local:
@@ -214,14 +215,14 @@ class FolderBackend(ObjectBackend):
                 async for batch in rows:
                     await in_thread(partial(_add, spool, order, batch))
                 path = Path(local, name.replace("/", "_") + self._suffix)
-                written = await in_thread(partial(spool.write, path, self._whole_bytes(index_table)))
+                written = await in_thread(partial(spool.write, path, most))
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
                 hint = _HINT if isinstance(error, OSError) else None
                 raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=hint) from error
             finally:
-                with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
+                with suppress(pa.ArrowException, OSError):  # the first error is the one to raise
                     spool.close()
             await store.put_file(url, path, context=self._context(operation, "write"))
         return written.size, written.extra
@@ -238,7 +239,6 @@ class FolderBackend(ObjectBackend):
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if await self._comes_whole(segment, ranges):
             rows = await self._whole(operation, segment)
             return rows.select(ranges, columns, at_least=at_least, limit=limit)
@@ -256,7 +256,6 @@ class FolderBackend(ObjectBackend):
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         num_rows = 0
         async with self._opened(operation, segment) as segment_file:
             of_bytes = segment.num_rows * _RUN_BYTES // max(1, segment.size)
@@ -268,12 +267,10 @@ class FolderBackend(ObjectBackend):
         if num_rows != segment.num_rows:
             raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
 
-    def _whole_bytes(self, index_table: IndexTable) -> int:
-        return whole_bytes(index_table, self._runtime.options.requests.whole_segment_bytes)
-
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
-        """Whether a question takes all of the segment, which is then kept, rather than some of its row groups."""
-        if "whole" not in segment.extra or segment.size > self._whole_bytes(segment.table):
+        """Whether a lookup fetches all of the segment and keeps it, rather than some of its row groups."""
+        most = self._runtime.options.requests.whole_segment_bytes
+        if "whole" not in segment.extra or (segment.size > most and segment.size > whole_bytes(segment.table, most)):
             return False
         if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
             return True
@@ -285,7 +282,7 @@ class FolderBackend(ObjectBackend):
         return source.held_version() is None
 
     async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
-        """A small segment, decoded; in one request, once."""
+        """Return a small segment, decoded; fetch it once, in one request."""
         return await self._kept(
             operation, segment, segment.extra["whole"], partial(self._load_whole, operation, segment)
         )
@@ -298,7 +295,7 @@ class FolderBackend(ObjectBackend):
                 raise self._gone(segment)
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
                 raise self._corrupt(segment, "it is not what was written")
-            # nothing of what follows is a request
+            # the rest makes no request
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
             segment_file = await SegmentFile.load(source, segment, inner)
@@ -315,9 +312,9 @@ class FolderBackend(ObjectBackend):
                 await source.handle.close()
 
     async def _source(self, segment: Segment) -> ObjectSource:
-        """The segment's file; its caller closes the handle."""
+        """Open the segment's file; the caller closes the handle."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
-        neighbours = safe_url(url)  # of its own: how long its tail is, is known
+        neighbours = safe_url(url)  # its own tail size is known
         stop = segment.size - extra["tail"]
         packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
         source = await open_source(runtime, url, neighbours=neighbours, policy=immutable(), packed=packed)
@@ -328,7 +325,7 @@ class FolderBackend(ObjectBackend):
 
     @contextmanager
     def _typed(self, segment: Segment) -> Iterator[None]:
-        """What went wrong with a file says what is wrong with the index."""
+        """Turn errors of a segment's file into errors of the index."""
         try:
             yield
         except (BucketNotFoundError, ResourceLimitError):

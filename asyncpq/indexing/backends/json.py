@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from asyncpq.errors import InvalidOptionError, ResourceLimitError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.objects import ObjectBackend, Owner
+from asyncpq.indexing.backends.objects import HasRuntime, ObjectBackend
 from asyncpq.indexing.backends.segment_file import digest_of
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
 from asyncpq.indexing.model import IndexTable, KeyRange, Segment
@@ -40,13 +40,12 @@ class JsonBackend(ObjectBackend):
 
     _suffix = _SUFFIX
 
-    def __init__(self, session: Owner | Runtime, url: str, *, single_writer: bool = False) -> None:
+    def __init__(self, session: HasRuntime | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not is_json(url):
             raise InvalidOptionError(f"{safe_url(url)!r}: the url of an index in JSON ends in {_SUFFIX}")
         super().__init__(session, url, single_writer=single_writer)
 
     def check(self, kinds: Sequence[str]) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         refused = sorted(set(kinds) - _KINDS)
         if refused:
             raise InvalidOptionError(f"{refused[0]!r} is too large for JSON, at {self.description}", hint=_HINT)
@@ -92,7 +91,6 @@ class JsonBackend(ObjectBackend):
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         rows = await self._kept(
             operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
         )
@@ -101,7 +99,6 @@ class JsonBackend(ObjectBackend):
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         rows = await self._load(operation, segment)
         for batch in rows.table.to_batches():
             yield batch

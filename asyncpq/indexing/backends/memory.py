@@ -50,7 +50,6 @@ class MemoryBackend:
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         order = OrderCheck(index_table, self.description)
         batches = [order.take(batch) async for batch in rows]
         kept = SortedRows(pa.Table.from_batches(batches, schema=index_table.schema))
@@ -68,13 +67,11 @@ class MemoryBackend:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return self._rows(segment).select(ranges, columns, at_least=at_least, limit=limit)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         for batch in self._rows(segment).table.to_batches():
             yield batch
 
@@ -91,13 +88,11 @@ class MemoryBackend:
         return rows
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             for name in names:
                 self._segments.pop(name, None)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {name: now - kept.since for name, kept in self._segments.items()}
@@ -105,7 +100,6 @@ class MemoryBackend:
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             if not self._manifests:
                 return None
@@ -113,24 +107,20 @@ class MemoryBackend:
             return number, self._manifests[number].value
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         kept = self._manifests.get(number)
         return None if kept is None else kept.value
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         kept = _Kept(content, time.monotonic())
         with self._lock:
             return self._manifests.setdefault(number, kept) is kept
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             for number in numbers:
                 self._manifests.pop(number, None)
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {number: now - kept.since for number, kept in self._manifests.items()}
@@ -138,23 +128,19 @@ class MemoryBackend:
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._builds[build] = time.monotonic()
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {build: now - since for build, since in self._builds.items()}
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._builds.pop(build, None)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._segments.clear()
             self._manifests.clear()

@@ -135,7 +135,6 @@ class SqlBackend:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import true
 
         from asyncpq.indexing.backends.sql_tables import conditions
@@ -166,7 +165,6 @@ class SqlBackend:
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import and_, or_, true
 
         rows = self._tables.rows[segment.table.kind]
@@ -258,7 +256,6 @@ class SqlBackend:
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if names:
             await self._write(operation, "DELETE", partial(self._delete_segments, names=names))
 
@@ -274,13 +271,11 @@ class SqlBackend:
             connection.execute(table.delete().where(named))
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.segments, "name")
 
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
@@ -289,7 +284,6 @@ class SqlBackend:
         return (int(found[0][0]), bytes(found[0][1])) if found else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
@@ -298,7 +292,6 @@ class SqlBackend:
         return bytes(found[0][0]) if found else None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy.exc import IntegrityError
 
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
@@ -314,20 +307,17 @@ class SqlBackend:
         return await self._write(operation, "INSERT", work)
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if numbers:
             table = self._tables.manifests
             delete = table.delete().where(table.c.number.in_(list(numbers)))
             await self._write(operation, "DELETE", lambda connection: connection.execute(delete))
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.manifests, "number")
 
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy.exc import IntegrityError
 
         table = self._tables.builds
@@ -343,11 +333,9 @@ class SqlBackend:
         await self._write(operation, "UPDATE", work)
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.builds, "name")
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         table = self._tables.builds
         await self._write(
             operation, "DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build))
@@ -356,7 +344,6 @@ class SqlBackend:
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._write(operation, "DROP", self._tables.metadata.drop_all)
         self._is_there = False
 

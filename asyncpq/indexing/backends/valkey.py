@@ -125,7 +125,6 @@ class ValkeyBackend:
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         order, cutter = OrderCheck(index_table, self.description), RowCutter(_CHUNK_BYTES)
         writer = _Chunks(partial(self._ask, operation), self._key(b"segment", name.encode()))
         await self._register(operation, name)
@@ -156,7 +155,6 @@ class ValkeyBackend:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if segment.size <= _WHOLE_BYTES:
             rows = await self._whole(operation, segment)
         else:
@@ -170,7 +168,6 @@ class ValkeyBackend:
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         directory = await self._directory(operation, segment)
         for start in range(0, len(directory.groups), _WINDOW):
             stop = min(start + _WINDOW, len(directory.groups))
@@ -248,7 +245,6 @@ class ValkeyBackend:
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         for start in range(0, len(names), _WINDOW):
             window = [name.encode() for name in names[start : start + _WINDOW]]
             keys = [self._key(b"segment", name) for name in window]
@@ -259,23 +255,19 @@ class ValkeyBackend:
                 self._kept.pop(f"directory {name}", None)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, b"segments")
 
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
         return decode_latest(data, self.description) if isinstance(data, bytes) else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         (data,) = await self._ask(operation, [(b"HGET", self._key(b"manifests"), b"%d" % number)], "HGET")
         return data if isinstance(data, bytes) else None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now, field = await self._clock(operation), b"%d" % number
         commands: list[Command] = [
             (b"HSETNX", self._key(b"manifests"), field, content),
@@ -290,35 +282,29 @@ class ValkeyBackend:
         return True
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if numbers:
             fields = [b"%d" % number for number in numbers]
             commands: list[Command] = [(b"HDEL", self._key(name), *fields) for name in (b"manifests", b"committed")]
             await self._ask(operation, commands, "HDEL", "write")
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
 
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = await self._clock(operation)
         await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, b"builds")
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
 
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
         await self.delete_segments(list(await self.list_segments(operation=operation)), operation=operation)
         rest = [self._key(name) for name in (b"committed", b"builds", b"segments")]

@@ -16,9 +16,10 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,39 +33,39 @@ FILES: Final = IndexTable("files")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build that has begun, and has not brought its files yet.
+    """A build that has begun and has not committed its files yet.
 
     Attributes:
-        id: names it in the place, and begins the names of its segments.
-        files: ids that it may give. They are among ``Manifest.retired``: nobody sees them until it ends.
+        id: names the build; its segments' names begin with it.
+        files: ids reserved for its files. Until the build ends they are retired, so no reader sees them.
     """
 
     id: str
     files: RowRanges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an index holds in one snapshot.
+    """One snapshot of an index.
 
     Attributes:
-        index: names the index; another one at the same place has another.
+        index: id of the index; each index ever built at a place has another.
         snapshot: number, from 1.
-        commit: names the commit that made it.
-        created: when that was, by its maker's clock; with a zone.
-        as_of: when the files were looked for that it lists; None before the first build has ended.
-        root: url that the paths of files are relative to; "" where they are whole urls.
-        dataset: what the files are of, as JSON has it; whoever opens the dataset says what stands there.
+        commit: id of the commit that made the snapshot.
+        created: time of the commit by its process's clock, with a zone.
+        as_of: time at which the files were listed; None until the first build ends.
+        root: url that the paths of files are relative to; "" if paths are whole urls.
+        dataset: the indexed dataset, as JSON. Code that opens the dataset says what it holds.
         schema: the dataset's columns; keys are of their types.
-        partitions: names of the columns whose values are the files' paths' or the table's.
-        field_ids: of a table, the field ids of indexed columns, by name: a name may come to mean another column.
-        parts: what is known, "files" first.
-        segments: where it is.
-        next_file: the id of the next file; none is given twice.
-        retired: ids below that which are not, or not yet, in use.
-        num_files, num_rows: of the files in use; rows of those that could be read.
-        builds: under way or broken off.
-        long: where members of the root were written that the root has no room for.
+        partitions: columns whose values come from paths or from a table's metadata.
+        field_ids: a table's field ids of the indexed columns, by name: a name may come to mean another column.
+        tables: the index tables, "files" first.
+        segments: of all tables.
+        next_file: id of the next file. No id is given twice.
+        retired: ids below ``next_file`` that are not, or not yet, live.
+        num_files, num_rows: live files; rows of those that could be read.
+        builds: under way, or broken off.
+        long: segments that hold members too long for the root, by the member's name.
     """
 
     index: str
@@ -85,16 +86,60 @@ class Manifest:
     num_rows: int = 0
     builds: tuple[Build, ...] = ()
     long: tuple[tuple[str, Segment], ...] = ()
-    #: By the monotonic clock of the process that has it.
+    #: Time of loading, by this process's monotonic clock.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
-    # what follows from these, once it was asked for: lookups ask each time, and files may be many
-    _ids: dict[tuple[str, IndexTable], RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _by_part: dict[IndexTable, tuple[Segment, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _unknown: dict[IndexTable, RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    @property
+    # Every lookup asks for these, and files may be many: each is computed once.
+
+    @cached_property
     def live(self) -> RowRanges:
-        """Ids of the files in use."""
-        return self._known("live", FILES, lambda: self.retired.complement(self.next_file))
+        """Ids of the files that readers see."""
+        return self.retired.complement(self.next_file)
+
+    @cached_property
+    def tables_by_column(self) -> Mapping[str, Sequence[IndexTable]]:
+        """Tables over one column, by that column."""
+        by_column: dict[str, list[IndexTable]] = {}
+        for table in self.tables:
+            if len(table.columns) == 1:
+                by_column.setdefault(table.columns[0], []).append(table)
+        return by_column
+
+    @cached_property
+    def composite_tables(self) -> Sequence[IndexTable]:
+        """Tables over several columns."""
+        return [table for table in self.tables if len(table.columns) > 1]
+
+    @cached_property
+    def footer_tables(self) -> Sequence[IndexTable]:
+        """Tables of footers and page indexes."""
+        return [table for table in self.tables if table.kind in ("footers", "pages")]
+
+    @cached_property
+    def leaf_spans(self) -> Mapping[str, tuple[int, int]]:
+        """First leaf of each column that files have, and the one after its last."""
+        spans: dict[str, tuple[int, int]] = {}
+        start = 0
+        for column in self.schema:
+            if column.name not in self.partitions:
+                stop = start + _num_leaves(column.type)
+                spans[column.name] = (start, stop)
+                start = stop
+        return spans
+
+    @cached_property
+    def num_leaves(self) -> int:
+        """Leaves that files have."""
+        return max([stop for _, stop in self.leaf_spans.values()], default=0)
+
+    @cached_property
+    def segments_by_table(self) -> Mapping[IndexTable, Sequence[Segment]]:
+        """Segments of each table that has any."""
+        by_table: dict[IndexTable, list[Segment]] = {}
+        for segment in self.segments:
+            by_table.setdefault(segment.table, []).append(segment)
+        return by_table
 
     @property
     def reserved(self) -> RowRanges:
@@ -106,43 +151,40 @@ class Manifest:
         """Whether a build has ended."""
         return self.as_of is not None
 
-    def segments_of(self, index_table: IndexTable) -> tuple[Segment, ...]:
-        """The segments of one part."""
-        found = self._by_part.get(index_table)
-        if found is None:
-            found = self._by_part[index_table] = tuple(
-                segment for segment in self.segments if segment.table == index_table
-            )
-        return found
+    def segments_of(self, table: IndexTable) -> Sequence[Segment]:
+        """Return the segments of one table."""
+        return self.segments_by_table.get(table, ())
 
-    def covered(self, index_table: IndexTable) -> RowRanges:
-        """Ids of files of which the part holds all there is."""
-        return self._known("covered", index_table, lambda: _files_of(self.segments_of(index_table)))
+    def covered(self, table: IndexTable) -> RowRanges:
+        """Return ids of the files whose rows are all in the table."""
+        lists = {id(segment.files): segment.files for segment in self.segments_of(table)}  # one build's share a list
+        return union(RowRanges(files) for files in lists.values())
 
-    def unknown(self, index_table: IndexTable) -> RowRanges:
-        """Ids of files in use of which the part holds nothing."""
-        return self._known("unknown", index_table, lambda: self.live - self.covered(index_table))
-
-    def _known(self, name: str, index_table: IndexTable, make: Callable[[], RowRanges]) -> RowRanges:
-        found = self._ids.get((name, index_table))
-        if found is None:
-            found = self._ids[name, index_table] = make()
-        return found
+    def unknown(self, table: IndexTable) -> RowRanges:
+        """Return ids of live files that the table knows nothing of."""
+        unknown = self._unknown.get(table)
+        if unknown is None:
+            unknown = self._unknown[table] = self.live - self.covered(table)
+        return unknown
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all segments that it takes to read this snapshot."""
+        """Names of all segments that readers of this snapshot need."""
         return frozenset(segment.name for segment in (*self.segments, *(held for _, held in self.long)))
 
 
-def _files_of(segments: Iterable[Segment]) -> RowRanges:
-    lists = {id(segment.files): segment.files for segment in segments}  # those of one build share it
-    return union(RowRanges(files) for files in lists.values())
+def _num_leaves(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.DictionaryType):
+        return _num_leaves(type_.value_type)
+    if isinstance(type_, pa.BaseExtensionType):
+        return _num_leaves(type_.storage_type)
+    children = [type_.field(position).type for position in range(type_.num_fields)]
+    return sum(_num_leaves(child) for child in children) if children else 1
 
 
-def union(some: Iterable[RowRanges]) -> RowRanges:
-    """All rows of ``some``."""
-    return RowRanges(one for ranges in some for one in ranges)
+def union(sets: Iterable[RowRanges]) -> RowRanges:
+    """Return all rows of all ``sets``."""
+    return RowRanges(span for ranges in sets for span in ranges)
 
 
 FORMAT: Final = 1

@@ -1,16 +1,15 @@
-"""What an index has of single files: their entries, and what a read needs of them so that they are not opened.
+"""What an index knows of single files: the entry of each, and its footer and page indexes.
 
-Versions of files as the parts "footers" and "pages" know them.
+With these, a read fetches data pages of a file without opening it first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from asyncpq.indexing.manifest.listed_files import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.key_ranges import merged_ranges
-from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together, tolerant
+from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion, MadeIndex
 from asyncpq.options import LimitOptions
@@ -43,17 +42,18 @@ def known_version(
     validator: Validator,
     limits: LimitOptions,
 ) -> KnownVersion | None:
-    """What an index knows of a version of a file; None for nothing.
+    """Return the version of a file as the index knows it; None if the index knows nothing of it.
 
     Args:
-        file: its id.
-        footers, pages: payloads of these parts by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves
-            or of some. Without leaf -1 in ``footers`` only the pages are known.
-        validator: of the version, as the part "files" has it.
-        limits: on what the footer may hold.
+        file: id of the version.
+        footers, pages: payloads of the tables "footers" and "pages" by leaf
+            (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1 in ``footers``
+            only the pages are known.
+        validator: of the version, as in the table "files".
+        limits: bound the footer.
 
     Raises:
-        CorruptIndexError: a payload is damaged, or of another version; it is to be treated as if it were not there.
+        CorruptIndexError: a payload is damaged, or of another version. Treat it as missing.
     """
     made = _made(file, pages)
     if SHARED not in footers:
@@ -95,50 +95,55 @@ def _made(file: int, pages: Mapping[int, bytes]) -> dict[tuple[int, int], MadeIn
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
-_MOST_AHEAD: Final = 2  # segments of a part; of more, those are asked whose files turned out to matter
+_MOST_AHEAD: Final = 2  # segments of a table that are read ahead; of more, only the ones that matter are read
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A file in an index.
 
     Attributes:
         file: its version.
-        row_groups: how many rows each has; None where it could not be read.
+        row_groups: number of rows of each; None if the file could not be read.
     """
 
     file: IndexedFile
     row_groups: tuple[int, ...] | None
 
     def may_match(self, access: AccessPlan) -> bool:
-        """Whether a plan lets some row of it be read; also where it names rows that it has not."""
-        if access.is_all or access.is_none or self.row_groups is None:
-            return not access.is_none
-        try:
-            return bool(access.resolve(self.row_groups))
-        except IndexError:
-            return True  # whoever opens the file finds it out
+        """Whether the plan selects any row; also if it names rows that the file does not have."""
+        return _selects_rows(access, self.row_groups)
 
 
-def entries_in(table: pa.Table) -> dict[int, Entry]:
-    """Rows of the part "files", by id.
+@lru_cache(maxsize=1024)  # most files of a dataset have row groups of the same sizes
+def _selects_rows(access: AccessPlan, row_groups: tuple[int, ...] | None) -> bool:
+    if access.is_all or access.is_none or row_groups is None:
+        return not access.is_none
+    try:
+        return bool(access.resolve(row_groups))
+    except IndexError:
+        return True  # opening the file reports it
+
+
+def entries_in(table: pa.Table) -> dict[int, FileEntry]:
+    """Return the rows of the table "files", by id.
 
     Raises:
-        CorruptIndexError: rows that cannot be.
+        CorruptIndexError: a row is impossible.
     """
     groups = table.column("row_groups").to_pylist()
     return {
-        file.id: Entry(file, None if rows is None else tuple(rows))
+        file.id: FileEntry(file, None if rows is None else tuple(rows))
         for file, rows in zip(files_in(table), groups, strict=True)
     }
 
 
-def url_of(manifest: Manifest, entry: Entry) -> str:
-    """Of the file, as listings of the dataset have it."""
+def url_of(manifest: Manifest, entry: FileEntry) -> str:
+    """Return the file's url, as listings of the dataset have it."""
     return url_in(manifest, entry.file.path)
 
 
 def url_in(manifest: Manifest, path: str) -> str:
-    """Of the file of that path, as listings of the dataset have it."""
+    """Return the url of the file at ``path``, as listings of the dataset have it."""
     root = manifest.root
     if not path:
         return root.removesuffix("/")
@@ -146,68 +151,72 @@ def url_in(manifest: Manifest, path: str) -> str:
 
 
 def id_ranges(ids: RowRanges) -> list[KeyRange]:
-    """Keys of what is known of these files."""
+    """Return the key ranges of these files."""
     return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
 
 
-class FileKnowledge:
-    """Reads what an index has of files, for one read.
+class FooterReader:
+    """Reads footers and page indexes of files from an index, for one read.
 
     Args:
-        ask: what is asked of them.
+        ask: the read's request, which says what columns it needs.
+
+    Attributes:
+        is_useful: the index holds footers or page indexes.
     """
 
-    def __init__(self, runtime: Runtime, backend: IndexBackend, manifest: Manifest, ask: DatasetRequest) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        backend: IndexBackend,
+        manifest: Manifest,
+        ask: DatasetRequest,
+        payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None,
+    ) -> None:
         self._runtime = runtime
         self._backend = backend
         self._manifest = manifest
+        self._ask = ask
         self._ids: Sequence[int] = ()
-        self._places: dict[int, int] = {}
-        self._leaves = asked_leaves(manifest.schema, manifest.partitions, ask)
-        self._tables = [index_table for index_table in manifest.tables if index_table.kind in ("footers", "pages")]
-        self._payloads: dict[int, dict[str, dict[int, bytes]]] = {}
+        self._positions: dict[int, int] = {}
+        self._leaves = needed_leaves(manifest, ask)
+        self.is_useful = bool(manifest.footer_tables)
+        self._payloads = dict(payloads or {})
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
-    def again(self) -> FileKnowledge:
-        """For the same read over other files: what was read already is there."""
-        other = copy.copy(self)
-        other._payloads, other._chunks = dict(self._payloads), OrderedDict()
-        return other
+    def again(self) -> FooterReader:
+        """Return a reader for the same request over other files; it has the payloads that were read already."""
+        return FooterReader(self._runtime, self._backend, self._manifest, self._ask, self._payloads)
 
     def expect(self, ids: Sequence[int]) -> None:
-        """These files are asked for, in this order."""
+        """Expect the read to need these files, in this order."""
         self._ids = ids
-        self._places = {file: at for at, file in enumerate(ids)}
-
-    @property
-    def is_useful(self) -> bool:
-        """Whether the index knows more of a file than its version."""
-        return bool(self._tables)
+        self._positions = {file: position for position, file in enumerate(ids)}
 
     def file_reads(self, ids: RowRanges) -> Reads:
-        """Those of the part "files", of these ids."""
+        """Return the reads of the files' rows in the table "files"."""
         return segment_reads(self._manifest, self._backend, FILES, id_ranges(ids))
 
-    def footer_reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
-        """Those of footers and page indexes that memory has not, with the kind of their part."""
-        missing = [file for file in sorted(ids) if self._held(file) is None] if self.is_useful else []
+    def reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
+        """Return the reads of footers and page indexes that memory lacks, with the kind of their table."""
+        missing = [file for file in ids if self._held(file) is None] if self.is_useful else []
         if not missing:
             return []
-        ranges = [one for file in missing for one in self._ranges(file)]
-        reads = [(index_table.kind, self._tolerant(index_table, ranges)) for index_table in self._tables]
-        return [item for item in reads if item[1]]
-
-    def _tolerant(self, index_table: IndexTable, ranges: Sequence[KeyRange]) -> Reads:
-        return tolerant(index_table, segment_reads(self._manifest, self._backend, index_table, merged_ranges(ranges)))
+        ranges = merged_ranges([wanted for file in missing for wanted in self._ranges(file)])
+        reads = [
+            (table.kind, segment_reads(self._manifest, self._backend, table, ranges, tolerant=True))
+            for table in self._manifest.footer_tables
+        ]
+        return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
 
     def _key(self, file: int) -> tuple[object, ...]:
         return ("known", self._manifest.index, file, self._leaves)
 
-    def take_footers(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
-        """What such reads gave.
+    def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
+        """Take the results of such reads.
 
         Raises:
-            CorruptIndexError: rows that cannot be.
+            CorruptIndexError: a row is impossible.
         """
         for table in tables:
             if table is not None:
@@ -215,7 +224,7 @@ class FileKnowledge:
                     self._payloads.setdefault(file, {}).setdefault(kind, {}).update(payloads)
 
     def entry(self, file: int, validator: Validator | None, access: AccessPlan) -> IndexEntry:
-        """For a file of the read."""
+        """Return what the index knows of a file, for the read."""
         known = partial(self._known, file, validator) if validator is not None and self.is_useful else None
         return IndexEntry(access=access, validator=validator, known=known)
 
@@ -238,14 +247,14 @@ class FileKnowledge:
         return found
 
     def _held(self, file: int) -> KnownVersion | None:
-        """What memory has of it."""
+        """Return the version that memory has."""
         held: KnownVersion | weakref.ref[KnownVersion] | None = self._runtime.memory.get(self._key(file))
         return held() if isinstance(held, weakref.ref) else held
 
     def _hold(self, file: int, found: KnownVersion) -> None:
         memory, key = self._runtime.memory, self._key(file)
         if found.metadata is not None and found.leaves is None:
-            # the version that is made of it holds it, and memory that: it is not to count twice
+            # memory holds the version that is made of it: its bytes must not count twice
             memory.put(key, weakref.ref(found), 300)
             return
         spans = sum([len(data) + 100 for _, data in found.spans])
@@ -253,17 +262,17 @@ class FileKnowledge:
         memory.put(key, found, metadata + spans + 500)
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
-        """Footers of the file and of those that come after it, once for all of them."""
-        at = self._places.get(file)
-        if at is None:  # the read has begun again, with other files
-            await self._take(operation, [file])
+        """Read the footers of the file and of those that follow it, once for all of them."""
+        position = self._positions.get(file)
+        if position is None:  # the read began again, with other files
+            await self._read(operation, [file])
             return
-        chunk = at // _CHUNK
+        chunk = position // _CHUNK
         async with self._chunks.setdefault(chunk, asyncio.Lock()):
             if file in self._payloads:
                 return
             ids = self._ids[chunk * _CHUNK : (chunk + 1) * _CHUNK]
-            await self._take(operation, ids)
+            await self._read(operation, ids)
             for other in ids:
                 self._payloads.setdefault(other, {})
             while len(self._chunks) > _CHUNKS:
@@ -271,15 +280,15 @@ class FileKnowledge:
                 for other in self._ids[old * _CHUNK : (old + 1) * _CHUNK]:
                     self._payloads.pop(other, None)
 
-    async def _take(self, operation: Operation, ids: Sequence[int]) -> None:
-        reads = self.footer_reads(ids)
+    async def _read(self, operation: Operation, ids: Sequence[int]) -> None:
+        reads = self.reads(sorted(ids))
         index_reads = operation.part(self._backend.description, operation.metrics.rounds)
         try:
-            tables = iter(await together(index_reads, [read for _, some in reads for read in some]))
+            tables = iter(await together(index_reads, [read for _, kind_reads in reads for read in kind_reads]))
         finally:
             operation.metrics.add_part(index_reads.metrics)
-        for kind, some in reads:
-            self.take_footers(kind, [next(tables) for _ in some])
+        for kind, kind_reads in reads:
+            self.take(kind, [next(tables) for _ in kind_reads])
 
     def _ranges(self, file: int) -> list[KeyRange]:
         if self._leaves is None:
@@ -288,53 +297,48 @@ class FileKnowledge:
 
 
 def first_reads(manifest: Manifest, backend: IndexBackend, *, whole: bool) -> Reads:
-    """What the parts that are kept by file leave in memory for later questions, such as where their rows are.
+    """Return reads that load the tables by file into memory, for later lookups: directories of segments, or more.
 
     Args:
-        whole: small ones all of their rows, for files are asked for next.
+        whole: load all rows of small segments, because files are looked up next.
     """
     reads: Reads = []
-    for index_table in manifest.tables:
-        segments = () if index_table.kind in BY_VALUE else manifest.segments_of(index_table)
+    for table in manifest.tables:
+        segments = () if table.kind in BY_VALUE else manifest.segments_of(table)
         if len(segments) <= _MOST_AHEAD:
-            reads += tolerant(
-                index_table, [partial(_leave_in_memory, backend, segment, whole=whole) for segment in segments]
-            )
+            reads += [partial(_load, backend, segment, whole=whole) for segment in segments]
     return reads
 
 
-async def _leave_in_memory(
-    backend: IndexBackend, segment: Segment, operation: Operation, *, whole: bool
-) -> pa.Table | None:
-    """Read what a place keeps of a segment; with ``whole`` all rows of a small one."""
-    if whole:
-        return await backend.read_segment(segment, None, limit=0, operation=operation)
-    return await backend.read_segment(segment, [], operation=operation)
+async def _load(backend: IndexBackend, segment: Segment, operation: Operation, *, whole: bool) -> pa.Table | None:
+    """Load what a backend keeps of a segment; with ``whole`` all rows of a small one."""
+    try:
+        if whole:
+            return await backend.read_segment(segment, None, limit=0, operation=operation)
+        return await backend.read_segment(segment, [], operation=operation)
+    except CorruptIndexError as error:
+        operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
+        return None
 
 
-def bloom_reads(manifest: Manifest, backend: IndexBackend, index_table: IndexTable, ids: RowRanges) -> Reads:
-    """Those of the bloom filters of these files."""
-    return tolerant(index_table, segment_reads(manifest, backend, index_table, id_ranges(ids)))
+def bloom_reads(manifest: Manifest, backend: IndexBackend, table: IndexTable, ids: RowRanges) -> Reads:
+    """Return the reads of these files' Bloom filters."""
+    return segment_reads(manifest, backend, table, id_ranges(ids), tolerant=True)
 
 
-def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: DatasetRequest) -> frozenset[int] | None:
-    """Ordinals of the leaves that a read needs, in files that have the dataset's columns in its order; None for all.
+def needed_leaves(manifest: Manifest, ask: DatasetRequest) -> frozenset[int] | None:
+    """Return the ordinals of the leaves that a read needs; None for all.
 
-    It is a guess where files may have others: what is missing is read from the file.
+    They are right for files that have the dataset's columns in its order. For other files they are a guess: the read
+    fetches what is missing from the file.
     """
-    spans: dict[str, tuple[int, int]] = {}
-    total = 0
-    for field in schema:
-        if field.name not in partitions:
-            count = _num_leaves(field.type)
-            spans[field.name] = (total, total + count)
-            total += count
-    if total <= _MOST_LEAVES or ask.columns is None:
+    spans, partitions = manifest.leaf_spans, manifest.partitions
+    if manifest.num_leaves <= _MOST_LEAVES or ask.columns is None:
         return None
     named = [*ask.columns, *ask.keys, *(() if ask.where is None else columns(ask.where))]
     leaves: set[int] = set()
     for name in named:
-        top = schema.names[name] if isinstance(name, int) else name
+        top = manifest.schema.names[name] if isinstance(name, int) else name
         while top not in spans and "." in top:
             top = top.rpartition(".")[0]
         if top in spans:
@@ -342,11 +346,3 @@ def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: DatasetReque
         elif top not in partitions:
             return None
     return frozenset(leaves or (0,))
-
-
-def _num_leaves(type_: pa.DataType) -> int:
-    if isinstance(type_, pa.DictionaryType):
-        return _num_leaves(type_.value_type)
-    if isinstance(type_, pa.BaseExtensionType):
-        return _num_leaves(type_.storage_type)
-    return sum(_num_leaves(type_.field(at).type) for at in range(type_.num_fields)) if type_.num_fields else 1

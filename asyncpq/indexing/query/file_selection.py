@@ -1,8 +1,6 @@
-"""Which files may match, and which of their rows: what every part says, and how that is put together.
+"""Files that may match a predicate, with the row groups or rows of each: made of the rows of index tables.
 
-Indexes of one's own: whatever can say which files, and which of their rows, may match a predicate.
-
-What the rows of a part say: files, row groups, and rows of files.
+:class:`FileIndex` is the seam for indexes that callers bring themselves.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -18,20 +17,21 @@ import pyarrow.compute as pc
 
 from asyncpq.expressions import Expression
 from asyncpq.indexing.model import IndexTable, KeyRange
-from asyncpq.indexing.query.segment_reads import PartRows
+from asyncpq.indexing.query.segment_reads import TableRows
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 _ALL = AccessPlan.all()
+_FIRST = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """A superset of the rows that match, of files by their version ids.
+    """A superset of the rows that match.
 
     Attributes:
         files: ids of the files that may match.
-        plans: of some of them, which rows may; of the others all may. None of them allows no row.
+        plans: rows of some of these files; of the others, all rows may match. No plan is empty.
     """
 
     files: RowRanges
@@ -39,28 +39,33 @@ class FileSelection:
 
     @classmethod
     def none(cls) -> FileSelection:
-        """No row of any file."""
+        """Return the empty selection."""
         return _NONE
 
     @classmethod
     def of_plans(cls, plans: Mapping[int, AccessPlan]) -> FileSelection:
-        """These rows, and no others."""
-        some = {file: plan for file, plan in sorted(plans.items()) if not plan.is_none}
-        narrow = {file: plan for file, plan in some.items() if not plan.is_all}
-        return cls(RowRanges.from_rows(some), narrow)
+        """Return the selection of these rows and no others."""
+        files: list[int] = []
+        narrow: dict[int, AccessPlan] = {}
+        for file, plan in sorted(plans.items(), key=_FIRST):
+            if not plan.is_none:
+                files.append(file)
+                if not plan.is_all:
+                    narrow[file] = plan
+        return cls(RowRanges.from_rows(files), narrow)
 
     def plan(self, file: int) -> AccessPlan:
-        """Rows of ``file`` that may match."""
+        """Return the rows of ``file`` that may match."""
         if file not in self.files:
             return AccessPlan.none()
         return self.plans.get(file, _ALL)
 
     def only(self, files: RowRanges) -> FileSelection:
-        """What of it is in ``files``."""
-        left = self.files & files
-        if left.num_rows == self.files.num_rows:
+        """Return the part of the selection that is in ``files``."""
+        common = self.files & files
+        if common.num_rows == self.files.num_rows:
             return self
-        return FileSelection(left, {file: plan for file, plan in self.plans.items() if file in left})
+        return FileSelection(common, {file: plan for file, plan in self.plans.items() if file in common})
 
     def __and__(self, other: FileSelection) -> FileSelection:
         files = self.files & other.files
@@ -78,6 +83,8 @@ class FileSelection:
         return FileSelection(files, plans)
 
     def __or__(self, other: FileSelection) -> FileSelection:
+        if not other.files.num_rows:
+            return self
         plans: dict[int, AccessPlan] = {}
         for mine, its in ((self, other), (other, self)):
             for file, plan in mine.plans.items():
@@ -95,12 +102,12 @@ _NONE = FileSelection(RowRanges.empty())
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """What an index says of one file.
+    """Rows of one file that may match, by an index.
 
     Attributes:
-        access: rows that may match; ``AccessPlan.none()``: none does.
-        size, etag: of the version that it speaks of, the ETag verbatim; None where the index does not know. Of a file
-            that is seen to have others, what it says is not used.
+        access: these rows; ``AccessPlan.none()`` if no row matches.
+        size, etag: of the indexed version, the ETag verbatim; None if unknown. If the file is seen to have others, the
+            slice is not used.
     """
 
     access: AccessPlan = field(default_factory=AccessPlan.all)
@@ -110,12 +117,12 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlices:
-    """What an index says of the files of a dataset: a superset of the rows that match.
+    """A superset of the rows that match, by an index.
 
     Attributes:
-        files: by url as :meth:`asyncpq.Dataset.files` gives it, or by path below the dataset's url.
-        others: what holds of files that are not named: "none" of their rows matches, or "unknown".
-        exact: all rows that it names match. It is told in ``explain()``; the filter runs all the same.
+        files: slices by url, as :meth:`asyncpq.Dataset.files` gives it, or by path below the dataset's url.
+        others: of files without a slice, "none" of the rows matches, or that is "unknown".
+        exact: all rows in ``files`` match. ``explain()`` shows it; the filter runs all the same.
     """
 
     files: Mapping[str, FileSlice]
@@ -125,58 +132,61 @@ class FileSlices:
 
 @runtime_checkable
 class FileIndex(Protocol):
-    """One class with one method: to be passed to :meth:`asyncpq.Session.open_dataset` as ``index``."""
+    """An index of the caller's own, for :meth:`asyncpq.Session.open_dataset` (``index=``)."""
 
     async def prune(self, where: Expression) -> FileSlices:
-        """The files, and rows of them, for which ``where`` may be true: more may be given, never fewer.
+        """Return at least the rows for which ``where`` is true; more are allowed, fewer are not.
 
         Args:
-            where: in the dataset's columns, relative times resolved. :func:`asyncpq.expressions.column_ranges` tells
-                the values that each column may have where it is true.
+            where: over the dataset's columns, relative times resolved. :func:`asyncpq.expressions.column_ranges` gives
+                the values that each column may have in rows where it is true.
         """
 
 
-#: Kinds whose entries name rows of files.
+#: Kinds of tables whose entries name rows of files; the others name files or row groups.
 BY_ROW = frozenset({"keys", "text"})
-_FEW_RANGES: Final = 8  # are asked of all rows at once, one after the other
+_FEW_RANGES: Final = 8  # compared one after the other, each with all rows at once
 
 
-class Found(NamedTuple):
-    """What one question found.
+class SelectedRows(NamedTuple):
+    """The answer of one table to one lookup.
 
     Attributes:
-        slices: files and rows that may match; of files of which the part knows nothing, all rows.
-        rows: how many rows it names; None where some file's rows are not known.
+        selection: rows that may match; all rows of files that the table knows nothing of.
+        num_rows: how many rows the table names; None if it does not know the rows of some file.
     """
 
     selection: FileSelection
-    rows: int | None
+    num_rows: int | None
 
 
-def found_rows(index_table: IndexTable, rows: PartRows, ranges: Sequence[KeyRange], *, every: bool) -> Found:
-    """
+def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], *, every: bool) -> SelectedRows:
+    """Return the files and rows that the table has for keys in ``ranges``.
+
     Args:
-        rows: of the part, those with keys in ``ranges`` at least.
-        every: only what occurs in each of the ranges counts.
+        rows: at least those of the table with such keys.
+        every: select only files and rows that occur in each of the ranges.
     """
-    if index_table.kind == "bounds":
-        return Found(_zones(_overlapping(rows.table, ranges)) | FileSelection(rows.unknown), None)
+    if table.kind == "bounds":
+        return SelectedRows(_zones(_overlapping(rows.rows, ranges)) | FileSelection(rows.unknown), None)
     if not every:
-        return _found(index_table, _within(rows.table, ranges), rows.unknown)
-    met: Found | None = None
-    for one in ranges:
-        found = _found(index_table, _within(rows.table, [one]), rows.unknown)
-        met = found if met is None else _both(met, found)
-    return met or Found(FileSelection(rows.unknown), None)
+        return _selected(table, _within(rows.rows, ranges), rows.unknown)
+    common: SelectedRows | None = None
+    for wanted in ranges:
+        selected = _selected(table, _within(rows.rows, [wanted]), rows.unknown)
+        common = selected if common is None else _both(common, selected)
+    return common or SelectedRows(FileSelection(rows.unknown), None)
 
 
-def _both(left: Found, right: Found) -> Found:
+def _both(left: SelectedRows, right: SelectedRows) -> SelectedRows:
     selection = left.selection & right.selection
-    return Found(selection, None if left.rows is None or right.rows is None else min(left.rows, right.rows))
+    if left.num_rows is None or right.num_rows is None:
+        return SelectedRows(selection, None)
+    return SelectedRows(selection, min(left.num_rows, right.num_rows))
 
 
 def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
-    """Rows with keys in one of the ranges; they are not by key, where there were several segments."""
+    """Return the rows with keys in one of the ranges. Rows of several segments are not sorted by key."""
     keys = table.column("key")
     if not table.num_rows or (len(ranges) == 1 and _holds(ranges[0], keys)):
         return table
@@ -192,13 +202,13 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _holds(range_: KeyRange, keys: pa.ChunkedArray) -> bool:
-    """Whether all keys are in the range."""
+    """Whether the range holds all keys."""
     least, greatest = pc.min_max(keys).values()
     return least.as_py() in range_ and greatest.as_py() in range_
 
 
 def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
-    """Zones' intervals, of which the last value is among them, that hold a value of one of the ranges."""
+    """Return the zones whose interval, its end included, meets one of the ranges."""
     if not table.num_rows:
         return table
     lows, highs = table.column("key"), table.column("max")
@@ -214,50 +224,44 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bool]:
-    """Which intervals, of which the last value is among them, hold a value of one of the ranges."""
+    """For each interval, its end included: whether it meets one of the ranges."""
     ordered = sorted(ranges, key=itemgetter(0))
     begins = [begin for begin, _ in ordered]
-    ends: list[bytes | None] = []  # the farthest of the ranges so far; None is behind all
+    ends: list[bytes | None] = []  # the greatest end so far; None: no end
     for _, end in ordered:
         last = ends[-1] if ends else b""
         ends.append(None if last is None or end is None else max(last, end))
     meets: list[bool] = []
     for low, high in zip(lows, highs, strict=True):
-        at = bisect_right(begins, high) - 1  # of those that begin early enough
-        meets.append(at >= 0 and ((end := ends[at]) is None or end > low))
+        position = bisect_right(begins, high) - 1  # the last range that begins early enough
+        meets.append(position >= 0 and ((end := ends[position]) is None or end > low))
     return meets
 
 
 def _zones(table: pa.Table) -> FileSelection:
-    """Row groups. All of them have their intervals, beside those of the file as a whole."""
+    """Select the row groups of the zones. Each row group has zones of its own, beside those of the whole file."""
     masks: dict[int, int] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:
             masks[file] = masks.get(file, 0) | 1 << group
-    plans = {mask: AccessPlan.row_groups(_bits(mask)) for mask in set(masks.values())}  # most files have the same
-    return FileSelection.of_plans({file: plans[mask] for file, mask in masks.items()})
+    return FileSelection.of_plans({file: _group_plan(mask) for file, mask in masks.items()})
 
 
-def _bits(mask: int) -> list[int]:
-    return [at for at in range(mask.bit_length()) if mask >> at & 1]
+@lru_cache(maxsize=1024)
+def _group_plan(mask: int) -> AccessPlan:
+    """Return the plan of the row groups whose bits are set; most files of a dataset have the same ones."""
+    return AccessPlan.row_groups([group for group in range(mask.bit_length()) if mask >> group & 1])
 
 
-def _found(index_table: IndexTable, table: pa.Table, unknown: RowRanges) -> Found:
+def _selected(index_table: IndexTable, table: pa.Table, unknown: RowRanges) -> SelectedRows:
     if index_table.kind not in BY_ROW:
         files = RowRanges.from_rows(sorted(pc.unique(table.column("file")).to_pylist()))
-        return Found(FileSelection(files | unknown), None)
+        return SelectedRows(FileSelection(files | unknown), None)
     table = table.select(["file", "row", "rows"]).sort_by([("file", "ascending"), ("row", "ascending")])
-    files_, starts, counts = (column.to_pylist() for column in table.columns)
-    plans: dict[int, AccessPlan] = {}
-    rows = first = 0
-    while first < len(files_):
-        file = files_[first]
-        stop = first
-        while stop < len(files_) and files_[stop] == file:
-            stop += 1
-        spans = zip(starts[first:stop], counts[first:stop], strict=True)
-        ranges = RowRanges.from_sorted((start, start + count) for start, count in spans)
-        plans[file] = AccessPlan.row_ranges(ranges)
-        rows += ranges.num_rows
-        first = stop
-    return Found(FileSelection.of_plans(plans) | FileSelection(unknown), rows if not unknown else None)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for file, start, count in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        spans.setdefault(file, []).append((start, start + count))
+    rows = {file: RowRanges.from_sorted(of_file) for file, of_file in spans.items()}
+    plans = {file: AccessPlan.row_ranges(ranges) for file, ranges in rows.items()}
+    num_rows = None if unknown else sum([ranges.num_rows for ranges in rows.values()])
+    return SelectedRows(FileSelection.of_plans(plans) | FileSelection(unknown), num_rows)

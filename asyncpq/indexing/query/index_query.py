@@ -1,8 +1,8 @@
-"""From a predicate to the files, row groups and rows that may match, by all parts of an index that can say something.
+"""Ask the tables of an index which files, row groups and rows may match a predicate.
 
-A predicate is followed by its three results, as pruning does (:func:`asyncpq.pruning.zones.rows_where`): what is asked
-of a column are the keys of the rows for which an atom may have the result wanted. All parts are asked at once; bloom
-filters, which are kept by file, once few files are left.
+The predicate becomes a tree of key lookups: for each atom, the keys of the rows for which it may have the wanted
+result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at once. Bloom filters are kept by file,
+so the caller reads them once few files are left.
 """
 
 from __future__ import annotations
@@ -10,233 +10,211 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import chain
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.events import Operation
-from asyncpq.expressions import (
-    Atom,
-    Expression,
-)
+from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.key_encoding import element_type, text_key
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
-from asyncpq.indexing.query.file_selection import FileSelection, Found, found_rows
+from asyncpq.indexing.query.file_selection import FileSelection, SelectedRows, select_rows
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
-from asyncpq.indexing.query.segment_reads import Listed, Reads, segment_reads, table_rows, together, tolerant, worked
+from asyncpq.indexing.query.segment_reads import Reads, segment_reads, table_rows, together, worked
 from asyncpq.indexing.text_keys import needed_ngrams, needed_tokens
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
-
-class Asked(Listed, Protocol):
-    """What of a manifest it takes to answer (:class:`asyncpq.indexing.manifest.manifest.Manifest`)."""
-
-    @property
-    def tables(self) -> tuple[IndexTable, ...]: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-
-# -- what is asked --------------------------------------------------------------------------------
+# -- the tree of lookups --------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
-    """Which rows of a part have keys in ``ranges``; with ``every``, the files and rows that are found in each of them.
+class _Lookup:
+    """Rows of a table with keys in ``ranges``.
 
     Attributes:
-        found: the answer; None before, and where the part cannot say.
-        asked: whether it was.
+        points: the keys, if all ranges are single keys.
+        every: only files and rows that occur in each of the ranges count.
+        result: None before the lookup, and if the table has no answer.
+        is_asked: whether the lookup was made.
     """
 
     table: IndexTable
     ranges: Ranges
+    points: tuple[bytes, ...] | None
     every: bool = False
-    found: Found | None = None
-    asked: bool = False
+    result: SelectedRows | None = None
+    is_asked: bool = False
 
     def selection(self) -> FileSelection | None:
-        return None if self.found is None else self.found.selection
+        return None if self.result is None else self.result.selection
 
 
 @dataclass(slots=True, eq=False)
-class _Bloom:
-    """Whether any of ``keys`` may be in a row group."""
+class _BloomProbe:
+    """Row groups that may hold any of ``keys``."""
 
     table: IndexTable
     keys: tuple[bytes, ...]
-    found: FileSelection | None = None
+    result: FileSelection | None = None
 
     def selection(self) -> FileSelection | None:
-        return self.found
+        return self.result
 
 
 @dataclass(slots=True, eq=False)
-class _Joined:
-    """The rows that all of ``args`` give, or with ``either`` any."""
+class _Combined:
+    """The intersection of ``args``; with ``either`` their union."""
 
     either: bool
     args: tuple[_Node, ...]
 
     def selection(self) -> FileSelection | None:
-        found: FileSelection | None = None
+        combined: FileSelection | None = None
         for arg in self.args:
-            some = arg.selection()
-            if some is None:
+            selection = arg.selection()
+            if selection is None:
                 if self.either:
                     return None
-            elif found is None:
-                found = some
+            elif combined is None:
+                combined = selection
             else:
-                found = found | some if self.either else found & some
-        return found
+                combined = combined | selection if self.either else combined & selection
+        return combined
 
 
 @dataclass(slots=True, eq=False)
-class _FirstOf:
-    """What the first of ``questions`` finds that can answer: those behind it would say no more."""
+class _FirstAnswer:
+    """The first of ``lookups`` that has an answer; the later ones would add nothing."""
 
-    questions: tuple[_Question, ...]
+    lookups: tuple[_Lookup, ...]
 
     def selection(self) -> FileSelection | None:
-        return next((found for one in self.questions if (found := one.selection()) is not None), None)
+        return next((known for lookup in self.lookups if (known := lookup.selection()) is not None), None)
 
     @property
-    def next(self) -> tuple[_Question, ...]:
-        """Those that were asked, and the one to be asked if none of them could answer."""
-        asked = [one.asked for one in self.questions]
-        if False not in asked or self.selection() is not None:
-            return tuple(one for one in self.questions if one.asked)
-        return self.questions[: asked.index(False) + 1]
+    def due(self) -> tuple[_Lookup, ...]:
+        """The lookups made so far; and the next one, if none of them has an answer."""
+        for position, lookup in enumerate(self.lookups):
+            if not lookup.is_asked:
+                return self.lookups[:position] if self.selection() is not None else self.lookups[: position + 1]
+        return self.lookups
 
 
-@dataclass(slots=True, eq=False)
-class _Nowhere:
-    """No row."""
+class _NoRows:
+    """No row can match."""
 
     def selection(self) -> FileSelection | None:
         return FileSelection.none()
 
 
-_Node = _Question | _Bloom | _Joined | _FirstOf | _Nowhere
+_Node = _Lookup | _BloomProbe | _Combined | _FirstAnswer | _NoRows
 
 
 class _Wanted(NamedTuple):
-    """An atom, and the result that it should have."""
+    """An atom and the result that it must have."""
 
     atom: Atom
     truth: Truth
 
 
 class IndexQuery:
-    """One predicate, asked of the parts of one snapshot.
+    """One predicate, asked of the tables of one snapshot.
 
     Args:
         where: over the dataset's columns, simplified, relative times resolved.
-        max_postings: a question that would read more entries of one segment is not answered.
+        max_postings: a lookup that would read more rows of one segment has no answer.
+
+    Attributes:
+        bloom_tables: tables that may rule out more row groups once few files are left.
     """
 
-    def __init__(self, manifest: Asked, where: Expression, *, max_postings: int) -> None:
+    def __init__(self, manifest: Manifest, where: Expression, *, max_postings: int) -> None:
         self._manifest = manifest
         self._max_postings = max_postings
-        self._made: dict[tuple[IndexTable, Ranges, bool], _Question] = {}
-        self._by_column: dict[str, list[IndexTable]] = {}
-        self._composites: list[IndexTable] = []
-        for index_table in manifest.tables:
-            if len(index_table.columns) == 1:
-                self._by_column.setdefault(index_table.columns[0], []).append(index_table)
-            elif index_table.columns:
-                self._composites.append(index_table)
-        self._root = self._node(where)
+        self._lookups: dict[tuple[IndexTable, Ranges, bool], _Lookup] = {}
+        self._blooms: list[_BloomProbe] = []
+        self._root = self._conjunction([follow(where, Truth.TRUE, _Wanted, self._conjunction, self._disjunction)])
+        if self._blooms:
+            self._blooms = list(_probes(self._root))
+        self.bloom_tables: Sequence[IndexTable] = list(dict.fromkeys([probe.table for probe in self._blooms]))
 
     @property
-    def tables(self) -> list[IndexTable]:
-        """Those that are asked first."""
-        return list(dict.fromkeys(question.table for question in self._questions))
-
-    @property
-    def bloom_parts(self) -> list[IndexTable]:
-        """Those that may rule out more, once few files are left."""
-        return list(dict.fromkeys(bloom.table for bloom in self._blooms))
+    def first_tables(self) -> list[IndexTable]:
+        """The tables that the first step asks."""
+        return list(dict.fromkeys([lookup.table for lookup in _due_lookups(self._root)]))
 
     async def ask(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, beside: Reads | None = None
     ) -> FileSelection:
-        """One step, in which all parts are asked at once; another where one has too much to say, and others less.
+        """Ask all tables at once; ask again for lookups that take the place of some without an answer.
 
         Args:
             beside: reads that run along, for what they leave in memory.
 
         Raises:
-            StaleSnapshotError: a segment is not there any more.
+            StaleSnapshotError: a segment is gone.
         """
-        while questions := [one for one in self._questions if not one.asked]:
-            await self._ask(runtime, questions, backend, operation, beside)
+        while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
+            await self._ask(runtime, due, backend, operation, beside)
             beside = None
+            if None not in [lookup.result for lookup in due]:
+                break
         if beside:
             await together(operation, beside)
         return self.selection()
 
-    @property
-    def _questions(self) -> list[_Question]:
-        return list(dict.fromkeys(one for one in _leaves(self._root) if isinstance(one, _Question)))
-
-    @property
-    def _blooms(self) -> list[_Bloom]:
-        return [one for one in _leaves(self._root) if isinstance(one, _Bloom)]
-
     async def _ask(
         self,
         runtime: Runtime,
-        asked: Sequence[_Question],
+        due: Sequence[_Lookup],
         backend: IndexBackend,
         operation: Operation,
         beside: Reads | None,
     ) -> None:
-        groups: dict[tuple[Any, ...], list[_Question]] = {}
-        for question in asked:
-            question.asked = True
-            # what reads much is not asked together with what reads little: the limit is for each
-            alone = () if point_keys(question.ranges) is not None else question.ranges
-            groups.setdefault((question.table, alone), []).append(question)
-        reads = [self._reads(backend, index_table, questions) for (index_table, _), questions in groups.items()]
-        tables = iter(await together(operation, [*(read for some in reads for read in some), *(beside or ())]))
-        for some, ((index_table, _), questions) in zip(reads, groups.items(), strict=True):
-            given = [next(tables) for _ in some]
-            num_rows = sum(table.num_rows for table in given if table is not None)
-            await worked(runtime, num_rows, partial(self._take, index_table, given, questions))
+        groups: dict[tuple[Any, ...], list[_Lookup]] = {}
+        for lookup in due:
+            lookup.is_asked = True
+            # max_postings is for each lookup: one of many rows does not share a read with one of few
+            alone = () if lookup.points is not None else lookup.ranges
+            groups.setdefault((lookup.table, alone), []).append(lookup)
+        reads = [self._reads(backend, table, lookups) for (table, _), lookups in groups.items()]
+        pieces = iter(await together(operation, [*chain.from_iterable(reads), *(beside or ())]))
+        for group_reads, ((table, _), lookups) in zip(reads, groups.items(), strict=True):
+            tables = [next(pieces) for _ in group_reads]
+            num_rows = sum([piece.num_rows for piece in tables if piece is not None])
+            await worked(runtime, num_rows, partial(self._take, table, tables, lookups))
 
-    def _take(self, index_table: IndexTable, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
-        rows = table_rows(self._manifest, index_table, tables)
-        for question in questions:
+    def _take(self, table: IndexTable, pieces: Sequence[pa.Table | None], lookups: Sequence[_Lookup]) -> None:
+        rows = table_rows(self._manifest, table, pieces)
+        for lookup in lookups:
             if rows is not None:
-                question.found = found_rows(index_table, rows, question.ranges, every=question.every)
+                lookup.result = select_rows(table, rows, lookup.ranges, every=lookup.every)
 
     def selection(self) -> FileSelection:
-        """What is known so far."""
-        live = FileSelection(self._manifest.live)
-        found = None if self._root is None else self._root.selection()
-        return live if found is None else found.only(live.files)
+        """Return the files and rows that may match, by the answers so far."""
+        selection = None if self._root is None else self._root.selection()
+        return FileSelection(self._manifest.live) if selection is None else selection.only(self._manifest.live)
 
-    def take_blooms(self, index_table: IndexTable, table: pa.Table) -> None:
-        """Rows of a "bloom" part, of the files that are left."""
-        filters: dict[int, dict[int, bytes]] = {}
-        payloads = table.column("payload")
-        for at, key in enumerate(table.column("key").to_pylist()):
+    def take_blooms(self, table: IndexTable, filters: pa.Table) -> None:
+        """Take rows of a "bloom" table, for the files that are left."""
+        by_file: dict[int, dict[int, bytes]] = {}
+        payloads = filters.column("payload")
+        for position, key in enumerate(filters.column("key").to_pylist()):
             file, group = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:12], "big") - 1
-            filters.setdefault(file, {})[group] = payloads[at].as_py()
-        for bloom in self._blooms:
-            if bloom.table == index_table:
-                bloom.found = self._ruled_out(bloom.keys, filters)
+            by_file.setdefault(file, {})[group] = payloads[position].as_py()
+        for probe in self._blooms:
+            if probe.table == table:
+                probe.result = self._without_absent(probe.keys, by_file)
 
-    def _ruled_out(self, keys: Sequence[bytes], filters: Mapping[int, Mapping[int, bytes]]) -> FileSelection:
+    def _without_absent(self, keys: Sequence[bytes], filters: Mapping[int, Mapping[int, bytes]]) -> FileSelection:
         dropped: list[int] = []
         plans: dict[int, AccessPlan] = {}
         for file, by_group in filters.items():
@@ -248,147 +226,151 @@ class IndexQuery:
         return FileSelection(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
 
     def report(self) -> tuple[str, ...]:
-        """What each part left."""
+        """Say how many files and rows each table left, for ``explain()``."""
         lines: dict[str, None] = {}
         total = self._manifest.live.num_rows
-        both: list[_Question | _Bloom] = [*self._questions, *self._blooms]
-        for asked in both:
-            found = asked.selection()
-            if found is None:
-                if isinstance(asked, _Bloom):
-                    why = "no files are left for it, or more than LimitOptions.files_ahead"
-                elif asked.asked:
-                    why = "it would take more than LimitOptions.max_postings, or is damaged"
-                else:
-                    why = "others say as much"
-                lines[f"{asked.table}: not used, {why}"] = None
+        for lookup in _due_lookups(self._root):
+            if lookup.result is None:
+                why = "it would take more than LimitOptions.max_postings, or is damaged"
+                lines[f"{lookup.table}: not used, {why if lookup.is_asked else 'others say as much'}"] = None
                 continue
-            rows = asked.found.rows if isinstance(asked, _Question) and asked.found is not None else None
-            text = f"{asked.table}: {found.files.num_rows} of {total} files"
-            lines[text if rows is None else f"{text}, {rows} rows"] = None
+            rows = "" if lookup.result.num_rows is None else f", {lookup.result.num_rows} rows"
+            lines[f"{lookup.table}: {lookup.result.selection.files.num_rows} of {total} files{rows}"] = None
+        for probe in self._blooms:
+            if probe.result is None:
+                why = "no files are left for it, or more than LimitOptions.files_ahead"
+                lines[f"{probe.table}: not used, {why}"] = None
+            else:
+                lines[f"{probe.table}: {probe.result.files.num_rows} of {total} files"] = None
         return tuple(lines)
 
-    def _reads(self, backend: IndexBackend, index_table: IndexTable, questions: Sequence[_Question]) -> Reads:
-        ranges = merged_ranges(one for question in questions for one in question.ranges)
-        if index_table.kind != "bounds":
-            limit = self._max_postings
-            return tolerant(index_table, segment_reads(self._manifest, backend, index_table, ranges, limit=limit))
-        # zones that begin below the end of what is asked, and end above its beginning
-        whole = [KeyRange(b"", ranges[-1].high)]
-        return tolerant(
-            index_table, segment_reads(self._manifest, backend, index_table, whole, at_least=("max", ranges[0].low))
-        )
+    def _reads(self, backend: IndexBackend, table: IndexTable, lookups: Sequence[_Lookup]) -> Reads:
+        ranges = lookups[0].ranges
+        if len(lookups) > 1:
+            ranges = merged_ranges([wanted for lookup in lookups for wanted in lookup.ranges])
+        if table.kind != "bounds":
+            return segment_reads(self._manifest, backend, table, ranges, limit=self._max_postings, tolerant=True)
+        # intervals that begin below the end of the ranges, and end above their beginning
+        below, least = [KeyRange(b"", ranges[-1].high)], ("max", ranges[0].low)
+        return segment_reads(self._manifest, backend, table, below, at_least=least, tolerant=True)
 
-    # -- from the predicate to questions ----------------------------------------------------------
+    # -- from the predicate to lookups ------------------------------------------------------------
 
-    def _node(self, expr: Expression) -> _Node | None:
-        """The questions that tell where ``expr`` may be true; None where it may be true everywhere."""
-        return self._conjunction([follow(expr, Truth.TRUE, _Wanted, self._conjunction, self._disjunction)])
-
-    def _disjunction(self, index_tables: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Where one of the parts holds."""
-        nodes = [self._conjunction([index_table]) for index_table in index_tables]
+    def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
+        """Return the lookups for rows where any of ``args`` holds; None: any row may be one."""
+        nodes = [self._conjunction([arg]) for arg in args]
         if None in nodes:
             return None
-        possible = tuple([node for node in nodes if node is not None and not isinstance(node, _Nowhere)])
-        return _Joined(True, possible) if possible else _Nowhere()
+        possible = tuple([node for node in nodes if node is not None and not isinstance(node, _NoRows)])
+        return _Combined(True, possible) if possible else _NoRows()
 
-    def _conjunction(self, index_tables: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Where all of the parts hold: what they say of one column is asked together."""
+    def _conjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
+        """Return the lookups for rows where all of ``args`` hold; the ranges of one column are intersected first."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
-        for known in index_tables:
-            if isinstance(known, _Wanted):
-                nodes.extend(self._atom(known.atom, known.truth, by_column))
-            elif known is not None:
-                nodes.append(known)
+        for arg in args:
+            if isinstance(arg, _Wanted):
+                self._add_atom(nodes, arg, by_column)
+            elif arg is not None:
+                nodes.append(arg)
         for column, ranges in by_column.items():
-            nodes.extend(self._of_ranges(self._by_column.get(column, ()), ranges))
-        for index_table in self._composites:
-            types = [type_of(self._manifest.schema, column) for column in index_table.columns]
-            if index_table.kind == "keys" and None not in types:
-                found = composite_ranges([by_column.get(column) for column in index_table.columns], types)
-                if found is not None:
-                    nodes.append(self._question(index_table, found) if found else _Nowhere())
+            self._add_ranges(nodes, self._manifest.tables_by_column.get(column, ()), ranges)
+        for table in self._manifest.composite_tables if by_column else ():
+            types = [type_of(self._manifest.schema, column) for column in table.columns]
+            if table.kind == "keys" and None not in types:
+                composite = composite_ranges([by_column.get(column) for column in table.columns], types)
+                if composite is not None:
+                    nodes.append(self._lookup(table, composite) if composite else _NoRows())
         for node in nodes:
-            if isinstance(node, _Nowhere) or len(nodes) == 1:
+            if isinstance(node, _NoRows) or len(nodes) == 1:
                 return node
-        return _Joined(False, tuple(nodes)) if nodes else None
+        return _Combined(False, tuple(nodes)) if nodes else None
 
-    def _atom(self, atom: Atom, truth: Truth, by_column: dict[str, Ranges]) -> Iterable[_Node]:
-        """What is asked about one atom alone; ranges of its column's values are added to ``by_column``."""
+    def _add_atom(self, nodes: list[_Node], wanted: _Wanted, by_column: dict[str, Ranges]) -> None:
+        """Add the lookups for one atom alone to ``nodes``, and the ranges of its column to ``by_column``."""
+        atom, truth = wanted
         column = atom.column
         type_ = None if column is None else type_of(self._manifest.schema, column)
         if column is None or type_ is None:
             return
-        ranges = atom_ranges(atom, truth, type_)
-        # two elements of one list may be in two ranges
+        tables, ranges = self._manifest.tables_by_column.get(column, ()), atom_ranges(atom, truth, type_)
+        # two elements of one list may be in two ranges, so ranges of lists are not intersected
         if ranges is not None and element_type(type_) is not None:
-            yield from self._of_ranges(self._by_column.get(column, ()), ranges)
+            self._add_ranges(nodes, tables, ranges)
         elif ranges is not None:
             known = by_column.get(column)
             by_column[column] = ranges if known is None else intersected(known, ranges)
-        for index_table in self._by_column.get(column, ()):
-            if index_table.kind == "ngram":
-                grams = needed_ngrams(atom, truth, int(dict(index_table.options)["n"]))
+        for table in tables:
+            if table.kind == "ngram":
+                grams = needed_ngrams(atom, truth, int(dict(table.options)["n"]))
                 if grams:
-                    yield self._question(index_table, _points(VALUE_TAG + gram for gram in grams), every=True)
-            elif index_table.kind == "text" and (tokens := needed_tokens(atom, truth)):
-                options = dict(index_table.options)
+                    nodes.append(self._lookup(table, _points(VALUE_TAG + gram for gram in grams), every=True))
+            elif table.kind == "text" and (tokens := needed_tokens(atom, truth)):
+                options = dict(table.options)
                 if (options.get("tokenizer"), options.get("version")) == (TOKENIZER, TOKENIZER_VERSION):
-                    yield self._question(index_table, _points(text_key(token.encode()) for token in tokens), every=True)
+                    keys = _points(text_key(token.encode()) for token in tokens)
+                    nodes.append(self._lookup(table, keys, every=True))
 
-    def _of_ranges(self, index_tables: Sequence[IndexTable], ranges: Ranges) -> Iterable[_Node]:
-        """What the parts of one column say of keys.
+    def _add_ranges(self, nodes: list[_Node], tables: Sequence[IndexTable], ranges: Ranges) -> None:
+        """Add the lookups of one column's ranges to ``nodes``.
 
-        Of single keys, postings say all that sets and bounds do: those are read only where there are too many.
+        Of single keys, postings say all that sets and bounds do: these are read only if there are too many postings.
         """
-        if not ranges and index_tables:
-            yield _Nowhere()
+        if not ranges and tables:
+            nodes.append(_NoRows())
             return
-        keys, wide = point_keys(ranges), _is_wide(ranges)
-        asked = {
-            index_table: self._question(index_table, ranges)
-            for index_table in index_tables
-            if index_table.kind == "keys" and not wide
-        }
-        asked |= {
-            index_table: self._question(index_table, ranges)
-            for index_table in index_tables
-            if index_table.kind == "set" and not wide
-        }
-        asked |= {
-            index_table: self._question(index_table, ranges)
-            for index_table in index_tables
-            if index_table.kind == "bounds"
-        }
-        if keys is not None and any(index_table.kind == "keys" for index_table in asked):
-            yield _FirstOf(tuple(asked.values()))
+        wide = _is_wide(ranges)
+        lookups = [
+            self._lookup(table, ranges)
+            for kind in ("keys", "set", "bounds")
+            for table in tables
+            if table.kind == kind and (kind == "bounds" or not wide)
+        ]
+        points = lookups[0].points if lookups else point_keys(ranges)
+        if points is not None and lookups and lookups[0].table.kind == "keys":
+            nodes.append(_FirstAnswer(tuple(lookups)))
             return
-        yield from asked.values()
-        for index_table in index_tables:
-            if index_table.kind == "bloom" and keys and all(key.startswith(VALUE_TAG) for key in keys):
-                yield _Bloom(index_table, keys)
+        nodes += lookups
+        for table in tables:
+            if table.kind == "bloom" and points and all(key.startswith(VALUE_TAG) for key in points):
+                probe = _BloomProbe(table, points)
+                self._blooms.append(probe)
+                nodes.append(probe)
 
-    def _question(self, index_table: IndexTable, ranges: Ranges, *, every: bool = False) -> _Question:
-        return self._made.setdefault((index_table, ranges, every), _Question(index_table, ranges, every))
+    def _lookup(self, table: IndexTable, ranges: Ranges, *, every: bool = False) -> _Lookup:
+        """Return the lookup of these keys; the same one for the same keys."""
+        lookup = self._lookups.get((table, ranges, every))
+        if lookup is None:
+            lookup = self._lookups[table, ranges, every] = _Lookup(table, ranges, point_keys(ranges), every)
+        return lookup
 
 
-def _leaves(node: _Node | None) -> Iterator[_Node]:
-    """What is asked, in the order of the predicate."""
-    if isinstance(node, _Joined):
-        for arg in node.args:
-            yield from _leaves(arg)
-    elif isinstance(node, _FirstOf):
-        yield from node.next
-    elif node is not None:
+def _due_lookups(node: _Node | None) -> Sequence[_Lookup]:
+    """Return the lookups that were made or are to be made now, in the order of the predicate, each once."""
+    if isinstance(node, _Lookup):
+        return (node,)
+    if isinstance(node, _FirstAnswer):
+        return node.due
+    if isinstance(node, _Combined):
+        return list(dict.fromkeys([lookup for arg in node.args for lookup in _due_lookups(arg)]))
+    return ()
+
+
+def _probes(node: _Node | None) -> Iterator[_BloomProbe]:
+    if isinstance(node, _BloomProbe):
         yield node
+    elif isinstance(node, _Combined):
+        for arg in node.args:
+            yield from _probes(arg)
 
 
 def _is_wide(ranges: Ranges) -> bool:
-    """Whether they leave values out, rather than name some: nearly all entries would be read."""
-    begins = any(low <= VALUE_TAG and (high is None or high > VALUE_TAG) for low, high in ranges)
-    return begins and any(low < NAN_KEY and (high is None or high >= NAN_KEY) for low, high in ranges)
+    """Whether the ranges leave out some values rather than name some: nearly all rows would be read."""
+    begins = ends = False
+    for low, high in ranges:
+        begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
+        ends = ends or (low < NAN_KEY and (high is None or high >= NAN_KEY))
+    return begins and ends
 
 
 def _points(keys: Iterable[bytes]) -> Ranges:
@@ -396,17 +378,17 @@ def _points(keys: Iterable[bytes]) -> Ranges:
 
 
 def intersected(left: Ranges, right: Ranges) -> Ranges:
-    """Keys that are in both: ascending, apart, as both are."""
-    found: list[KeyRange] = []
-    mine, its = 0, 0
-    while mine < len(left) and its < len(right):
-        one, other = left[mine], right[its]
-        low = max(one.low, other.low)
-        high = one.high if other.high is None else other.high if one.high is None else min(one.high, other.high)
+    """Return the keys in both, in ranges that ascend and are apart, as the given ones are."""
+    both: list[KeyRange] = []
+    first, second = 0, 0
+    while first < len(left) and second < len(right):
+        mine, other = left[first], right[second]
+        low = max(mine.low, other.low)
+        high = mine.high if other.high is None else other.high if mine.high is None else min(mine.high, other.high)
         if high is None or low < high:
-            found.append(KeyRange(low, high))
-        if other.high is None or (one.high is not None and one.high < other.high):
-            mine += 1
+            both.append(KeyRange(low, high))
+        if other.high is None or (mine.high is not None and mine.high < other.high):
+            first += 1
         else:
-            its += 1
-    return tuple(found)
+            second += 1
+    return tuple(both)

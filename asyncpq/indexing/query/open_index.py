@@ -1,4 +1,4 @@
-"""An index that is open for the reads of a dataset, and what it answers with others of the caller's own."""
+"""An index that a dataset has open, and its answers to predicates; with those of the caller's own indexes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend, whole_bytes
-from asyncpq.indexing.query.file_entries import Entry, FileKnowledge, bloom_reads, first_reads
+from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, bloom_reads, first_reads
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.segment_reads import Reads, together, worked
@@ -29,15 +30,15 @@ from asyncpq.storage.concurrency import results_of
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index, opened for the reads of a dataset.
+    """An index that a dataset has open.
 
     Attributes:
-        place: where it is kept.
-        head: its newest snapshot, as far as is known.
-        max_age_s: reads may do with a snapshot that was the newest so long ago; 0: each read asks.
-        checked: whether it was ever asked for a newer one.
-        begun: the snapshot whose parts by file were asked for what of them is kept in memory.
-        catalog: the entries of all files by url, of one snapshot; made when first needed.
+        backend: holds the index.
+        head: the newest known snapshot.
+        max_age_s: a read may use a snapshot that was the newest so many seconds ago; 0: each read checks.
+        checked: a newer snapshot was looked for at least once.
+        begun: number of the snapshot whose tables by file were loaded into memory.
+        catalog: the entries of all files by url, for one snapshot; made when first needed.
     """
 
     backend: IndexBackend
@@ -45,20 +46,20 @@ class OpenIndex:
     max_age_s: float = 0.0
     checked: bool = False
     begun: int = 0
-    catalog: tuple[Manifest, Mapping[str, Entry]] | None = field(default=None, repr=False)
+    catalog: tuple[Manifest, Mapping[str, FileEntry]] | None = field(default=None, repr=False)
 
     @property
     def manifest(self) -> Manifest:
-        """Of the newest snapshot that is known."""
+        """The newest known snapshot."""
         return self.head.manifest
 
     @property
     def is_fresh(self) -> bool:
-        """Whether reads may do with that one."""
+        """Whether reads may use that snapshot without a check."""
         return self.checked and time.monotonic() - self.head.checked_at < self.max_age_s
 
     async def advance(self, operation: Operation) -> None:
-        """Look for a newer one, beside what else a read asks for."""
+        """Look for a newer snapshot, beside the other requests of a read."""
         part = operation.part(self.backend.description, 0)
         try:
             await self.head.advance(part)
@@ -67,17 +68,17 @@ class OpenIndex:
         self.checked = True
 
     async def renew(self, used: Manifest, operation: Operation) -> None:
-        """A segment of ``used`` was gone: vacuumed, for there is a newer snapshot.
+        """Load the newest snapshot, after a segment of ``used`` was vacuumed.
 
         Raises:
-            StaleSnapshotError: there is none.
+            StaleSnapshotError: there is no newer one.
         """
         if self.manifest is used:
             await together(operation, [self.head.reload])
 
     @property
     def description(self) -> str:
-        """Which snapshot of which index."""
+        """The index and its snapshot, for messages."""
         manifest = self.manifest
         as_of = manifest.as_of or manifest.created
         return f"index at {self.backend.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
@@ -85,31 +86,25 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:
-    """What index and own indexes say of one predicate.
+    """Answers of the index and of the caller's own indexes to one predicate.
 
     Attributes:
-        slices: by id; None without an index.
-        own: what the caller's own say.
+        selection: files by id; None without an index.
+        query: asked these; None without an index or a predicate.
+        own: answers of the caller's own indexes.
     """
 
     selection: FileSelection | None
     query: IndexQuery | None
     own: Sequence[FileSlices]
 
-    @property
     def report(self) -> tuple[str, ...]:
-        lines = () if self.query is None else self.query.report()
+        """Return lines for ``explain()``."""
         own = [
-            f"of your own: {len(one.files)} files named{', exactly' if one.exact else ''}, others {one.others}"
-            for one in self.own
+            f"of your own: {len(slices.files)} files named{', exactly' if slices.exact else ''}, others {slices.others}"
+            for slices in self.own
         ]
-        return (*lines, *own)
-
-
-def _predicate(ask: DatasetRequest) -> Expression | None:
-    """What may prune; nothing where rows are named."""
-    where = ask.where if ask.prune is None else ask.prune
-    return None if where is None or ask.access is not None else simplify(where)
+        return (*(() if self.query is None else self.query.report()), *own)
 
 
 async def answer(
@@ -120,16 +115,22 @@ async def answer(
     ask: DatasetRequest,
     operation: Operation,
 ) -> IndexAnswer:
-    """What an index by one of its snapshots, and others, say."""
-    where = _predicate(ask)
-    if where is None:
+    """Ask one snapshot of an index, and the caller's own indexes, for the files that may match a request.
+
+    Without a predicate, or where the request names rows, all files may.
+    """
+    where = ask.where if ask.prune is None else ask.prune
+    if where is None or ask.access is not None:
         return IndexAnswer(None if manifest is None else FileSelection(manifest.live), None, ())
-    work: list[Awaitable[Any]] = [_inquire(runtime, index, manifest, where, operation)]
-    (selection, query), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
+    where = simplify(where)
+    if not own:
+        return IndexAnswer(*await _ask_index(runtime, index, manifest, where, operation), ())
+    work: list[Awaitable[Any]] = [_ask_index(runtime, index, manifest, where, operation)]
+    (selection, query), *theirs = await results_of([*work, *(other.prune(where) for other in own)])
     return IndexAnswer(selection, query, theirs)
 
 
-async def _inquire(
+async def _ask_index(
     runtime: Runtime, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
 ) -> tuple[FileSelection | None, IndexQuery | None]:
     if index is None or manifest is None:
@@ -138,8 +139,8 @@ async def _inquire(
     beside = None
     if index.begun != manifest.snapshot:
         most = runtime.options.requests.whole_segment_bytes
-        asked = [segment for index_table in query.tables for segment in manifest.segments_of(index_table)]
-        whole = all(segment.size <= whole_bytes(segment.table, most) for segment in asked)
+        segments = [segment for table in query.first_tables for segment in manifest.segments_of(table)]
+        whole = all(segment.size <= whole_bytes(segment.table, most) for segment in segments)
         beside = first_reads(manifest, index.backend, whole=whole)
     index.begun = manifest.snapshot
     return await query.ask(runtime, index.backend, operation, beside), query
@@ -150,44 +151,46 @@ async def read_details(
     index: OpenIndex,
     manifest: Manifest,
     ids: RowRanges,
-    knowledge: FileKnowledge,
+    footers: FooterReader,
     query: IndexQuery | None,
     operation: Operation,
     others: Reads | None = None,
 ) -> list[pa.Table | None]:
-    """Read what an index keeps by file of a few files, in one round: footers and bloom filters.
+    """Read the footers and Bloom filters of a few files from the index, in one round.
 
     Args:
-        ids: of the files.
-        knowledge, inquiry: take the footers and the bloom filters.
+        ids: the files.
+        footers, query: take the footers and the Bloom filters.
         others: further reads of the same round.
 
     Returns:
-        What ``others`` gave.
+        The results of ``others``.
     """
-    footers = knowledge.footer_reads(ids.rows())
-    index_tables = [] if query is None else query.bloom_parts
-    blooms = [bloom_reads(manifest, index.backend, index_table, ids) for index_table in index_tables]
+    footer_reads = footers.reads(ids.rows())
+    bloom_tables = () if query is None else query.bloom_tables
+    if not (others or footer_reads or bloom_tables):
+        return []
+    blooms = [bloom_reads(manifest, index.backend, table, ids) for table in bloom_tables]
     reads = [
         *(others or ()),
-        *(read for _, some in footers for read in some),
-        *(read for some in blooms for read in some),
+        *chain.from_iterable([kind_reads for _, kind_reads in footer_reads]),
+        *chain.from_iterable(blooms),
     ]
     if not reads:
         return []
-    tables = iter(await together(operation, reads))
-    given = [next(tables) for _ in others or ()]
-    for kind, some in footers:
-        knowledge.take_footers(kind, [next(tables) for _ in some])
-    for index_table, some in zip(index_tables, blooms, strict=True):
-        for _ in some:
-            if query is not None and (table := next(tables)) is not None:
-                await worked(runtime, table.num_rows, partial(query.take_blooms, index_table, table))
+    results = iter(await together(operation, reads))
+    given = [next(results) for _ in others or ()]
+    for kind, kind_reads in footer_reads:
+        footers.take(kind, [next(results) for _ in kind_reads])
+    for table, table_reads in zip(bloom_tables, blooms, strict=True):
+        for _ in table_reads:
+            if query is not None and (filters := next(results)) is not None:
+                await worked(runtime, filters.num_rows, partial(query.take_blooms, table, filters))
     return given
 
 
 def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:
-    """The file with what the caller's own indexes say; None where they rule it out."""
+    """Return the file with the rows that the caller's own indexes allow; None if they rule it out."""
     if not own:
         return file
     access = _own_access(own, file, folder)
@@ -200,17 +203,17 @@ def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile
 
 
 def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
-    """Rows of ``file`` that may match by the caller's own indexes."""
+    """Return the rows of ``file`` that the caller's own indexes allow."""
     access = AccessPlan.all()
     path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
     validator = file.validator
-    for selection in own:
-        found = selection.files.get(file.url) or selection.files.get(path)
-        if found is None:
-            access &= AccessPlan.none() if selection.others == "none" else AccessPlan.all()
+    for slices in own:
+        named = slices.files.get(file.url) or slices.files.get(path)
+        if named is None:
+            access &= AccessPlan.none() if slices.others == "none" else AccessPlan.all()
             continue
         size = file.size if validator is None else validator.size
         etag = None if validator is None else validator.etag
-        if found.size in (None, size) and found.etag in (None, etag):
-            access &= found.access
+        if named.size in (None, size) and named.etag in (None, etag):
+            access &= named.access
     return access

@@ -1,17 +1,18 @@
-"""One question to one part of an index: which of its rows have keys in some ranges."""
+"""Read key ranges of one index table out of its segments, and put the rows of the segments together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
@@ -19,40 +20,30 @@ from asyncpq.storage.concurrency import results_of
 
 T = TypeVar("T")
 
-_FEW_ROWS = 1000  # that a few milliseconds are enough for
+_FEW_ROWS = 1000  # take at most a few milliseconds in the event loop
 
-#: Reads a table; what it costs is counted in the operation.
+#: Reads rows of one segment; the operation counts the cost. None: the rows are not known.
 Read: TypeAlias = Callable[[Operation], Coroutine[Any, Any, pa.Table | None]]
 Reads: TypeAlias = list[Read]
 
 
-class Listed(Protocol):
-    """What of a manifest it takes to ask its parts (:class:`asyncpq.indexing.manifest.manifest.Manifest`)."""
-
-    @property
-    def live(self) -> RowRanges: ...
-
-    def segments_of(self, index_table: IndexTable) -> tuple[Segment, ...]: ...
-
-    def unknown(self, index_table: IndexTable) -> RowRanges: ...
-
-
 @dataclass(frozen=True, slots=True)
-class PartRows:
-    """
+class TableRows:
+    """Rows of an index table.
+
     Attributes:
-        table: rows with keys that were asked for, of files in use; by key within each segment.
-        unknown: ids of files of which the part knows nothing.
+        rows: rows of live files in the requested key ranges, sorted by key within each segment.
+        unknown: ids of live files that the table knows nothing of.
     """
 
-    table: pa.Table
+    rows: pa.Table
     unknown: RowRanges
 
 
 async def together(operation: Operation, reads: Iterable[Callable[[Operation], Coroutine[Any, Any, T]]]) -> list[T]:
-    """Run ``reads`` at once; return their results in order. No task outlives the call.
+    """Run ``reads`` concurrently; return their results in order. No task outlives the call.
 
-    Each read has a part of ``operation``, which is one round older than the last request of any of them afterwards.
+    Each read counts in a part of ``operation``. All of them together count as one round after the last one.
     """
     loop, rounds = asyncio.get_running_loop(), operation.metrics.rounds
     parts: list[Operation] = []
@@ -69,106 +60,102 @@ async def together(operation: Operation, reads: Iterable[Callable[[Operation], C
 
 
 async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
-    """What ``work`` gives of so many rows: in a thread where they would hold up the event loop."""
+    """Run ``work`` on so many rows; in a thread if they would hold up the event loop."""
     return work() if rows <= _FEW_ROWS else await runtime.in_thread(work)
 
 
 def segment_reads(
-    manifest: Listed,
+    manifest: Manifest,
     backend: IndexBackend,
-    index_table: IndexTable,
+    table: IndexTable,
     ranges: Sequence[KeyRange] | None,
-    columns: Sequence[str] | None = None,
     *,
     at_least: tuple[str, bytes] | None = None,
     limit: int | None = None,
+    tolerant: bool = False,
 ) -> Reads:
-    """The reads of the segments that may hold such keys (see :meth:`IndexBackend.read_segment`)."""
+    """Return one read for each segment that may hold keys in ``ranges`` (see :meth:`IndexBackend.read_segment`).
+
+    Args:
+        ranges: ascending and apart; None for all rows.
+        tolerant: a damaged segment gives None instead of an error: pruning then does without it.
+    """
     reads: Reads = []
-    for segment in manifest.segments_of(index_table):
-        asked = None if ranges is None else _ranges_of(segment, ranges)
-        if asked is None or asked:
-            reads.append(_reader(backend, segment, asked, columns, at_least, limit))
+    for segment in manifest.segments_of(table):
+        within = None if ranges is None else _ranges_in(segment, ranges)
+        if within is None or within:
+            reads.append(_segment_read(backend, segment, within, at_least, limit, tolerant))
     return reads
 
 
-def _reader(
+def _segment_read(
     backend: IndexBackend,
     segment: Segment,
     ranges: Sequence[KeyRange] | None,
-    columns: Sequence[str] | None,
     at_least: tuple[str, bytes] | None,
     limit: int | None,
+    tolerant: bool,
 ) -> Read:
     async def read(operation: Operation) -> pa.Table | None:
-        if ranges is None and limit is not None and segment.num_rows > limit:
+        try:
+            return await backend.read_segment(segment, ranges, at_least=at_least, limit=limit, operation=operation)
+        except CorruptIndexError as error:
+            if not tolerant:
+                raise
+            operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
             return None
-        return await backend.read_segment(segment, ranges, columns, at_least=at_least, limit=limit, operation=operation)
 
     return read
 
 
-def _ranges_of(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """Those that reach into the segment, and the key of files of which nothing is known, if it has some."""
-    found: list[KeyRange] = []
-    if segment.low <= segment.high and segment.high:
-        found = [one for one in ranges if one.low <= segment.high and (one.high is None or one.high > segment.low)]
-    if segment.has_unknown and not (found and UNKNOWN_KEY in found[0]):
-        found.insert(0, KeyRange.point(UNKNOWN_KEY))
-    return found
+def _ranges_in(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Return the ranges that reach into the segment; and the key of unknown files, if the segment has it."""
+    within: list[KeyRange] = []
+    low, high = segment.low, segment.high
+    if high and low <= high:
+        within = [wanted for wanted in ranges if wanted[0] <= high and (wanted[1] is None or wanted[1] > low)]
+    if segment.has_unknown and not (within and UNKNOWN_KEY in within[0]):
+        within.insert(0, KeyRange.point(UNKNOWN_KEY))
+    return within
 
 
-def tolerant(index_table: IndexTable, reads: Reads) -> Reads:
-    """The same reads, which give None where a segment is damaged: what is not known does no harm."""
-
-    def make(read: Read) -> Read:
-        async def attempt(operation: Operation) -> pa.Table | None:
-            try:
-                return await read(operation)
-            except CorruptIndexError as error:
-                operation.metrics.fall_back(f"{index_table} of the index is damaged, and not used: {error.message}")
-                return None
-
-        return attempt
-
-    return [make(read) for read in reads]
-
-
-def table_rows(manifest: Listed, index_table: IndexTable, tables: Sequence[pa.Table | None]) -> PartRows | None:
-    """What the segments gave, put together; None where one of them has more than was to be read.
+def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table | None]) -> TableRows | None:
+    """Put the rows of the segments together; return None if some segment has no answer.
 
     Raises:
-        CorruptIndexError: a row is of no file.
+        CorruptIndexError: a row has no file.
     """
-    live = manifest.live
-    if any(table is None for table in tables):
-        return None
-    some = [table for table in tables if table is not None and table.num_rows]
-    unknown = manifest.unknown(index_table)
-    if not some:
-        return PartRows(index_table.schema.empty_table(), unknown)
-    table = some[0] if len(some) == 1 else pa.concat_tables(some)
-    files = table.column("file")
-    least, greatest = (bound.as_py() or 0 for bound in pc.min_max(files).values())
-    if least < 0:
-        raise CorruptIndexError(f"a row of {index_table} is of no file")
-    has_blank = any(one.column("key")[0].as_py() == UNKNOWN_KEY for one in some)  # the least of all keys
-    if live.num_ranges != 1 or live.start or greatest >= live.stop:
-        table = table.filter(_among(files, live))
-    if has_blank:
-        blank = pc.equal(table.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
-        unknown |= _ids(table.filter(blank).column("file"))
-        table = table.filter(pc.invert(blank))
-    if unknown and table.num_rows:
-        table = table.filter(pc.invert(_among(table.column("file"), unknown)))
-    return PartRows(table, unknown)
+    filled: list[pa.Table] = []
+    has_unknown = False
+    for piece in pieces:
+        if piece is None:
+            return None
+        if piece.num_rows:
+            filled.append(piece)
+            has_unknown = has_unknown or piece.column("key")[0].as_py() == UNKNOWN_KEY  # the least of all keys
+    unknown = manifest.unknown(table)
+    if not filled:
+        return TableRows(table.schema.empty_table(), unknown)
+    rows = filled[0] if len(filled) == 1 else pa.concat_tables(filled)
+    live, files = manifest.live, rows.column("file")
+    least, greatest = pc.min_max(files).values()
+    if (least.as_py() or 0) < 0:
+        raise CorruptIndexError(f"a row of {table} is of no file")
+    if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
+        rows = rows.filter(_are_in(files, live))
+    if has_unknown:
+        is_unknown = pc.equal(rows.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
+        unknown |= _ids(rows.filter(is_unknown).column("file"))
+        rows = rows.filter(pc.invert(is_unknown))
+    if unknown.num_rows and rows.num_rows:
+        rows = rows.filter(pc.invert(_are_in(rows.column("file"), unknown)))
+    return TableRows(rows, unknown)
 
 
-def _among(files: pa.ChunkedArray, ids: RowRanges) -> pa.ChunkedArray:
-    """Which of ``files`` are among ``ids``."""
+def _are_in(files: pa.ChunkedArray, ids: RowRanges) -> pa.ChunkedArray:
     if ids.num_ranges == 1:
         return pc.and_(pc.greater_equal(files, ids.start), pc.less(files, ids.stop))
-    kept = [one for one in pc.unique(files).to_pylist() if one in ids]
+    kept = [file for file in pc.unique(files).to_pylist() if file in ids]
     return pc.is_in(files, pa.array(kept, pa.int64()))
 
 

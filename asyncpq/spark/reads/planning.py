@@ -145,7 +145,7 @@ async def plan_lake(
         struct=opened.struct,
         splits=tuple(splits),
         metrics=operation.metrics,
-        index=files.report,
+        index=files.report(),
         needs_jvm_zone=requests.needs_jvm_zone,
         num_files=len(urls),
         unopened=len(whole),

@@ -87,12 +87,12 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     query = IndexQuery(manifest, simplify(where), max_postings=max_postings)
     operation = Operation("plan", "index", ReadMetrics(), None)
     found = await query.ask(Runtime(SessionOptions(), {}), backend, operation)
-    for part in query.bloom_parts:
+    for part in query.bloom_tables:
         for read in bloom_reads(manifest, backend, part, found.files):
             table = await read(operation)
             assert table is not None
             query.take_blooms(part, table)
-    assert (query.selection() & found) == query.selection() or query.bloom_parts
+    assert (query.selection() & found) == query.selection() or query.bloom_tables
     return query.selection(), manifest
 
 

@@ -351,7 +351,7 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
 
         monkeypatch.setattr(module, name, run)
 
-    for module, name in ((answers, "found_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
+    for module, name in ((answers, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
         watched(module, name)
     for name in ("_data_files", "entries_in"):
         watched(snapshot_files, name)
