@@ -17,7 +17,7 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 from localstack.seed import seed
 from localstack.start import running_localstack
-from tests.s3_reads import DATA
+from tests.store_backends import DATA
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -23,7 +23,7 @@ from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.expressions import Expression
 from asyncpq.tables.delta.catalog import DeltaCatalog
-from tests.readers import PlainReader
+from tests.lakes import PlainReader
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 import asyncpq
 from asyncpq import DuckLakeTable
-from tests.postgres_server import PostgresServer
 from tests.predicates import oracle
+from tests.servers import PostgresServer
 
 _EXTENSIONS = ("ducklake", "postgres_scanner", "sqlite_scanner")
 _databases = itertools.count()

@@ -34,8 +34,8 @@ from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
 from asyncpq.expressions import Expression
+from tests.lakes import PlainReader
 from tests.predicates import oracle
-from tests.readers import PlainReader
 
 _numbers = itertools.count(1)
 

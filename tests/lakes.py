@@ -1,18 +1,36 @@
-"""A small dataset on an object server, and the ways to read it, for tests of datasets while things go wrong."""
+"""Small lakes: on an object server, of files that come and go at random, with indexes beside them."""
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
+import multiprocessing
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq import col
+from asyncpq.indexing.build.file_rows import footer_rows
+from asyncpq.indexing.build.page_indexes import pages_rows
+from asyncpq.indexing.entry_encoding import by_file
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
+from asyncpq.indexing.manifest.manifest import Manifest, encode
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexBackend, IndexTable
+from asyncpq.indexing.query.file_entries import known_version
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.opening import load_version, open_source
+from asyncpq.objects.version import KnownVersion
+from asyncpq.options import BuildOptions
+from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.testing import ObjectServer
+from tests.indexing.brute_indexes import BruteFile, write_index
 
 ROWS = 400
 URL = "s3://bucket/lake/"
@@ -70,3 +88,168 @@ async def count_ids(dataset: asyncpq.Dataset) -> list[int]:
 
 
 READS: dict[str, Ask] = {"read": read_ids, "scan": scan_ids, "lookup": lookup_ids}
+
+
+KINDS: tuple[IndexKind, ...] = (
+    Bounds(),
+    ValueSet("name"),
+    Bloom("id"),
+    NGrams("name"),
+    Keys("id"),
+    Keys("name", "id"),
+    Keys("tags"),
+    Text("name"),
+    Footers(),
+    Pages(),
+)
+FEW: tuple[IndexKind, ...] = (Bounds("id"), Keys("id"))
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.int32()))])
+
+
+def rows(seed: int, num_rows: int = 100) -> pa.Table:
+    """Rows of one file."""
+    choose = random.Random(seed)
+    return pa.table(
+        {
+            "id": [choose.randrange(1000) if choose.random() < 0.9 else None for _ in range(num_rows)],
+            "name": [f"w{choose.randrange(9)} x{choose.randrange(50)}" for _ in range(num_rows)],
+            "tags": [[choose.randrange(5) for _ in range(choose.randrange(3))] for _ in range(num_rows)],
+        },
+        schema=SCHEMA,
+    )
+
+
+def write(path: Path, seed: int, num_rows: int = 100) -> None:
+    """A file of several row groups; without page indexes in every other one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    pq.write_table(rows(seed, num_rows), new, row_group_size=40, write_page_index=seed % 2 == 0)
+    new.rename(path)
+
+
+def change(lake: Path, choose: random.Random) -> None:
+    """Add, replace or remove a file."""
+    path = lake / f"{choose.randrange(12)}.parquet"
+    if path.exists() and choose.random() < 0.4:
+        path.unlink()
+    else:
+        write(path, choose.randrange(1 << 30), choose.randrange(1, 120))
+
+
+def _build(lake: str, at: str, checkpoint_files: int) -> None:
+    async def build() -> None:
+        async with asyncpq.Session() as session:
+            await session.build_index(lake, FEW, at=at, building=BuildOptions(checkpoint_files=checkpoint_files))
+
+    asyncio.run(build())
+
+
+@contextmanager
+def builder(lake: Path, at: str, checkpoint_files: int = 3) -> Iterator[BaseProcess]:
+    """A process that builds or refreshes an index of ``FEW``; killed at the end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_build, args=(str(lake), at, checkpoint_files))
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+FOOTERS = IndexTable("footers")
+
+
+async def indexed(
+    session: asyncpq.Session,
+    backend: IndexBackend,
+    root: str,
+    paths: Sequence[str],
+    parts: Sequence[IndexTable],
+    schema: pa.Schema,
+    *,
+    snapshot: int = 1,
+    retired: Sequence[str] = (),
+) -> Manifest:
+    """An index of what is there, files that are ``retired`` being out of use."""
+    files: list[BruteFile] = []
+    footers: list[pa.Table] = []
+    for number, path in enumerate(paths):
+        source = await open_source(session._runtime, f"{root}{path}")
+        try:
+            context = RequestContext(asyncpq.ReadMetrics())
+            version = await load_version(source, context)
+            groups = tuple(group.num_rows for group in version.metadata.row_groups)
+            footers.append(await footer_rows(source, version, number, context))
+            file = await session.open_file(f"{root}{path}")
+            files.append(
+                BruteFile((await file.read()).cast(schema), groups, path, version.validator, path not in retired)
+            )
+        finally:
+            await source.handle.close()
+    more = {FOOTERS: pa.concat_tables([TABLE_SCHEMAS["footers"].empty_table(), *footers])}
+    manifest = await write_index(backend, parts, files, schema, root=root, more=more, snapshot=snapshot)
+    await backend.commit(manifest.snapshot, encode(manifest))
+    return manifest
+
+
+T = TypeVar("T")
+FILE = 7
+
+
+class Kept(NamedTuple):
+    """Rows of the parts "footers" and "pages" of one file."""
+
+    footers: pa.Table
+    pages: pa.Table
+    validator: Validator
+
+    def known(self, leaves: set[int] | None = None, *, footers: bool = True, pages: bool = True) -> KnownVersion | None:
+        """The version, of some leaves or all."""
+        return known_version(
+            FILE,
+            _chosen(self.footers, leaves) if footers else {},
+            _chosen(self.pages, leaves) if pages else {},
+            self.validator,
+            asyncpq.LimitOptions(),
+        )
+
+
+def _chosen(rows: pa.Table, leaves: set[int] | None) -> Mapping[int, bytes]:
+    payloads = by_file(rows).get(FILE, {})
+    return {leaf: data for leaf, data in payloads.items() if leaves is None or leaf in leaves or leaf == -1}
+
+
+async def keep(session: asyncpq.Session, url: str) -> Kept:
+    """What an index would keep of a file."""
+    source = await open_source(session._runtime, url)
+    try:
+        context = RequestContext(ReadMetrics())
+        version = await load_version(source, context)
+        footers = await footer_rows(source, version, FILE, context)
+        return Kept(footers, await pages_rows(source, version, FILE, context), version.validator)
+    finally:
+        await source.handle.close()
+
+
+async def ask_known(
+    session: asyncpq.Session, url: str, known: KnownVersion | None, question: Callable[[asyncpq.File], Awaitable[T]]
+) -> T:
+    """Ask a file that is opened by what is known of it."""
+    source = await open_source(session._runtime, url)
+    version = await load_version(source, RequestContext(ReadMetrics()), known)
+    async with asyncpq.File(source, version) as file:
+        return await question(file)
+
+
+class PlainReader:
+    """The parts of a :class:`asyncpq.datasets.model.Reader` that take a session: they are not there."""
+
+    trust_statistics = True
+
+    def read_rows(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def once(self, *_: Any) -> Any:
+        raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What a session, a cancelled read or a fault may leave behind: nothing."""
+"""What a process holds: descriptors, tasks, threads and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -32,3 +33,9 @@ async def assert_back_to(before: Held, timeout_s: float = 30.0) -> None:
         await asyncio.sleep(0.02)
         now = held()
     assert now == before, (now, before, [str(task) for task in asyncio.all_tasks()])
+
+
+def peak_bytes() -> int:
+    """The most of this process; ``ru_maxrss`` of a new one begins with that of its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -1,17 +1,24 @@
-"""Questions asked of files in memory, and pyarrow's answers to the same."""
+"""Reads of files in memory, also in the terms of a dataset, and pyarrow's rows for the same."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
+from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.model import TableField
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
+from asyncpq.metrics import ReadMetrics
+from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import LookupKeys
 from tests.predicates import model, oracle
 
 T = TypeVar("T")
@@ -82,3 +89,104 @@ def _plan(data: bytes, where: Expression | None) -> asyncpq.Plan:
         return await file.plan(where=where)
 
     return ask(data, question)
+
+
+class Viewed(NamedTuple):
+    """What a read of a file in a dataset's terms gave, and what it cost."""
+
+    table: pa.Table
+    metrics: ReadMetrics
+
+
+def view(
+    file: asyncpq.File,
+    schema: pa.Schema,
+    fields: tuple[TableField, ...] | None = None,
+    partition: Mapping[str, Any] | None = None,
+) -> SchemaAdapter:
+    """How a file has a dataset's columns."""
+    return view_of(file._version, schema, fields, partition or {})
+
+
+async def read(file: asyncpq.File, question: ScanRequest) -> Viewed:
+    """All rows of a question."""
+    _, table = await file._collect("read", question)
+    return Viewed(table, file.metrics)
+
+
+async def count(file: asyncpq.File, question: ScanRequest) -> int:
+    """How many rows match."""
+    prepared, _ = await file._collect("count", question._replace(rows_only=True))
+    return prepared.file_scan.rows_matched
+
+
+async def lookup(file: asyncpq.File, view: SchemaAdapter, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
+    """Rows by key."""
+    wanted = LookupKeys(keys)
+    plain = wanted.exact and not with_keys
+    names = () if plain else wanted.names
+    question = ScanRequest(keys=names, where=wanted.where, prune=wanted.prune, view=view)
+    table = (await read(file, question)).table
+    return table if plain else wanted.finish(table, with_keys)
+
+
+async def plan(file: asyncpq.File, question: ScanRequest) -> Plan:
+    """What would be read."""
+    preparation = file._prepare("plan", question)
+    with preparation.operation:
+        prepared = await preparation.prepare(scan=True)
+    return describe(file._source, prepared, preparation.metrics, preparation.question, scan=True)
+
+
+def read_as(
+    data: bytes,
+    schema: pa.Schema,
+    *,
+    fields: tuple[TableField, ...] | None = None,
+    partition: Mapping[str, Any] | None = None,
+    columns: Sequence[str | int] | None = None,
+    where: Expression | None = None,
+    limit: int | None = None,
+    read_dictionary: Sequence[str] = (),
+    **options: Any,
+) -> pa.Table:
+    """The rows of a file in memory in a dataset's terms; the count is held to them."""
+
+    async def question(file: asyncpq.File) -> pa.Table:
+        asked = ScanRequest(
+            columns=columns,
+            where=where,
+            limit=limit,
+            read_dictionary=read_dictionary,
+            view=view(file, schema, fields, partition),
+        )
+        table = (await read(file, asked)).table
+        if limit is None:
+            assert await count(file, asked) == table.num_rows
+        return table.slice(0, limit)
+
+    return ask(data, question, **options)
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    """A table as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+ROWS = 1000
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int32()),
+        "s": pa.array(
+            [None if row % 3 == 0 else {"x": row, "y": str(row)} for row in range(ROWS)],
+            pa.struct([("x", pa.int32()), ("y", pa.string())]),
+        ),
+        "l": pa.array([[{"k": row}] for row in range(ROWS)], pa.list_(pa.struct([("k", pa.int32())]))),
+        "m": pa.array(
+            [[("a", {"v": row})] for row in range(ROWS)], pa.map_(pa.string(), pa.struct([("v", pa.int32())]))
+        ),
+    }
+)
+FILE = parquet(TABLE, row_group_size=100, write_page_index=True)

@@ -1,9 +1,10 @@
-"""Every kind of store behind one face, for tests that hold for all of them."""
+"""Every kind of store behind one face; an object on a server that misbehaves, and reads of it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ import pytest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import RetryOptions
 from asyncpq.storage import open_store
-from asyncpq.storage.base import RequestContext, Store, StoreLimits
+from asyncpq.storage.base import RangeResult, RequestContext, Store, StoredObject, StoreLimits
 from asyncpq.storage.fsspec import FsspecStore
 from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
@@ -177,3 +178,17 @@ async def running_backend(
         await made.put("key", content)
         yield made
         await made.store.close()
+
+
+DATA = random.Random(3).randbytes(100_000)
+
+
+async def opened(store: Store) -> tuple[StoredObject, RangeResult]:
+    stored = await store.open_object("s3://bucket/key")
+    return stored, await stored.fetch_tail(1000, context=new_context())
+
+
+def shown(error: BaseException) -> list[str]:
+    """What a traceback says: the error's text, and those of its causes and contexts that it shows."""
+    following = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return [str(error), *(shown(following) if following is not None else [])]

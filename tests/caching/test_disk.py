@@ -20,7 +20,7 @@ from asyncpq.caching.entry import MAGIC
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB, DiskCacheOptions
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
-from tests.disk_folders import KEY, KEYS, DiskStorage, entry_files, held_bytes, new_cache, path_of
+from tests.caching.disk_folders import KEY, KEYS, DiskStorage, entry_files, held_bytes, new_cache, path_of
 
 
 @pytest.mark.parametrize("check", CACHE_TIER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

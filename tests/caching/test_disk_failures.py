@@ -18,7 +18,7 @@ from asyncpq.caching.entry import Pointer
 from asyncpq.caching.tiers import Backoff
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator
-from tests.disk_folders import KEY, KEYS, POINTER_KEY, Hung, entry_files, failing, new_cache, path_of
+from tests.caching.disk_folders import KEY, KEYS, POINTER_KEY, Hung, entry_files, failing, new_cache, path_of
 from tests.faults.operations import parquet
 
 

@@ -13,7 +13,7 @@ import pytest
 from asyncpq.caching import disk
 from asyncpq.caching.entry import Pointer, PointerKey
 from asyncpq.storage.base import Validator
-from tests.disk_folders import KEY, POINTER_KEY, Hung, failing, new_cache, path_of
+from tests.caching.disk_folders import KEY, POINTER_KEY, Hung, failing, new_cache, path_of
 
 
 async def test_the_age_of_a_pointer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

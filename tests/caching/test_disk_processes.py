@@ -19,9 +19,9 @@ import pytest
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.entry_folder import EntryFolder
 from asyncpq.options import MIB, DiskCacheOptions
-from tests.disk_cache_user import KEYS, VALUES, user, wrong_values
-from tests.disk_folders import KEYS as FOLDER_KEYS
-from tests.disk_folders import entry_files, held_bytes, new_cache
+from tests.caching.disk_cache_user import KEYS, VALUES, user, wrong_values
+from tests.caching.disk_folders import KEYS as FOLDER_KEYS
+from tests.caching.disk_folders import entry_files, held_bytes, new_cache
 
 
 @pytest.mark.parametrize("kills", [15, pytest.param(200, marks=pytest.mark.slow)])

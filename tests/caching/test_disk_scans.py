@@ -9,7 +9,7 @@ from pathlib import Path
 from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.entry_folder import blocks
 from asyncpq.options import MIB
-from tests.disk_folders import KEYS, held_bytes, new_cache, path_of
+from tests.caching.disk_folders import KEYS, held_bytes, new_cache, path_of
 
 BUDGET = 4 * MIB
 VALUE = bytes(30_000)  # with its header 8 blocks

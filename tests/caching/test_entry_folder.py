@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from asyncpq.caching.entry import EntryCodec
 from asyncpq.caching.entry_folder import EntryFolder, Outcome
 from asyncpq.options import MIB
-from tests.disk_folders import entry_files, held_bytes
+from tests.caching.disk_folders import entry_files, held_bytes
 
 # keys that share sub-folders, and fill more than the budget
 KEYS = st.integers(0, 40).map(lambda number: bytes([number % 5]) * 31 + bytes([number]))

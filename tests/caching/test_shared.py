@@ -24,9 +24,7 @@ from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
 from asyncpq.testing import CACHE_TIER_CHECKS, ServerStorage
-from tests.certificates import self_signed
-from tests.tcp_proxy import TcpProxy
-from tests.valkey_server import PASSWORD, PASSWORD_QUOTED, ValkeyServer
+from tests.servers import PASSWORD, PASSWORD_QUOTED, TcpProxy, ValkeyServer, self_signed
 
 KEY = ContentKey(b"v" * 16, "page", 0, 100)
 STORED_KEY = b"asyncpq:" + KEY.encode()
@@ -348,7 +346,7 @@ def test_the_configuration(server: ValkeyServer) -> None:
 
 
 def test_users_acl_does_not_start_a_server_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.valkey_server.hashlib.sha256", lambda data: _NotFilledIn())
+    monkeypatch.setattr("tests.servers.hashlib.sha256", lambda data: _NotFilledIn())
     server = ValkeyServer(tmp_path)
     with pytest.raises(AssertionError, match=r"users\.acl|ACL"), server:
         pass

@@ -20,8 +20,7 @@ from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.valkey_connections import ValkeyConnections
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
-from tests.tcp_proxy import TcpProxy
-from tests.valkey_server import ValkeyServer
+from tests.servers import TcpProxy, ValkeyServer
 
 KEYS = [ContentKey(b"v" * 16, "page", start, start + 100) for start in range(8)]
 VALUES = [b"value %d" % number * (1 + 1000 * number) for number in range(8)]

@@ -15,7 +15,7 @@ from asyncpq.caching.shared import Refusals, SharedCache
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
-from tests.valkey_server import PASSWORD, PASSWORD_QUOTED, ValkeyServer
+from tests.servers import PASSWORD, PASSWORD_QUOTED, ValkeyServer
 
 KEY = ContentKey(b"v" * 16, "page", 0, 100)
 POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")

@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
-from tests.valkey_server import ValkeyServer
+from tests.servers import ValkeyServer
 
 TABLE = pa.table(
     {

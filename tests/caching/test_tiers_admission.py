@@ -17,7 +17,7 @@ from asyncpq import col
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.options import MIB
 from asyncpq.testing import ObjectServer
-from tests.disk_folders import entry_files
+from tests.caching.disk_folders import entry_files
 
 ROWS = 40_000
 URL = "s3://bucket/a.parquet"

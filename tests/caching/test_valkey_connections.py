@@ -12,8 +12,7 @@ import uvloop
 from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.options import SharedCacheOptions
-from tests.tcp_proxy import TcpProxy
-from tests.valkey_server import ValkeyServer
+from tests.servers import TcpProxy, ValkeyServer
 
 KEYS = [ContentKey(b"v" * 16, "page", start, start + 100) for start in range(40)]
 PATIENT_S = 20.0

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import asyncpq
-from tests.memory import peak_bytes
+from tests.leaks import peak_bytes
 
 
 async def main(options: dict[str, Any], memory: dict[str, int]) -> None:

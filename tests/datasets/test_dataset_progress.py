@@ -12,6 +12,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
+from tests.faults.stepping import CancelledAt
 from tests.lakes import (
     READS,
     ROWS,
@@ -26,7 +27,6 @@ from tests.lakes import (
     session,
 )
 from tests.leaks import assert_back_to, held
-from tests.stepping import CancelledAt
 
 
 @pytest.fixture

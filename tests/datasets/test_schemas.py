@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier, unified_type, unify
 from asyncpq.errors import SchemaMismatchError
-from tests.column_chunks import OpenFile
-from tests.file_views import parquet
-from tests.nested_tables import Kind, kinds
+from tests.parquet_samples import OpenFile
 from tests.predicates import COLUMNS
+from tests.random_tables import Kind, kinds
+from tests.reads import parquet
 
 POLICIES: tuple[SchemaPolicy, ...] = ("strict", "permissive")
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from asyncpq.datasets.columns import view_of
 from asyncpq.decoding.casts import cast_to
-from tests.column_chunks import OpenFile
-from tests.evolution import converted, evolved, with_ids
-from tests.file_views import read_as
-from tests.nested_tables import NestedFile, nested_files
+from tests.decoding.evolution import converted, evolved, with_ids
+from tests.parquet_samples import OpenFile
+from tests.random_tables import NestedFile, nested_files
+from tests.reads import read_as
 
 
 def values(array: pa.Array | pa.ChunkedArray) -> str:

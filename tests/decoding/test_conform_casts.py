@@ -17,8 +17,8 @@ from asyncpq.errors import PredicateTypeError, SchemaMismatchError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, atoms
 from asyncpq.objects.version import FileVersion
 from asyncpq.pruning.row_groups import RowGroupZones, prune_row_groups
-from tests.bloom_files import row_groups_left, write
-from tests.column_chunks import OpenFile
+from tests.parquet_files import row_groups_left, write
+from tests.parquet_samples import OpenFile
 from tests.predicates import DAY, EVERY_LITERAL, OPS, UTC
 
 _INTS = [-(2**31), -4, -1, 0, 0, 1, 3, 255, 2**24, 2**24 + 1, 2**31 - 1]

@@ -19,7 +19,7 @@ from asyncpq.decoding.decoded_size import nested_bytes, prefix_bytes, taken_byte
 from asyncpq.errors import CorruptFileError, ResourceLimitError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS, MIB, OpenFile, limited, write
+from tests.parquet_samples import LIMITS, MIB, OpenFile, limited, write
 
 LONG = "x" * 100_000
 COUNT = 1500  # times LONG is 150 MB
@@ -52,10 +52,10 @@ BOMBS: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
 DECODE = """
 import sys
 import pyarrow as pa
-from tests.column_chunks import LIMITS, OpenFile, limited
+from tests.parquet_samples import LIMITS, OpenFile, limited
 from asyncpq.errors import ResourceLimitError
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.memory import peak_bytes
+from tests.leaks import peak_bytes
 
 file = OpenFile(open(sys.argv[1], "rb").read())
 limits = limited(16 << 20)

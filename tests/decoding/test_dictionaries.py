@@ -14,7 +14,7 @@ from asyncpq.decoding import leaf
 from asyncpq.decoding import page as plain
 from asyncpq.decoding.arrow import read_column
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
-from tests.column_chunks import OpenFile, write
+from tests.parquet_samples import OpenFile, write
 from tests.reads import ask, by_pyarrow
 
 _VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {

@@ -22,8 +22,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
 from asyncpq.scan.planner import ScanRequest
-from tests.corpus import DATA, requires_corpus
-from tests.file_views import read, view
+from tests.parquet_samples import DATA, requires_corpus
+from tests.reads import read, view
 
 ROWS = 1000
 KEY = b"0123456789012345"

@@ -13,10 +13,9 @@ import asyncpq
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
 from asyncpq.scan.file_scan import Fetched, FileScan
-from tests.column_chunks import MIB, write
 from tests.decoding.test_decoded_size import BOMBS
-from tests.nested_tables import NestedFile, nested_files
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.parquet_samples import MIB, write
+from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.decoding.field_types import StoredArrowSchema, field_types
-from tests.column_chunks import OpenFile, write
+from tests.parquet_samples import OpenFile, write
 
 NAMES = ["arrow.mine", "arrow.parquet.variant", "mine"]
 

@@ -20,10 +20,9 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.planner import ScanRequest
-from tests.bloom_files import write
-from tests.column_chunks import OpenFile
-from tests.file_views import FILE, ROWS, count, parquet, plan, read, read_as, view
-from tests.reads import ask
+from tests.parquet_files import write
+from tests.parquet_samples import OpenFile
+from tests.reads import FILE, ROWS, ask, count, parquet, plan, read, read_as, view
 
 T = TypeVar("T")
 INNER = pa.struct([("z", pa.int32()), ("y", pa.string()), ("x", pa.int64())])

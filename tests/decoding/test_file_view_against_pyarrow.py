@@ -15,10 +15,9 @@ from asyncpq.datasets.schemas import unify
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.planner import ScanRequest
-from tests.file_views import count, lookup, read, view
 from tests.predicates import COLUMNS, array, atoms, oracle, trees
 from tests.random_tables import WriterOptions, writer_options
-from tests.reads import ask
+from tests.reads import ask, count, lookup, read, view
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 # Kinds of columns that go together, one file's with another's.

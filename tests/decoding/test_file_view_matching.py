@@ -8,7 +8,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import TableField
-from tests.file_views import TABLE, parquet, read_as
+from tests.reads import TABLE, parquet, read_as
 
 
 def _with_ids() -> bytes:

@@ -12,7 +12,7 @@ from asyncpq.decoding import column_sources as field_source
 from asyncpq.decoding import leaf
 from asyncpq.decoding.leaf import leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
-from tests.column_chunks import OpenFile, write
+from tests.parquet_samples import OpenFile, write
 from tests.reads import ask
 
 ROWS = 2000

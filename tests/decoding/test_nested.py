@@ -22,8 +22,8 @@ from asyncpq.parquet.schema import ParquetSchema, SchemaElement
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.columns import ReadColumns
-from tests.column_chunks import LIMITS, OpenFile, write
-from tests.edited_files import decode, encode
+from tests.parquet_files import decode, encode
+from tests.parquet_samples import LIMITS, OpenFile, write
 from tests.reads import ask
 
 ROWS = 40

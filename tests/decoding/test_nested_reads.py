@@ -12,9 +12,9 @@ from asyncpq import col
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.nested import PartialField, merge, num_levels
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS as DECODE_LIMITS
-from tests.column_chunks import OpenFile
-from tests.nested_tables import NestedFile, leaf_paths, nested_files, structs
+from tests.parquet_samples import LIMITS as DECODE_LIMITS
+from tests.parquet_samples import OpenFile
+from tests.random_tables import NestedFile, leaf_paths, nested_files, structs
 from tests.reads import ask, values
 
 LIMITS = st.builds(

@@ -15,7 +15,7 @@ from asyncpq.decoding.page import DataPage, LeafArray, PackedPage, PresentValues
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS, OpenFile, write
+from tests.parquet_samples import LIMITS, OpenFile, write
 
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
 

@@ -14,7 +14,7 @@ from asyncpq.decoding.column_sources import StreamedSource
 from asyncpq.decoding.page import DataPage, Dictionary, LeafArray
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS, OpenFile, write
+from tests.parquet_samples import LIMITS, OpenFile, write
 from tests.random_tables import WriterOptions, tables, writer_options
 
 FEW = settings(max_examples=120, deadline=None)

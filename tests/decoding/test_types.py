@@ -22,7 +22,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from tests.edited_files import I32, STRUCT, EditedFile, Struct
+from tests.parquet_files import I32, STRUCT, EditedFile, Struct
 from tests.predicates import oracle
 from tests.reads import ask, by_pyarrow
 

@@ -12,8 +12,8 @@ from asyncpq.decoding.page import DataPage, LeafArray
 from asyncpq.decoding.splice import identity_dictionary
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS, OpenFile, write
-from tests.python_calls import python_calls
+from tests.costs import python_calls
+from tests.parquet_samples import LIMITS, OpenFile, write
 
 
 def many_pages() -> OpenFile:

@@ -28,9 +28,8 @@ from asyncpq.expressions import Expression
 from asyncpq.indexing import FileIndex
 from examples.key_value_index import ValkeyStore, ValueRows
 from examples.postgres_bounds import PostgresBounds
-from tests.postgres_server import PostgresServer
 from tests.predicates import INSIDE, expressions, model, oracle, uses
-from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
+from tests.servers import ADMIN_PASSWORD, PostgresServer, ValkeyServer
 
 FILES = 6
 KINDS = {"id": "int64", "small": "int8", "name": "string"}

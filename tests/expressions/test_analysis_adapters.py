@@ -47,9 +47,9 @@ from asyncpq.pruning.bloom_filters import compile_probes, may_match, plain_encod
 from asyncpq.pruning.files import file_zones, prune_files, value_zones
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, KINDS, array, arrays, trees
 from tests.predicates import atoms as random_atoms
-from tests.pruning_files import PrunedFile
 
 TRUTHS = {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}
 _LONGEST_KEY = 64  # bytes; longer values share an index's keys

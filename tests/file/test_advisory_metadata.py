@@ -1,4 +1,4 @@
-"""Files of which one advisory field says something else (tests/advisory_mutations.py) give pyarrow's rows.
+"""Files of which one advisory field says something else (tests/file/advisory_mutations.py) give pyarrow's rows.
 
 Most questions are asked twice of one session, the second time with what the first one learnt. Refused is only
 what :data:`REFUSED` names, each with its reason.
@@ -18,7 +18,7 @@ import pytest
 
 import asyncpq
 from asyncpq.testing import Fault, ObjectServer
-from tests.advisory_mutations import BASES, Mutant, mutants
+from tests.file.advisory_mutations import BASES, Mutant, mutants
 from tests.fuzz import bases
 from tests.fuzz.judge import same
 from tests.fuzz.parquet_parts import ParquetParts

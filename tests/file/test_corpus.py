@@ -19,8 +19,7 @@ import asyncpq
 from asyncpq.errors import CorruptIndexError
 from asyncpq.parquet.page_index import decode_offset_index, validate_offset_index
 from asyncpq.parquet.schema import Leaf
-from tests.corpus import BAD_DATA, DATA, requires_corpus
-from tests.format_samples import metadata_of
+from tests.parquet_samples import BAD_DATA, DATA, metadata_of, requires_corpus
 
 CORRUPT, LIMIT, UNSUPPORTED = asyncpq.CorruptFileError, asyncpq.ResourceLimitError, asyncpq.UnsupportedFeatureError
 

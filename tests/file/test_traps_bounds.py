@@ -23,7 +23,7 @@ import pytest
 
 from asyncpq import col
 from asyncpq.expressions import Expression
-from tests.edited_files import BYTE, FALSE, I32, STRUCT, TRUE, EditedFile, Struct
+from tests.parquet_files import BYTE, FALSE, I32, STRUCT, TRUE, EditedFile, Struct
 from tests.reads import assert_reads, by_pyarrow, row_groups_read
 
 x = col("x")

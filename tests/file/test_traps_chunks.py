@@ -22,7 +22,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from tests.edited_files import I32, EditedFile, RawPage, Struct
+from tests.parquet_files import I32, EditedFile, RawPage, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, values
 
 x, n = col("x"), col("n")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from tests.edited_files import BINARY, I64, LIST, STRUCT, EditedFile, Items, Struct
+from tests.parquet_files import BINARY, I64, LIST, STRUCT, EditedFile, Items, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, rows_left, values
 
 x, n = col("x"), col("n")

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from tests.edited_files import BINARY, I32, EditedFile, Struct
 from tests.fuzz.judge import same
 from tests.fuzz.parquet_parts import ParquetParts
+from tests.parquet_files import BINARY, I32, EditedFile, Struct
 from tests.reads import ask
 
 FOLDER = Path(__file__).parents[1] / "data" / "advisory"

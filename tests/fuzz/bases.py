@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.errors import FormatError
-from tests.corpus import corpus_files
 from tests.fuzz.parquet_parts import ParquetParts
+from tests.parquet_samples import corpus_files
 
 ROWS = 200
 ID = "id"  # the column of the predicates: 0, 2, 4, ...

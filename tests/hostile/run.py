@@ -24,7 +24,7 @@ from asyncpq.testing import ObjectServer
 from tests.fuzz import bases
 from tests.fuzz.judge import same
 from tests.hostile.lies import Hostile
-from tests.memory import peak_bytes
+from tests.leaks import peak_bytes
 
 KEY = "lake/hostile.parquet"
 LIMITS = asyncpq.LimitOptions(max_page_bytes=16 << 20, max_decoded_bytes=64 << 20)

@@ -40,8 +40,8 @@ from asyncpq.indexing import (
     ValueSet,
 )
 from tests.predicates import expressions, oracle
+from tests.servers import ADMIN_PASSWORD, ValkeyServer
 from tests.test_dataset import by_pyarrow, lakes
-from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 
 PLACES = ("below", "folder", "memory", "sqlite")
 STEPS = ("ask", "ask", "add", "replace", "delete", "refresh", "compact", "vacuum")

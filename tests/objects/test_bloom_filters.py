@@ -13,9 +13,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.bloom_filter import block_of, xxh64
 from asyncpq.testing import ObjectServer
-from tests.bloom_files import write
-from tests.edited_files import EditedFile
-from tests.io_traces import Part, parts_of, trace
+from tests.costs import Part, parts_of, trace
+from tests.parquet_files import EditedFile, write
 
 ROWS = 3000
 GROUPS = 3

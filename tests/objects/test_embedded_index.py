@@ -25,7 +25,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
 from asyncpq.parquet.embedded_index import EmbeddedIndex
 from asyncpq.testing import Fault, ObjectServer
-from tests.edited_files import EditedFile, Struct
+from tests.parquet_files import EditedFile, Struct
 
 URL = "s3://lake/file.parquet"
 LARGE = EmbeddedIndex(name="large", kind="bytes", version=7, data=bytes(range(256)) * 1000)

@@ -18,10 +18,9 @@ from asyncpq.decoding.column_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.column_chunks import LIMITS, OpenFile
-from tests.edited_files import EditedFile, RawPage, Struct
-from tests.nested_tables import NestedFile, nested_files
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.parquet_files import EditedFile, RawPage, Struct
+from tests.parquet_samples import LIMITS, OpenFile
+from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask, values
 
 TABLE = pa.table({"id": pa.array(range(100), pa.int64()), "s": [f"value-{row:05d}" for row in range(100)]})

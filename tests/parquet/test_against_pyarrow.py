@@ -16,8 +16,16 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.statistics import order_of, page_bounds
-from tests.corpus import DATA, corpus_files, requires_corpus
-from tests.format_samples import MAX_PAGE_BYTES, SAMPLES, find_footer, metadata_of, sample
+from tests.parquet_samples import (
+    DATA,
+    MAX_PAGE_BYTES,
+    SAMPLES,
+    corpus_files,
+    find_footer,
+    metadata_of,
+    requires_corpus,
+    sample,
+)
 
 # pyarrow refuses the schema, so it is no oracle for this one.
 _REFUSED_BY_PYARROW = {"incorrect_map_schema.parquet"}

@@ -16,9 +16,8 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain, xxh64
-from tests.bloom_files import metadata_of, row_groups_left, write
-from tests.corpus import DATA, requires_corpus
-from tests.edited_files import EditedFile, Struct
+from tests.parquet_files import EditedFile, Struct, metadata_of, row_groups_left, write
+from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import ask
 
 ALWAYS = asyncpq.RequestOptions(bloom_filters="always")

@@ -16,8 +16,7 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.page_index import BoundaryOrder, decode_column_index, decode_offset_index
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, SortOrder, chunk_bounds, order_of, page_bounds
-from tests.corpus import DATA, requires_corpus
-from tests.format_samples import SAMPLES, metadata_of, sample
+from tests.parquet_samples import DATA, SAMPLES, metadata_of, requires_corpus, sample
 
 
 def comparables(values: pa.Array, leaf: Leaf) -> list[Any]:

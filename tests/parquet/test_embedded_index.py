@@ -30,10 +30,10 @@ from asyncpq.parquet.embedded_index import (
 from asyncpq.parquet.footer import set_key_values
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
-from tests.corpus import corpus_files, requires_corpus
-from tests.edited_files import EditedFile, Items, Struct
 from tests.fuzz import thrift_trees
 from tests.parquet.test_thrift import structs, written
+from tests.parquet_files import EditedFile, Items, Struct
+from tests.parquet_samples import corpus_files, requires_corpus
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask, by_pyarrow, values
 

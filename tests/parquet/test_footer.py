@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.footer import FooterDecoder, FooterFound, NeedBytes
-from tests.format_samples import find_footer, sample
+from tests.parquet_samples import find_footer, sample
 
 FILE = sample("flat_no_schema")
 LENGTH = int.from_bytes(FILE[-8:-4], "little")

@@ -17,9 +17,8 @@ from asyncpq.parquet.column_chunk import validate_chunk
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.statistics import ColumnOrder
 from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter
-from tests.corpus import DATA, requires_corpus
-from tests.format_samples import find_footer, metadata_of, sample, sample_metadata
-from tests.python_calls import python_calls
+from tests.costs import python_calls
+from tests.parquet_samples import DATA, find_footer, metadata_of, requires_corpus, sample, sample_metadata
 
 # -- footers written by hand -------------------------------------------------------------------------
 

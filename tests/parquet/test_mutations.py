@@ -24,7 +24,7 @@ from asyncpq.parquet.page_index import decode_column_index, decode_offset_index,
 from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.statistics import ColumnOrder, chunk_bounds, order_of, page_bounds
 from asyncpq.parquet.thrift import CompactReader
-from tests.format_samples import find_footer, sample, sample_metadata
+from tests.parquet_samples import find_footer, sample, sample_metadata
 
 _T = TypeVar("_T")
 

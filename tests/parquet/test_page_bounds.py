@@ -11,7 +11,7 @@ import pytest
 from asyncpq.errors import CorruptIndexError
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.parquet.statistics import SortOrder, page_bounds
-from tests.format_samples import flat_leaf
+from tests.parquet_samples import flat_leaf
 
 INT = flat_leaf(pa.int32())
 FLOAT = flat_leaf(pa.float64())

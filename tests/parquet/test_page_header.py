@@ -20,7 +20,7 @@ from asyncpq.parquet.chunk_pages import (
 )
 from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageEncodingStats, PageType
 from asyncpq.parquet.thrift import CompactWriter
-from tests.format_samples import sample, sample_metadata
+from tests.parquet_samples import sample, sample_metadata
 
 
 def chunk_of(name: str, column: str) -> tuple[ColumnChunk, bytes]:

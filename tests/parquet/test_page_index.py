@@ -17,7 +17,7 @@ from asyncpq.parquet.page_index import (
     validate_offset_index,
 )
 from asyncpq.parquet.thrift import BINARY, I64, STRUCT, TRUE, CompactWriter
-from tests.format_samples import sample, sample_metadata
+from tests.parquet_samples import sample, sample_metadata
 
 Location = tuple[int, int, int]
 

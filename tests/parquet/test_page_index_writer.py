@@ -19,8 +19,8 @@ from asyncpq.parquet.page_index import (
     encode_offset_index,
 )
 from asyncpq.parquet.row_group import UnknownLeafError
-from tests.bloom_files import metadata_of
-from tests.nested_tables import NestedFile, nested_files
+from tests.parquet_files import metadata_of
+from tests.random_tables import NestedFile, nested_files
 
 _numbers = st.integers(0, 2**62)
 

@@ -19,8 +19,8 @@ from asyncpq.errors import (
 from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.thrift import STRUCT, CompactReader, CompactWriter
-from tests.format_samples import flat_leaf, sample_metadata
-from tests.python_calls import python_calls
+from tests.costs import python_calls
+from tests.parquet_samples import flat_leaf, sample_metadata
 
 Element = dict[int, int | bytes]
 

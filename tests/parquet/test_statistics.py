@@ -15,7 +15,7 @@ from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, decode_value, order_of
 from asyncpq.parquet.writer_faults import Claim, WriterFaults, WriterVersion
-from tests.format_samples import flat_leaf, sample_metadata
+from tests.parquet_samples import flat_leaf, sample_metadata
 
 GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"
 GOOD = WriterFaults(GOOD_WRITER)

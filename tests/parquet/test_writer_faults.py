@@ -31,8 +31,8 @@ from asyncpq.parquet.writer_faults import (
     WriterFaults,
     WriterVersion,
 )
-from tests import bloom_files
-from tests.edited_files import I32, EditedFile, Struct
+from tests import parquet_files
+from tests.parquet_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "writer_faults"
@@ -113,7 +113,7 @@ def test_explain_names_the_source(name: str, where: Expression, source: str) -> 
 
 def test_only_dictionaries_of_arrow_are_distrusted() -> None:
     """Columns that were no dictionaries in Arrow are encoded alike, and their counts of nulls are right."""
-    metadata = bloom_files.metadata_of((FOLDER / "pyarrow_5.0.0.parquet").read_bytes())
+    metadata = parquet_files.metadata_of((FOLDER / "pyarrow_5.0.0.parquet").read_bytes())
     found = {
         leaf.dotted
         for leaf in metadata.schema.leaves
@@ -339,7 +339,7 @@ def test_releases_of_a_fault(fault: WriterFault) -> None:
 )
 def test_todays_writers_are_believed(created_by: str) -> None:
     table = pa.table({"i": [1], "s": ["a"], "f": [1.0], "d": pa.array([Decimal(1)], pa.decimal128(20, 0))})
-    leaves = bloom_files.metadata_of(EditedFile.of(table).data()).schema.leaves
+    leaves = parquet_files.metadata_of(EditedFile.of(table).data()).schema.leaves
     faults = WriterFaults(created_by)
     for claim in (Claim.BOUNDS, Claim.NULL_COUNTS, Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.BLOOM_FILTERS):
         assert [leaf.dotted for leaf in leaves if faults.find(claim, leaf) is not None] == []

@@ -18,9 +18,8 @@ from asyncpq import AccessPlan
 from asyncpq.pruning.access_plan import RowGroupLayout
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.file.test_file import _REFUSALS, LIMITS, REQUESTS, assert_refused, assert_same
-from tests.nested_tables import NestedFile, nested_files
 from tests.predicates import expressions, oracle
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask
 
 

@@ -9,7 +9,7 @@ import pytest
 import asyncpq
 from asyncpq import AccessPlan, col
 from asyncpq.testing import ObjectServer
-from tests.io_traces import parts_of
+from tests.costs import parts_of
 from tests.scan.test_page_planner import DATA, FOOTER_BYTES, ROWS, URL, sample, session, taken
 
 ALL = AccessPlan.all()

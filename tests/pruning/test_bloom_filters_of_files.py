@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.expressions import Comparison, Expression, In, KeyIn
 from asyncpq.expressions.scalars import Scalar
-from tests.bloom_files import row_groups_left, write
+from tests.parquet_files import row_groups_left, write
 from tests.predicates import COLUMNS, array, expressions
 from tests.reads import ask, by_pyarrow, values
 

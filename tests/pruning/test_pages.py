@@ -17,7 +17,7 @@ from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
-from tests.pruning_files import PrunedFile
+from tests.parquet_files import PrunedFile
 
 NAN = float("nan")
 

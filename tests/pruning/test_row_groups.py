@@ -16,8 +16,8 @@ from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import rows_where
+from tests.parquet_files import PrunedFile
 from tests.predicates import KINDS, array, arrays, expressions
-from tests.pruning_files import PrunedFile
 
 _RESULTS = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
 

@@ -17,7 +17,7 @@ import asyncpq
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import And, Expression, In, KeyIn, Not, Or, atoms
 from asyncpq.pruning.row_groups import RowGroupZones, has_many_keys, narrowed
-from tests.column_chunks import OpenFile
+from tests.parquet_samples import OpenFile
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-128, 127),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.expressions import Expression
-from tests.edited_files import EditedFile, Items
+from tests.parquet_files import EditedFile, Items
 from tests.predicates import array, arrays, expressions, oracle
 from tests.reads import DISTRUSTING, TRUSTING, ask, by_pyarrow, values
 

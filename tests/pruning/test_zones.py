@@ -17,8 +17,8 @@ from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones
-from tests.corpus import DATA, requires_corpus
-from tests.pruning_files import PrunedFile
+from tests.parquet_files import PrunedFile
+from tests.parquet_samples import DATA, requires_corpus
 
 NAN = float("nan")
 

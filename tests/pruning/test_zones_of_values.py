@@ -21,8 +21,8 @@ from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, array, arrays, atoms, model, trees
-from tests.pruning_files import PrunedFile
 
 _RESULTS = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
 

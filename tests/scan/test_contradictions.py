@@ -13,7 +13,7 @@ from asyncpq import col
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError
 from asyncpq.expressions import Expression
 from asyncpq.testing import ObjectServer
-from tests.edited_files import EditedFile
+from tests.parquet_files import EditedFile
 from tests.reads import by_pyarrow, values
 
 URL = "s3://lake/file.parquet"

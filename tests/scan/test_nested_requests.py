@@ -14,8 +14,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import ObjectServer
-from tests.column_chunks import OpenFile
-from tests.io_traces import parts_of, trace
+from tests.costs import parts_of, trace
+from tests.parquet_samples import OpenFile
 
 ROWS = 1000
 URL = "s3://lake/nested.parquet"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.scan.page_planner import refuse_overlaps
-from tests.format_samples import sample_metadata
+from tests.parquet_samples import sample_metadata
 
 
 class Chunk(NamedTuple):

@@ -18,7 +18,7 @@ from asyncpq import col
 from asyncpq.caching.entry import ContentKey
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
-from tests.io_traces import Part, parts_of, trace, walked_parts
+from tests.costs import Part, parts_of, trace, walked_parts
 
 ROWS = 4000
 URL = "s3://lake/sample.parquet"

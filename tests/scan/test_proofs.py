@@ -13,8 +13,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
 from asyncpq.testing import ObjectServer
-from tests.edited_files import EditedFile
-from tests.io_traces import Part, parts_of, trace
+from tests.costs import Part, parts_of, trace
+from tests.parquet_files import EditedFile
 from tests.reads import assert_reads, by_pyarrow, values
 
 URL = "s3://lake/proofs.parquet"

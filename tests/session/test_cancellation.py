@@ -19,9 +19,9 @@ import pytest
 import asyncpq
 from asyncpq.testing import ObjectServer
 from tests.faults.operations import OPERATIONS, REQUESTS, Rows, by_pyarrow, options_for, parquet, url_for
+from tests.faults.stepping import CancelledAt
 from tests.leaks import assert_back_to, held
-from tests.stepping import CancelledAt
-from tests.valkey_server import ValkeyServer
+from tests.servers import ValkeyServer
 
 DATA = parquet()
 PATH = "lake/file.parquet"

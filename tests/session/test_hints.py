@@ -18,7 +18,7 @@ import asyncpq
 import asyncpq.blocking
 from asyncpq.indexing import Keys
 from asyncpq.testing import Fault, ObjectServer
-from tests.certificates import self_signed
+from tests.servers import self_signed
 from tests.store_backends import FAST_RETRIES
 
 SINK = io.BytesIO()

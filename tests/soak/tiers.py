@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
-from tests.valkey_server import ValkeyServer
+from tests.servers import ValkeyServer
 
 DISK_BYTES = 8 << 20  # it evicts, too
 

@@ -12,7 +12,7 @@ import asyncpq
 from asyncpq.indexing import Index
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.model import BY_VALUE
-from tests.index_lakes import SCHEMA, rows, write
+from tests.lakes import SCHEMA, rows, write
 
 #: Rows of one value, which are most of the lake's.
 HEAVY_ID = 7

@@ -22,7 +22,7 @@ from asyncpq.spark import index_executor as index_gathering
 from asyncpq.spark import index_steps as index_sort
 from asyncpq.spark import lookup_join, optimize, scan
 from asyncpq.spark.index_builds import build_index, refresh_index, vacuum, verify_index
-from tests.index_lakes import FEW, KINDS, write
+from tests.lakes import FEW, KINDS, write
 from tests.spark.credentials import CANARY
 from tests.spark.index_lakes import content, open_index, write_lake
 

@@ -23,7 +23,7 @@ from asyncpq.spark import index_executor as index_gathering
 from asyncpq.spark import index_steps as index_sort
 from asyncpq.spark.index_builds import build_index, verify_index
 from asyncpq.spark.index_executor import SparkExecutor
-from tests.index_lakes import FEW, write
+from tests.lakes import FEW, write
 from tests.spark import index_tasks
 from tests.spark.index_lakes import open_index, write_lake
 

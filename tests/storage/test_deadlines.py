@@ -20,8 +20,7 @@ from asyncpq.errors import AsyncpqError, DeadlineExceededError, TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoredObject, Validator
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA
-from tests.store_backends import new_context, open_test_store
+from tests.store_backends import DATA, new_context, open_test_store
 
 PATIENT = RetryOptions(max_attempts=2, backoff_base_s=0.001, connect_timeout_s=30.0)
 SILENT = Fault(stall_headers=True, times=None)

@@ -13,8 +13,7 @@ from asyncpq.errors import DeadlineExceededError, ObjectChangedError, TransportE
 from asyncpq.storage.base import Store, StoredObject, Validator
 from asyncpq.storage.transport import Transport
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA
-from tests.store_backends import FAST_RETRIES, new_context, open_test_store
+from tests.store_backends import DATA, FAST_RETRIES, new_context, open_test_store
 
 HEDGED = replace(FAST_RETRIES, hedge_ratio=1.0, first_byte_timeout_s=30.0, stall_timeout_s=30.0)
 LATE = Fault(latency_s=60.0)  # never answers in time

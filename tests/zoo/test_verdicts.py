@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.edited_files import EditedFile
+from tests.parquet_files import EditedFile
 from tests.zoo.ask import Verdict, judge
 from tests.zoo.environments import NotInstalledError, interpreter
 from tests.zoo.questions import Asker, FullRead, difference

@@ -19,8 +19,7 @@ from asyncpq.indexing import FolderBackend, JsonBackend, MemoryBackend, SqlBacke
 from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, KeyRange
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker, check_large, write
-from tests.postgres_server import PostgresServer
-from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
+from tests.servers import ADMIN_PASSWORD, PostgresServer, ValkeyServer
 
 Check = Callable[[BackendMaker], Awaitable[None]]
 

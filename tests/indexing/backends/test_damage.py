@@ -15,7 +15,7 @@ from asyncpq.indexing import FolderBackend, JsonBackend, MemoryBackend, SqlBacke
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.model import KeyRange
 from asyncpq.testing.backend_contract import random_rows, write
-from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
+from tests.servers import ADMIN_PASSWORD, ValkeyServer
 
 IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)
 

@@ -19,7 +19,7 @@ from asyncpq.indexing.backends import segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
 from asyncpq.options import BuildOptions
-from tests.index_lakes import write
+from tests.lakes import write
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["few files", "a large file"])

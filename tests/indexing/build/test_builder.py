@@ -43,7 +43,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.parquet import row_group
 from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
 from asyncpq.parquet.schema import Leaf
-from tests.index_lakes import FEW, KINDS, builder, change, rows, write
+from tests.lakes import FEW, KINDS, builder, change, rows, write
 from tests.leaks import assert_back_to, held
 
 _ALL = 1000

@@ -17,8 +17,8 @@ from asyncpq.datasets.file_statistics import type_of
 from asyncpq.indexing.build.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.key_encoding import is_indexable, normalised
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
-from tests.column_chunks import OpenFile
-from tests.edited_files import EditedFile
+from tests.parquet_files import EditedFile
+from tests.parquet_samples import OpenFile
 from tests.random_tables import WriterOptions, tables, writer_options
 
 few = settings(max_examples=max(10, settings().max_examples // 4))  # of each type

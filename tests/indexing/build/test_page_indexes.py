@@ -29,11 +29,10 @@ from asyncpq.objects.version import MadeIndex
 from asyncpq.parquet.page_index import OffsetIndex, decode_column_index, decode_offset_index
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, PageBounds, SortOrder, order_of, page_bounds
-from tests.bloom_files import metadata_of
-from tests.corpus import DATA, corpus_files, requires_corpus
-from tests.known_files import FILE, ask_known, keep
-from tests.nested_tables import NestedFile, nested_files
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.lakes import FILE, ask_known, keep
+from tests.parquet_files import metadata_of
+from tests.parquet_samples import DATA, corpus_files, requires_corpus
+from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import values
 
 few = settings(max_examples=max(10, settings().max_examples // 3))  # each reads several files

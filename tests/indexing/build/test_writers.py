@@ -15,7 +15,7 @@ from asyncpq import col
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.options import BuildOptions
 from localstack.seed import seed, storage_options
-from tests.index_lakes import FEW, rows, write
+from tests.lakes import FEW, rows, write
 
 _OPTIONS = BuildOptions(checkpoint_files=2, max_segments=2)
 

@@ -25,7 +25,7 @@ from asyncpq.indexing.manifest import commits as heartbeats
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import decode
 from asyncpq.options import BuildOptions, LimitOptions
-from tests.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
+from tests.indexing.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
 
 _KEEP, _OLD_S, _ORPHANS_S, _GRACE_S = 2, 100.0, 1000.0, 50.0
 _OPTIONS = BuildOptions(checkpoint_files=2, files_at_once=2, max_segments=2, segment_rows=3, grace_s=_GRACE_S)

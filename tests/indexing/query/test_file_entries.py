@@ -20,9 +20,8 @@ from asyncpq.indexing.build import file_rows as file_footers
 from asyncpq.indexing.entry_encoding import by_file, decode_leaf, decode_made, decode_shared
 from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.storage.base import Validator
-from tests.known_files import FILE, Kept, ask_known, keep
-from tests.nested_tables import NestedFile, nested_files
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.lakes import FILE, Kept, ask_known, keep
+from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import values
 
 few = settings(max_examples=max(10, settings().max_examples // 3))  # each reads several files

@@ -25,7 +25,7 @@ from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
-from tests.brute_indexes import NGRAM, TEXT, BruteFile, write_index
+from tests.indexing.brute_indexes import NGRAM, TEXT, BruteFile, write_index
 from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)

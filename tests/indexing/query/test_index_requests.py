@@ -22,7 +22,7 @@ from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer
-from tests.indexed_lakes import FOOTERS, indexed
+from tests.lakes import FOOTERS, indexed
 
 FILES, ROWS = 20, 1000
 LAKE, INDEX = "s3://bucket/lake/", "s3://bucket/index/"

@@ -28,9 +28,9 @@ from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlic
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.pruning.access_plan import AccessPlan
-from tests.brute_indexes import NGRAM, TEXT
 from tests.file.test_file import assert_same
-from tests.indexed_lakes import FOOTERS, indexed
+from tests.indexing.brute_indexes import NGRAM, TEXT
+from tests.lakes import FOOTERS, indexed
 from tests.predicates import LIST, expressions, oracle
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.test_dataset import LIMITS, asked

@@ -11,7 +11,7 @@ import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
-from tests.known_files import ask_known, keep
+from tests.lakes import ask_known, keep
 
 KEY = "bucket/file.parquet"
 URL = f"s3://{KEY}"

@@ -45,7 +45,7 @@ from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
-from tests.indexed_lakes import FOOTERS, indexed
+from tests.lakes import FOOTERS, indexed
 
 KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
 

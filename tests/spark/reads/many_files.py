@@ -26,7 +26,7 @@ from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
-from tests.memory import peak_bytes
+from tests.leaks import peak_bytes
 
 
 async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError, Unsupporte
 from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf, merged_schema
-from tests.edited_files import BINARY, BYTE, FALSE, I32, LIST, STRUCT, TRUE, EditedFile, Items, Struct, encode
+from tests.parquet_files import BINARY, BYTE, FALSE, I32, LIST, STRUCT, TRUE, EditedFile, Items, Struct, encode
 
 INT32, INT64, INT96, BYTES, FIXED = 1, 2, 3, 6, 7
 REQUIRED, OPTIONAL, REPEATED = range(3)

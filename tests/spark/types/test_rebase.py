@@ -21,7 +21,7 @@ from asyncpq.spark.types import rebase
 from asyncpq.spark.types.conversion import to_spark
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.rebase import file_dates
-from tests.edited_files import EditedFile
+from tests.parquet_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, write
 
 if TYPE_CHECKING:

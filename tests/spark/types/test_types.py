@@ -23,7 +23,7 @@ from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
-from tests.edited_files import Struct
+from tests.parquet_files import Struct
 from tests.spark.types.test_parquet_schema import GROUPS, LEAVES, REFUSED, footer_of
 from tests.spark.types_files import (
     assert_same,

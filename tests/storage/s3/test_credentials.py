@@ -18,8 +18,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA, shown
-from tests.store_backends import new_context, open_test_store
+from tests.store_backends import DATA, new_context, open_test_store, shown
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA, opened
-from tests.store_backends import FAST_RETRIES, new_context, open_test_store
+from tests.store_backends import DATA, FAST_RETRIES, new_context, open_test_store, opened
 
 ATTEMPTS = FAST_RETRIES.max_attempts
 

@@ -11,8 +11,7 @@ import pytest
 from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA, opened
-from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
+from tests.store_backends import DATA, FAST_RETRIES, LIMITS, new_context, open_test_store, opened
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.s3_reads import DATA, opened
-from tests.store_backends import new_context, open_test_store
+from tests.store_backends import DATA, new_context, open_test_store, opened
 
 
 async def test_size_unknown_in_content_range_costs_one_head(store: Store, server: ObjectServer) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from tests.delta_tables import rows_of, snapshot_of
-from tests.spark_tables import written_by_spark
+from tests.tables.spark_tables import written_by_spark
 
 TABLES = (
     "deletion_vectors",

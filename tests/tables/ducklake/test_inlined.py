@@ -18,7 +18,7 @@ from sqlalchemy import event
 import asyncpq
 from asyncpq import DuckLakeTable, col
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
-from tests.postgres_server import PostgresServer
+from tests.servers import PostgresServer
 
 
 @pytest.fixture(scope="module")

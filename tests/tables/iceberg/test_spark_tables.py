@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from tests.spark_tables import written_by_spark
+from tests.tables.spark_tables import written_by_spark
 
 TABLES = ("position_deletes", "deletion_vectors", "both", "partitions", "migrated")
 pytestmark = pytest.mark.slow

@@ -1,8 +1,12 @@
-"""Names for byte ranges of a Parquet file, so that a request log reads as what was fetched."""
+"""What a call costs: the Python that it runs, and the parts of a file that it requests."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import PageWalker
@@ -10,7 +14,23 @@ from asyncpq.parquet.footer import FooterDecoder, FooterFound
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import LoggedRequest
-from tests.bloom_files import metadata_of
+from tests.parquet_files import metadata_of
+
+
+def python_calls(call: Callable[[], object]) -> int:
+    """Functions called and generators resumed, C functions among them."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 @dataclass(frozen=True)

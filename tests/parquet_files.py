@@ -1,6 +1,6 @@
-"""Parquet files written by pyarrow, taken apart and put together again with some of their Thrift fields changed.
+"""Parquet files: edited field by field, with bloom filters, with many pages.
 
-The Thrift here is a small tree of its own, that keeps every field and its type; it is not the package's.
+The Thrift here is a small tree of its own that keeps every field and its type; it is not the package's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from asyncpq.expressions import Expression
+from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import order_of, page_bounds
+from asyncpq.pruning.bloom_filters import compile_probes, may_match
+from asyncpq.pruning.pages import PageZones
+from asyncpq.pruning.row_groups import RowGroupZones
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, _, _, STRUCT = range(1, 13)
 
@@ -279,3 +289,98 @@ class EditedFile:
                     locations.append(Struct({1: (I64, at), 2: (I32, size), 3: (I64, row)}))
                 row += page.num_values
         self.set_offset_index(Struct({1: (LIST, locations)}) if index else None, column, group)
+
+
+def write(
+    table: pa.Table, columns: Iterable[str], *, rows_per_group: int, ndv: int = 100, fpp: float = 0.01, **options: Any
+) -> bytes:
+    """A file with filters of ``columns``; without statistics, so that nothing else prunes, unless asked for."""
+    options.setdefault("write_statistics", False)
+    sink = io.BytesIO()
+    filters = {name: {"ndv": ndv, "fpp": fpp} for name in columns}
+    pq.write_table(table, sink, row_group_size=rows_per_group, bloom_filter_options=filters, **options)
+    return sink.getvalue()
+
+
+def metadata_of(data: bytes) -> FileMetadata:
+    length = int.from_bytes(data[-8:-4], "little")
+    return decode_file_metadata(data[-8 - length : -8])
+
+
+def row_groups_left(data: bytes, where: Expression) -> list[int]:
+    """Ordinals of the row groups that the filters do not rule out."""
+    metadata = metadata_of(data)
+    leaves = {leaf.dotted: leaf for leaf in metadata.schema.leaves}
+    probes = compile_probes(where, leaves)
+    if probes is None:
+        return list(range(len(metadata.row_groups)))
+
+    def contains(group: int, column: str, hash_: int) -> bool:
+        start = metadata.row_groups[group].chunk(leaves[column].index).bloom_filter_offset
+        if start is None:
+            return True
+        header = decode_bloom_filter_header(data[start : start + 64])
+        block = start + header.header_size + block_of(hash_, header.num_blocks) * BLOCK_BYTES
+        return may_contain(data[block : block + BLOCK_BYTES], hash_)
+
+    return [
+        group
+        for group in range(len(metadata.row_groups))
+        if may_match(probes, lambda column, hash_, group=group: contains(group, column, hash_))  # type: ignore[misc]
+    ]
+
+
+class PrunedFile:
+    """A table written by pyarrow with page indexes, read back as far as pruning needs."""
+
+    def __init__(self, table: pa.Table, *, rows_per_page: int, rows_per_group: int | None = None, **options: Any):
+        sink = io.BytesIO()
+        pq.write_table(
+            table,
+            sink,
+            write_page_index=True,
+            data_page_size=1,
+            write_batch_size=rows_per_page,
+            row_group_size=rows_per_group or max(len(table), 1),
+            **options,
+        )
+        self._load(sink.getvalue())
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> PrunedFile:
+        file = cls.__new__(cls)
+        file._load(data)
+        return file
+
+    def _load(self, data: bytes) -> None:
+        self.data = data
+        footer = int.from_bytes(data[-8:-4], "little")
+        self.metadata: FileMetadata = decode_file_metadata(data[-8 - footer : -8])
+        self.num_row_groups = len(self.metadata.row_groups)
+
+    def leaf(self, name: str) -> Leaf:
+        schema = self.metadata.schema
+        return schema.leaves[schema.projection(name).leaves[0]]
+
+    def row_group_zones(self, *names: str) -> dict[str, RowGroupZones]:
+        return {name: RowGroupZones(self.metadata, self.leaf(name)) for name in names}
+
+    def page_zones(self, row_group: int, *names: str) -> dict[str, PageZones]:
+        """Of those columns that have indexes: a chunk of NaN and nulls alone has none."""
+        found = {name: self._pages(row_group, self.leaf(name)) for name in names}
+        return {name: zones for name, zones in found.items() if zones is not None}
+
+    def _pages(self, row_group: int, leaf: Leaf) -> PageZones | None:
+        group = self.metadata.row_groups[row_group]
+        chunk = group.chunk(leaf.index)
+        if chunk.offset_index_range is None or chunk.column_index_range is None:
+            return None
+        start, stop = chunk.offset_index_range
+        offsets = decode_offset_index(self.data[start:stop])
+        validate_offset_index(offsets, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=group.num_rows)
+        start, stop = chunk.column_index_range
+        orders = self.metadata.column_orders
+        order = order_of(leaf, None if orders is None else orders[leaf.index])
+        index = decode_column_index(self.data[start:stop])
+        bounds = page_bounds(index, leaf, order, offsets.row_counts(group.num_rows))
+        return PageZones(leaf, order, bounds, offsets, group.num_rows)
