@@ -65,13 +65,14 @@ def _simplify_junction(expr: And | Or) -> Expression:
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The columns that are compared with ``now()``, in order of appearance."""
+    if isinstance(expr, Atom):
+        return (expr.column,) if expr.column is not None and _is_relative(expr) else ()
     named = [atom.column for atom in atoms(expr) if atom.column is not None and _is_relative(atom)]
     return tuple(dict.fromkeys(named))
 
 
 def _is_relative(atom: Atom) -> bool:
-    types = atom.types if isinstance(atom, (In, KeyIn)) else map(type, atom.literals)
-    return RelativeTime in types
+    return RelativeTime in (atom.types if isinstance(atom, (In, KeyIn)) else map(type, atom.literals))
 
 
 def has_relative_times(expr: Expression) -> bool:

@@ -448,6 +448,8 @@ def atoms(expr: Expression) -> Iterator[Atom]:
 
 def columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that ``expr`` reads, in order of appearance."""
+    if isinstance(expr, Atom) and expr.column is not None:
+        return (expr.column,)
     names: dict[str, None] = {}
     for atom in atoms(expr):
         if atom.column is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -57,7 +58,7 @@ class RowRanges:
     @classmethod
     def all(cls, num_rows: int) -> RowRanges:
         """Rows 0 to ``num_rows`` - 1."""
-        return cls.from_parallel((0,), (num_rows,)) if num_rows > 0 else EMPTY
+        return _all(num_rows)
 
     @classmethod
     def empty(cls) -> RowRanges:
@@ -255,3 +256,8 @@ class RowRanges:
 
 
 EMPTY = RowRanges()
+
+
+@functools.lru_cache(maxsize=1024)  # a lookup asks for the same few sets again and again
+def _all(num_rows: int) -> RowRanges:
+    return RowRanges.from_parallel((0,), (num_rows,)) if num_rows > 0 else EMPTY

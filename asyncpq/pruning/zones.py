@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from asyncpq.expressions import Atom, Expression
@@ -105,7 +106,6 @@ class Zones:
         domain: how literals compare with the bounds.
         is_sorted: whether bounds ascend or descend over the zones that have them.
         present: zones with bounds. unknown: zones without, that may hold any value.
-        all_null: zones without any value but nulls, as far as that can be known.
         maybe_null, maybe_nan: zones that may hold nulls, NaN.
     """
 
@@ -117,7 +117,6 @@ class Zones:
         "_mins",
         "_open_max",
         "_positions",
-        "all_null",
         "column",
         "domain",
         "is_sorted",
@@ -134,7 +133,6 @@ class Zones:
     is_sorted: bool
     present: RowRanges
     unknown: RowRanges
-    all_null: RowRanges
     maybe_null: RowRanges
     maybe_nan: RowRanges
 
@@ -164,24 +162,31 @@ class Zones:
         self.domain = domain_of(column.kind)
         self.num_zones = num = len(mins)
         every = RowRanges.all(num)
-        repeated = column.is_repeated
-        bounded = [i for i in range(num) if not all_null[i] and mins[i] is not None and maxs[i] is not None]
-        present = [] if repeated else bounded
+        present: list[int] = []
+        unknown: list[int] = []
+        null: list[int] = []
+        for i in range(num):
+            if all_null[i]:
+                null.append(i)
+            elif mins[i] is None or maxs[i] is None:
+                unknown.append(i)
+            else:
+                present.append(i)
+        if column.is_repeated:
+            present, unknown = [], list(range(num))
         self._arrange(mins, maxs, present, exact)
-        self.present = RowRanges.from_rows(present)
-        null = RowRanges.from_rows([i for i in range(num) if all_null[i]])
-        self.unknown = every if repeated else every - self.present - null
-        self.all_null = _EMPTY if column.is_nested else null
+        self.present = _zones_of(present, every)
+        self.unknown = _zones_of(unknown, every)
         if column.is_nested or null_counts is None:
             self.maybe_null = every if column.is_nested or column.is_nullable else _EMPTY
         else:
-            self.maybe_null = null | RowRanges.from_rows([i for i, count in enumerate(null_counts) if count != 0])
+            self.maybe_null = _zones_of([i for i in range(num) if all_null[i] or null_counts[i] != 0], every)
         if not column.kind.has_nan:
             self.maybe_nan = _EMPTY
-        elif repeated or nan_counts is None:
-            self.maybe_nan = every - self.all_null
+        elif column.is_repeated or nan_counts is None:
+            self.maybe_nan = every if column.is_nested or not null else every - RowRanges.from_rows(null)
         else:
-            self.maybe_nan = RowRanges.from_rows([i for i, count in enumerate(nan_counts) if count != 0]) - null
+            self.maybe_nan = _zones_of([i for i in range(num) if nan_counts[i] != 0 and not all_null[i]], every)
 
     def _arrange(
         self,
@@ -190,24 +195,26 @@ class Zones:
         present: list[int],
         exact: Sequence[bool] | None,
     ) -> None:
-        """Keep the bounds that there are, ascending if they are sorted at all, and where each belongs.
+        """Keep the bounds that there are, ascending if they are sorted either way, and where each belongs.
 
-        The order is looked at, not taken from the writer's claim.
+        The bounds decide whether they are sorted, not the writer's claim.
         """
-        positions = present
-        self._mins = [mins[i] for i in present]
-        self._maxs = [maxs[i] for i in present]
-        self.is_sorted = _ascends(self._mins) and _ascends(self._maxs)
+        positions, whole = present, len(present) == len(mins)
+        self._mins = list(mins) if whole else [mins[i] for i in present]
+        self._maxs = list(maxs) if whole else [maxs[i] for i in present]
+        self.is_sorted = len(present) < 2 or (_ascends(self._mins) and _ascends(self._maxs))
         if not self.is_sorted and _ascends(self._mins[::-1]) and _ascends(self._maxs[::-1]):
             self.is_sorted = True
             positions = present[::-1]
             self._mins.reverse()
             self._maxs.reverse()
         self._positions = positions
-        self._mapped = positions != list(range(len(positions)))
+        self._mapped = positions is not present or (not whole and positions != list(range(len(positions))))
         # Bounds of other orders may be wide, but where they are equal they are the value.
-        cut = self.column.kind.is_bytes
-        self._exact = [not cut or (exact is not None and exact[i]) for i in positions]
+        if not self.column.kind.is_bytes:
+            self._exact: Sequence[bool] = (True,) * len(positions)
+        else:
+            self._exact = [exact is not None and exact[i] for i in positions]
         self._open_max = not all(self._exact)
         self._max_lengths = sorted({len(high) for high in self._maxs if high}) if self._open_max else []
 
@@ -332,4 +339,11 @@ def _begins_with(key: Any, high: Any) -> bool:
 
 
 def _ascends(values: list[Any]) -> bool:
-    return all(first <= second for first, second in pairwise(values))
+    return all(map(operator.le, values, islice(values, 1, None)))
+
+
+def _zones_of(numbers: list[int], every: RowRanges) -> RowRanges:
+    """Ascending numbers of zones, none twice."""
+    if not numbers:
+        return _EMPTY
+    return every if len(numbers) == every.num_rows else RowRanges.from_rows(numbers)
