@@ -174,8 +174,9 @@ async def test_explained_as_resolved(path: Path) -> None:
 
 
 async def test_a_read_that_starts_again_keeps_its_instant(path: Path) -> None:
+    where = col("zoned") >= now()
     async with asyncpq.open_file(path) as file:
-        preparation = file._prepare("read", ScanRequest(where=col("zoned") >= now()))
+        preparation = file._prepare("read", ScanRequest(where=where, relative=where))
         with preparation.operation:
             await preparation.prepare(scan=False)
             first = preparation.question.where
