@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncpq.indexing.backends.folder import FolderBackend
-    from asyncpq.indexing.backends.json import JsonBackend
+    from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend
     from asyncpq.indexing.backends.memory import MemoryBackend
     from asyncpq.indexing.backends.sql import SqlBackend
     from asyncpq.indexing.backends.valkey import ValkeyBackend
@@ -64,7 +63,7 @@ _MODULES = {
     "Footers": "asyncpq.indexing.kinds",
     "Index": "asyncpq.indexing.index",
     "IndexReport": "asyncpq.indexing.index",
-    "JsonBackend": "asyncpq.indexing.backends.json",
+    "JsonBackend": "asyncpq.indexing.backends.folder",
     "KeyRange": "asyncpq.indexing.model",
     "Keys": "asyncpq.indexing.kinds",
     "IndexKind": "asyncpq.indexing.kinds",

@@ -1,7 +1,4 @@
-"""An index of a dataset's files, and what keeps it healthy.
-
-What an index says of itself.
-"""
+"""The handle of an index: build, refresh, verify, compact, vacuum, report, drop."""
 
 from __future__ import annotations
 
@@ -22,14 +19,13 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.builder import Refreshed, build
-from asyncpq.indexing.build.differences import DatasetFiles, differences
+from asyncpq.indexing.build.differences import IndexSource, differences
 from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.lakes import is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import Head, latest, load, numbered
-from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.commits import Head, files_of, latest, load, numbered
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.metrics import ReadMetrics
@@ -45,9 +41,9 @@ class TableReport:
     """One table of an index.
 
     Attributes:
-        kind, columns, options: what it knows.
-        files: of how many it has all there is.
-        rows, size, segments: of the table; bytes, roughly.
+        kind, columns, options: of the table.
+        files: number of live files whose entries it has.
+        rows, size, segments: of the table; ``size`` in bytes, roughly.
     """
 
     kind: str
@@ -61,10 +57,10 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """How the files have changed since the snapshot: how many.
+    """How many files have changed since the snapshot.
 
     Attributes:
-        new, changed, gone: one whose version cannot be told without opening it counts as changed.
+        new, changed, gone: numbers of files. A file without a version in the listing counts as changed.
     """
 
     new: int
@@ -74,18 +70,18 @@ class Staleness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport:
-    """What an index knows.
+    """The state of an index.
 
     Attributes:
-        place: where it is kept.
-        snapshot: number of the newest.
-        created: when that was made.
-        as_of: when the files were looked for that it lists; None: its first build has not ended.
-        files, rows: that it lists; rows of those that could be read.
-        size: bytes of its segments, roughly.
-        parts: of which it consists.
-        builds: under way or broken off.
-        staleness: None where that was not asked for.
+        backend: url of the index, without secrets.
+        snapshot: number of the newest snapshot.
+        created: time of its commit.
+        as_of: time at which its files were listed; None until the first build ends.
+        files, rows: files in the index; rows of those that could be read.
+        size: bytes of all segments, roughly.
+        tables: reports of the tables.
+        builds: number of builds under way or broken off.
+        staleness: None if not requested.
     """
 
     backend: str
@@ -100,7 +96,7 @@ class IndexReport:
     staleness: Staleness | None = None
 
     def __str__(self) -> str:
-        when = "not built to its end" if self.as_of is None else f"files of {self.as_of:%Y-%m-%d %H:%M:%S %Z}"
+        when = "first build not ended" if self.as_of is None else f"files of {self.as_of:%Y-%m-%d %H:%M:%S %Z}"
         lines = [
             f"index at {self.backend}, snapshot {self.snapshot}, {when}",
             f"  {self.files} files, {self.rows} rows, {self.size} bytes"
@@ -119,7 +115,7 @@ class IndexReport:
 
 
 def table_report(manifest: Manifest, index_table: IndexTable) -> TableReport:
-    """Of one part, by one snapshot."""
+    """Return the report of one table in one snapshot."""
     segments = manifest.segments_of(index_table)
     return TableReport(
         kind=index_table.kind,
@@ -132,8 +128,8 @@ def table_report(manifest: Manifest, index_table: IndexTable) -> TableReport:
     )
 
 
-#: Given the index's manifest, None before there is one, and urls, None for all: the files as they are now.
-ListFiles = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[DatasetFiles]]
+#: Lists the dataset's files, given the index's manifest (None before the first) and urls to look at (None for all).
+ListFiles = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[IndexSource]]
 
 KEEP: Final = 10
 OLDER_THAN: Final = timedelta(days=7)
@@ -141,15 +137,14 @@ _ORPHANS: Final = timedelta(days=1)
 
 
 class Index(Unpicklable):
-    """What is known of the files of a dataset, beside them. Made by :meth:`asyncpq.Session.build_index` and
-    :meth:`asyncpq.Session.open_index`.
+    """An index of a dataset's files, made by :meth:`asyncpq.Session.build_index` or :meth:`asyncpq.Session.open_index`.
 
-    Its snapshots are immutable; what changes it makes a new one, and may run in any number of processes at once.
-    Readers go on with the snapshot that they have, and look for a newer one with each read.
+    Snapshots are immutable. Each change commits a new one; any number of processes may do so concurrently. Readers use
+    the snapshot that they have, and look for a newer one with each read.
 
     Attributes:
-        metrics: of the call that ended last, whether it returned or raised.
-        refreshed: what the last build or refresh of this handle has done.
+        metrics: cost of the last call that ended, whether it returned or raised.
+        refreshed: result of this handle's last build or refresh.
     """
 
     def __init__(
@@ -175,34 +170,34 @@ class Index(Unpicklable):
 
     @property
     def url(self) -> str:
-        """Of its place, without secrets."""
+        """Url of the index, without secrets."""
         return self._backend.description
 
     @property
     def backend(self) -> IndexBackend:
-        """Where it is kept."""
+        """The backend that keeps the index."""
         return self._backend
 
     @property
     def manifest(self) -> Manifest:
-        """Of the newest snapshot that this handle knows."""
+        """The newest snapshot that this handle knows."""
         return self.head.manifest
 
     @property
     def snapshot(self) -> int:
-        """The number of that snapshot."""
+        """Its number."""
         return self.manifest.snapshot
 
     async def refresh(self, files: Sequence[str] | None = None) -> Refreshed:
-        """Bring it up to the files as they are now: only those that are new or were replaced are read. Compacts where
-        that leaves many segments.
+        """Update the index to the files as they are now. Only new and replaced files are read. If many segments
+        result, they are compacted.
 
         Args:
-            files: urls of files that are new, were replaced or are gone; the others are not looked at. None: all are
-                listed, or taken from the table's newest version.
+            files: urls of files that are new, were replaced or are gone; only these are looked at. None: list all
+                files, or take them from the table's newest version.
 
         Raises:
-            StoreError: a store failed. What was committed stays, and is used by the next refresh.
+            StoreError: a store failed. The next refresh goes on from what was committed.
         """
         urls = _urls(files)
         with self._operation("refresh") as operation:
@@ -215,20 +210,19 @@ class Index(Unpicklable):
         return self.refreshed
 
     async def compact(self) -> Compacted:
-        """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
+        """Merge segments and drop the rows of files that are no longer listed. Nothing is deleted."""
         with self._operation("compact") as operation:
             done = await compact(self._runtime, self._backend, self._options, operation)
             self._advance(done.manifest)
         return done
 
     async def vacuum(self, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN) -> Vacuumed:
-        """Remove snapshots, and the segments that only they name.
+        """Remove old snapshots, and the segments that only they name. Segments of broken-off builds go after a day.
 
         Args:
-            keep: so many of the newest are kept,
-            older_than: and all that were the newest within this time: readers may hold them. With less than a minute,
-                readers that are open may stay for a minute on a snapshot that is gone, and a commit that is made at
-                that moment may be lost. Segments of builds that were broken off are removed after a day.
+            keep: number of the newest snapshots that stay.
+            older_than: snapshots that were the newest within this time stay too: readers may hold them. With less than
+                a minute, open readers may use a removed snapshot for a minute, and a concurrent commit may be lost.
         """
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than
@@ -245,11 +239,11 @@ class Index(Unpicklable):
             )
 
     async def verify(self, *, sample: int = 10, rows: int = 100, seed: int | None = None) -> Verified:
-        """Hold it to the files: what a random sample of them gives is made anew, and looked for.
+        """Compare the index with a random sample of the files.
 
         Args:
-            sample: files to look at.
-            rows: of each part and file, so many rows are looked for.
+            sample: number of files.
+            rows: number of rows to look up, for each file and table.
             seed: of the random choice.
         """
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
@@ -284,14 +278,14 @@ class Index(Unpicklable):
             found.changed += len(known) - len(pairs)
             listed = len({file.id for file in known})
             if listed < ids.num_rows:
-                found.problems.append(f"{ids.num_rows - listed} files that are in use are not listed")
+                found.problems.append(f"{ids.num_rows - listed} live files have no entry")
         return found
 
     async def show(self, *, staleness: bool = False) -> IndexReport:
-        """What it knows, by its newest snapshot.
+        """Report the newest snapshot.
 
         Args:
-            staleness: list the files, and say how they differ from the snapshot's.
+            staleness: list the files, and report how they differ from the snapshot's.
         """
         with self._operation("show") as operation:
             manifest = await self._newest(operation)
@@ -315,22 +309,22 @@ class Index(Unpicklable):
         )
 
     async def drop(self) -> None:
-        """Remove all of it. Whoever still reads it is told so.
+        """Remove the index. Open readers of it get an error.
 
         Raises:
-            UsageError: it is what says which files of a lake there are.
+            UsageError: asyncpq wrote the files, and only the index knows which of them are live.
         """
         with self._operation("drop") as operation:
             try:
                 newest = await load(self._backend, operation)
             except (CorruptIndexError, UnsupportedFeatureError):
-                newest = None  # it is dropped for that, perhaps
+                newest = None  # a damaged index can be dropped
             if is_committed(newest or self.manifest):
                 raise UsageError(
-                    "the index says which files of the lake there are: without it none would be, or also those that"
-                    " were replaced",
+                    "only the index knows which files of the folder are live: without it, reads would see none of them,"
+                    " or replaced ones too",
                     url=self.url,
-                    hint="Keep it. To be rid of the lake, delete its folder.",
+                    hint="Keep the index. To remove the data too, delete the folder.",
                 )
             await self._backend.drop(operation=operation)
 
@@ -364,11 +358,11 @@ async def build_index(
     options: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """An index of ``kinds`` at ``place``: built, or brought up to the files if it is there.
+    """Build an index of ``kinds`` in the backend; or update it, if it exists.
 
     Raises:
-        ColumnNotFoundError, InvalidOptionError: of a kind; or another index is there.
-        StoreError: a store failed. What was committed stays, and is used by the next build.
+        ColumnNotFoundError, InvalidOptionError: a kind does not fit the columns; or another index is there.
+        StoreError: a store failed. The next build goes on from what was committed.
     """
     base = await load(backend, operation)
     source = await look(operation, base, None)
@@ -388,14 +382,14 @@ async def open_index(
     snapshot: int | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """The index at ``place``, as it was not long ago; its first read looks for a newer snapshot.
+    """Open an index at a recent snapshot; the first read looks for a newer one.
 
     Args:
-        snapshot: number of an older one.
+        snapshot: number of the snapshot to stay at; None for the newest.
 
     Raises:
-        ObjectNotFoundError: there is none, or not that snapshot.
-        UsageError: its first build has not ended.
+        ObjectNotFoundError: there is no index, or no such snapshot.
+        UsageError: the first build has not ended.
     """
     whole_number("snapshot", snapshot, 1)
     manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
@@ -405,18 +399,18 @@ async def open_index(
         raise ObjectNotFoundError(
             f"there is no index, or no snapshot {snapshot} of it",
             url=backend.description,
-            hint="The newest is opened without snapshot=. Older ones than the kept ones may have been vacuumed.",
+            hint="Leave out snapshot= for the newest one. A vacuum removes old snapshots.",
         )
     if manifest is None:
         raise ObjectNotFoundError(
             "there is no index",
             url=backend.description,
-            hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+            hint="Build it: build_index(). By default, the index of a folder is in _asyncpq/ below it.",
         )
     if not manifest.is_built:
         raise UsageError(
-            "the index has not been built to its end",
-            hint=f"Build it again at {backend.description}: what is there of it is used.",
+            "the first build of the index has not ended",
+            hint=f"Call build_index() again for {backend.description}: it goes on from there.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     index.metrics = operation.metrics
@@ -426,7 +420,7 @@ async def open_index(
 async def _refresh(
     runtime: Runtime,
     backend: IndexBackend,
-    source: DatasetFiles,
+    source: IndexSource,
     index_tables: Sequence[IndexTable] | None,
     operation: Operation,
     options: BuildOptions,

@@ -1,4 +1,4 @@
-"""What an index may know, as users ask for it."""
+"""The kinds of an index that users name: ``Bounds("day")``, ``Keys("user")``. Each says which tables it takes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from asyncpq.scan.request import whole_number
 
 
 class IndexKind(ABC):
-    """One thing to be known of the files of a dataset.
+    """A kind of index over the files of a dataset.
 
     Attributes:
-        name: of the kind, as reports and messages have it.
+        name: the kind's name in reports and messages.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """The tables that it takes over a dataset of these columns.
+        """Return the index tables of this kind, for a dataset with these columns.
 
         Raises:
             ColumnNotFoundError: the dataset has no such column.
-            InvalidOptionError: a column of this type cannot be indexed so.
+            InvalidOptionError: the kind does not take columns of this type.
         """
 
 
 @dataclass(frozen=True, init=False)
 class Bounds(IndexKind):
-    """Least and greatest value, nulls and NaNs of columns, by file and row group.
+    """Least and greatest values, nulls and NaNs of columns, by file and row group.
 
     Args:
-        columns: names or dotted paths; none for all that have an order.
+        columns: names or dotted paths; none for all columns whose values have an order.
     """
 
     name: ClassVar[str] = "bounds"
@@ -62,7 +62,7 @@ class ValueSet(IndexKind):
 
     Args:
         columns: names or dotted paths.
-        max_values: of a file with more of them nothing is known.
+        max_values: a file with more of them counts as unknown.
     """
 
     name: ClassVar[str] = "set"
@@ -84,7 +84,7 @@ class Bloom(IndexKind):
 
     Args:
         columns: names or dotted paths.
-        false_positives: how often, of all values that are not there, one is taken to be.
+        false_positives: share of absent values that the filter takes for present.
     """
 
     name: ClassVar[str] = "bloom"
@@ -112,7 +112,7 @@ class NGrams(IndexKind):
     Args:
         columns: names or dotted paths.
         n: bytes of a gram, at most 8.
-        max_ngrams: of a file with more of them nothing is known.
+        max_ngrams: a file with more of them counts as unknown.
     """
 
     name: ClassVar[str] = "ngram"
@@ -134,11 +134,11 @@ class NGrams(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Keys(IndexKind):
-    """A secondary index: from a value to the files and rows that have it, for columns in any order.
+    """A secondary index: the files and rows of each value, for columns in any order.
 
     Args:
-        columns: names or dotted paths; several make one key, usable by its first columns alone.
-        max_postings: a value with more rows than that in one file is kept as ranges of rows.
+        columns: names or dotted paths; several make one composite key, of which a prefix can be looked up.
+        max_postings: of a value with more rows in one file, ranges of rows are kept.
     """
 
     name: ClassVar[str] = "keys"
@@ -157,12 +157,12 @@ class Keys(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Text(IndexKind):
-    """From a token of a string column to the files and rows that have it: for ``has_tokens`` and ``has_phrase``.
+    """The files and rows of each token of a string column, for ``has_tokens`` and ``has_phrase``.
 
-    Tokens are lower-cased Unicode words (docs/filter.md); an index of another tokenizer is not used.
+    Tokens are lower-cased Unicode words (docs/filter.md). Reads do not use an index of another tokenizer.
 
     Args:
-        columns: names or dotted paths, each with tokens of its own.
+        columns: names or dotted paths; each column has its own tokens.
     """
 
     name: ClassVar[str] = "text"
@@ -178,7 +178,7 @@ class Text(IndexKind):
 
 @dataclass(frozen=True)
 class Footers(IndexKind):
-    """What a read needs of a file before its data: footer and page locations, by column."""
+    """Footers and page indexes of the files, by column: a read need not open a file before it fetches data."""
 
     name: ClassVar[str] = "footers"
 
@@ -188,7 +188,7 @@ class Footers(IndexKind):
 
 @dataclass(frozen=True)
 class Pages(IndexKind):
-    """Page indexes, for files that were written without: they are then read page by page, as they are."""
+    """Page indexes for files that were written without: reads then fetch single pages of these files."""
 
     name: ClassVar[str] = "pages"
 
@@ -207,10 +207,11 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
 
 
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
-    """
+    """Check that a column can be indexed.
+
     Args:
-        what: is made of its values.
-        lists: it may be made of the elements of lists.
+        what: is made of the values, for messages.
+        lists: the column may be a list; its elements are indexed.
 
     Raises:
         ColumnNotFoundError: there is no such column.
@@ -244,8 +245,8 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
 
 
 def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
-    """Columns, and leaves of structs, whose values have an order; not those whose paths name another column, or none,
-    as names have dots."""
+    """Return the columns, and the leaves of structs, whose values have an order. Leaves whose dotted path is ambiguous
+    are left out: a field's name has a dot, or a column has the path as its name."""
     found: list[str] = []
     tops = {*schema.names}
 

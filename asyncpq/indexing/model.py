@@ -1,11 +1,11 @@
-"""What an index is made of: parts, which are tables sorted by a key of bytes, kept as segments in a place.
+"""The model of an index: tables, their segments, and the backend that keeps them.
 
-Every part, of whatever kind, is a table whose first column is ``key`` (binary, not null, ascending in unsigned byte
-order), and every question comes down to ranges of keys. So each kind goes to each place that can find keys.
+Each table's first column is ``key`` (binary, not null, ascending in unsigned byte order), and each lookup is a list of
+key ranges. So any backend that finds keys can keep any kind of table.
 
-Keys of values are normalised (:mod:`asyncpq.indexing.key_encoding`): the order of the bytes is the order of the values.
-``NULL_KEY`` stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold anything: it belongs to
-every range that is asked for. Keys of what is known by file are its id and what follows (:func:`file_key`).
+Values have order-preserving keys (:mod:`asyncpq.indexing.key_encoding`): keys sort as the values do. ``NULL_KEY``
+stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold any value: every lookup includes it.
+Tables by file have the file's id as key, and more numbers after it (:func:`file_key`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from asyncpq.events import Operation
 
 UNKNOWN_KEY: Final = b""
 NULL_KEY: Final = b"\x00"
-VALUE_TAG: Final = b"\x01"  # a normalised value follows
+VALUE_TAG: Final = b"\x01"  # an encoded value follows
 NAN_KEY: Final = b"\x02"
 AFTER_ALL: Final = b"\x03"  # above every key of a value
 
 
 class KeyRange(NamedTuple):
-    """Keys ``low <= key < high``; ``high`` None: without an end."""
+    """Keys ``low <= key < high``; ``high`` None: no end."""
 
     low: bytes
     high: bytes | None
@@ -36,30 +36,30 @@ class KeyRange(NamedTuple):
 
     @classmethod
     def point(cls, key: bytes) -> KeyRange:
-        """One key alone."""
+        """Return the range of one key."""
         return cls(key, key + b"\x00")
 
     @classmethod
     def prefix(cls, prefix: bytes) -> KeyRange:
-        """All keys that begin so."""
+        """Return the range of all keys that begin with ``prefix``."""
         stripped = prefix.rstrip(b"\xff")
         return cls(prefix, stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None)
 
 
 def file_key(file: int, *rest: int) -> bytes:
-    """Key of what is known by file: its id in 8 bytes, then numbers of 4 (a leaf's, a row group's), big-endian."""
+    """Return the key of a table by file: the file's id in 8 bytes, then numbers (leaf, row group) of 4, big-endian."""
     return file.to_bytes(8, "big") + b"".join((number + 1).to_bytes(4, "big") for number in rest)
 
 
-# -- parts ----------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 _KEY = pa.field("key", pa.binary(), nullable=False)
 _FILE = pa.field("file", pa.int64(), nullable=False)
 _PAYLOAD = pa.field("payload", pa.binary(), nullable=False)
 
-#: Tables of the parts, by kind. ``file`` is a file-version id.
+#: Schemas of the tables by kind. ``file`` is the id of a file version.
 TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
-    # one row a file, key file_key(file): what names the version, and how much it holds
+    # a row for each file, key file_key(file): its version and size
     "files": pa.schema(
         [
             _KEY,
@@ -68,24 +68,24 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
             pa.field("etag", pa.string()),
             pa.field("last_modified", pa.string()),
             pa.field("version", pa.string()),
-            pa.field("num_rows", pa.int64()),  # null: it could not be read, nothing is known of it
-            pa.field("row_groups", pa.list_(pa.int64())),  # rows of each
-            pa.field("problem", pa.string()),  # why it could not be read
+            pa.field("num_rows", pa.int64()),  # null: the file could not be read
+            pa.field("row_groups", pa.list_(pa.int64())),  # number of rows of each
+            pa.field("problem", pa.string()),  # why the file could not be read
         ]
     ),
-    # a row for each interval of keys that a zone holds: its values (key = least, max = greatest, inclusive), its
-    # nulls (both NULL_KEY), its NaNs (both NAN_KEY). A zone is a row group; group -1 is the whole file.
+    # a row for each interval of keys in a zone: its values (key = least, max = greatest, inclusive), its nulls (both
+    # NULL_KEY), its NaNs (both NAN_KEY). A zone is a row group; group -1 is the whole file.
     "bounds": pa.schema(
         [
             _KEY,
             pa.field("max", pa.binary(), nullable=False),
             _FILE,
             pa.field("group", pa.int32(), nullable=False),
-            pa.field("values", pa.int64()),  # how many of the interval; null: unknown
+            pa.field("values", pa.int64()),  # number of values in the interval; null: unknown
         ]
     ),
     "set": pa.schema([_KEY, _FILE]),  # the distinct values of a file
-    "ngram": pa.schema([_KEY, _FILE]),  # the distinct n-grams of a file's strings, VALUE_TAG before them
+    "ngram": pa.schema([_KEY, _FILE]),  # the distinct n-grams of a file's strings, after VALUE_TAG
     # postings: ``rows`` consecutive rows of the file from ``row`` on
     "keys": pa.schema(
         [_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]
@@ -94,11 +94,11 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
         [_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]
     ),
     "bloom": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, group): a split-block bitset, little-endian words
-    "footers": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, leaf), leaf -1: what all leaves share
+    "footers": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, leaf); leaf -1: common to all leaves
     "pages": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, leaf)
-    "manifest": pa.schema([_KEY, _PAYLOAD]),  # what of a manifest its root has no room for, in pieces
+    "manifest": pa.schema([_KEY, _PAYLOAD]),  # members of a manifest that its root has no room for, in pieces
 }
-#: Kinds whose keys are normalised values; of the others, keys are file ids.
+#: Kinds whose keys are encoded values; the keys of the others begin with file ids.
 BY_VALUE: Final = frozenset({"bounds", "set", "ngram", "keys", "text"})
 
 
@@ -109,7 +109,7 @@ class IndexTable:
     Attributes:
         kind: a key of ``TABLE_SCHEMAS``.
         columns: of the dataset, by name or dotted path; none for "files", "footers" and "pages".
-        options: of the kind, as JSON has them; other options make another part.
+        options: of the kind, as JSON; tables with other options are other tables.
     """
 
     kind: str
@@ -126,18 +126,19 @@ class IndexTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """An immutable piece of a part, in its place.
+    """An immutable run of rows of a table, in a backend.
 
     Attributes:
-        name: in the place; never used again for another.
-        part: what it is a piece of.
-        num_rows: of the table.
-        size: bytes in the place, roughly.
-        data_bytes: of the table in memory, roughly; 0 where that was not counted.
-        low, high: least and greatest key but ``UNKNOWN_KEY``; both empty where there is none.
-        files: half-open ranges of file ids whose entries are all in here: of these, what is not here is not there.
+        name: in the backend; never used again.
+        table: owns the rows.
+        num_rows: number of rows.
+        size: bytes in the backend, roughly.
+        data_bytes: bytes in memory, roughly; 0 if unknown.
+        low, high: least and greatest key, ``UNKNOWN_KEY`` apart; both empty if there is no other key.
+        files: half-open ranges of file ids whose entries are all in segments with these ranges: a key without an entry
+            does not occur in these files.
         has_unknown: some rows have ``UNKNOWN_KEY``.
-        extra: what the place needs to find and check it (JSON).
+        extra: the backend's own data to find and check the segment (JSON).
     """
 
     name: str
@@ -152,22 +153,21 @@ class Segment:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-# -- places ---------------------------------------------------------------------------------------
+# -- backends ---------------------------------------------------------------------------------------
 
 
 def whole_bytes(index_table: IndexTable, most: int) -> int:
-    """Up to how many bytes a segment of ``part`` is kept whole, where ``most`` is the session's option.
+    """Return up to how many bytes a segment of the table is kept whole in memory; ``most`` is the session's option.
 
-    Of what has a few short rows for each file there may be four times as much: every lookup asks for it.
+    Tables with a few short rows for each file get four times as much: every lookup needs them.
     """
     return 4 * most if index_table.kind in ("files", "bounds") else most
 
 
 class IndexBackend(Protocol):
-    """Where an index is kept: segments, which are immutable, and manifests, of which there is one for each snapshot.
+    """Keeps an index: immutable segments, and one manifest for each snapshot.
 
-    Every method that asks the backend takes the ``operation`` whose cost it is: a place counts each request there, and
-    nowhere without one.
+    Each method counts its requests in ``operation``, if one is given.
     """
 
     @property
@@ -175,9 +175,10 @@ class IndexBackend(Protocol):
         """Url or the like, without secrets."""
 
     def check(self, kinds: Sequence[str]) -> None:
-        """
+        """Check that the backend takes tables of these kinds.
+
         Raises:
-            InvalidOptionError: a kind makes no sense here; says which place it goes to.
+            InvalidOptionError: it does not take one; the hint names a backend that does.
         """
 
     # -- segments
@@ -190,16 +191,17 @@ class IndexBackend(Protocol):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Store the rows, which come sorted by key.
+        """Store a segment.
 
         Args:
-            folder: for local files, where it needs any; None for the system's temporary one.
+            rows: sorted by key.
+            folder: for local files; None for the system's temporary folder.
 
         Returns:
-            bytes stored, and ``Segment.extra``.
+            The bytes stored, and ``Segment.extra``.
 
         Raises:
-            StoreError: it could not be stored; nothing is left that a reader could take for it.
+            StoreError: storing failed. Readers cannot see the segment.
         """
 
     async def read_segment(
@@ -212,55 +214,56 @@ class IndexBackend(Protocol):
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """Rows whose keys are in one of ``ranges``, which ascend and do not meet; None: all rows. By key, ascending.
+        """Return the rows with keys in one of ``ranges``, sorted by key.
 
         Args:
+            ranges: ascending and apart; None for all rows.
             columns: names; None for all.
-            at_least: column and value: rows with less in a binary column may be left out.
-            limit: with more rows than that, None is returned, and as little as possible is read.
+            at_least: a binary column and a value; rows with less in it may be left out.
+            limit: return None if there are more rows, and read as little as possible.
 
         Raises:
-            StaleSnapshotError: the segment is not there any more.
-            CorruptIndexError: what is there cannot be it, or is not all of it.
+            StaleSnapshotError: the segment is gone.
+            CorruptIndexError: the segment is damaged or incomplete.
         """
 
     def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
-        """All rows by key, in bounded memory."""
+        """Yield all rows sorted by key, in bounded memory."""
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """What is not there is no error."""
+        """Delete segments. Missing ones are no error."""
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Names of all that are there, with how old they are in seconds, by the place's own clock."""
+        """Return the names of all segments with their ages in seconds, by the backend's clock."""
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """Number and content of a manifest that was the newest not long ago; None: there is none. One request."""
+        """Return number and content of a recent manifest, not always the newest; None if there is none. One request."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """Content; None where there is none of that number. One request."""
+        """Return the content of one manifest; None if there is no such number. One request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """Create manifest ``number``, in one step; False if there is one.
+        """Create manifest ``number`` atomically; return False if it exists.
 
         Raises:
-            ConcurrentCommitUnsupported: the place cannot promise that, and ``single_writer`` was not set.
+            ConcurrentCommitUnsupported: the backend cannot do that, and ``single_writer`` is not set.
         """
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None: ...
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """Numbers with how old they are in seconds, by the place's own clock."""
+        """Return the numbers of all manifests with their ages in seconds, by the backend's clock."""
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """A sign of life of a build under way."""
+        """Record a heartbeat of a build."""
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Builds under way, with seconds since their last sign of life."""
+        """Return all builds with the seconds since their last heartbeat."""
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None: ...
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """Remove all of it."""
+        """Remove the index."""
 
     async def close(self) -> None: ...

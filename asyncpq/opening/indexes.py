@@ -12,8 +12,8 @@ from asyncpq.datasets.model import Catalog
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.backends.json import is_json
-from asyncpq.indexing.build.differences import DatasetFiles
+from asyncpq.indexing.backends.folder import is_json
+from asyncpq.indexing.build.differences import IndexSource
 from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.lakes import (
     as_committed,
@@ -182,7 +182,7 @@ def _look_of(
 ) -> Any:
     """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
 
-    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> DatasetFiles:
+    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> IndexSource:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
                 raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))

@@ -439,7 +439,7 @@ def place_of(at: object, argument: str) -> str | IndexBackend:
         return os.fspath(at) if isinstance(at, os.PathLike) else at
     if hasattr(at, "read_segment") and not isinstance(at, type):
         return at  # type: ignore[return-value]  # it is one by what it can do
-    wanted = "a url or a place" if argument == "at" else "a url, a place, an Index or a FileIndex"
+    wanted = "a url or a backend" if argument == "at" else "a url, a backend, an Index or a FileIndex"
     shown = f"the class {at.__name__}" if isinstance(at, type) else f"an object of type {type(at).__name__}"
     hint = "Leave it out to use the index below the prefix; False reads without one." if argument == "index" else None
     raise InvalidOptionError(f"{argument}: must be {wanted}, not {shown}", hint=hint)

@@ -18,7 +18,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.executor import OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
-from asyncpq.indexing.manifest.listed_files import files_in
+from asyncpq.indexing.manifest.commits import files_in
 from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime

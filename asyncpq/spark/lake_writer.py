@@ -35,7 +35,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing.build.adding import (
     DATA_FOLDER,
-    NewFile,
+    AddedFile,
     add_files,
     check_lake,
     discard_files,
@@ -444,7 +444,7 @@ async def commit_files(
         AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`.
     """
     new = [
-        NewFile(
+        AddedFile(
             path=file.path,
             validator=file.validator,
             num_rows=file.rows,

@@ -25,7 +25,7 @@ from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.indexing.build.lakes import committing, own_lake
-from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
+from asyncpq.indexing.manifest.commits import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend
 from asyncpq.indexing.query.file_entries import url_in

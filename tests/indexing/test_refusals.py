@@ -66,8 +66,8 @@ async def test_kinds(session: asyncpq.Session, lake: Path, kinds: Any, error: ty
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        (MemoryBackend, "at: must be a url or a place, not the class MemoryBackend"),
-        (3, "at: must be a url or a place, not an object of type int"),
+        (MemoryBackend, "at: must be a url or a backend, not the class MemoryBackend"),
+        (3, "at: must be a url or a backend, not an object of type int"),
         ("", "not ''"),
         ("mysql://user:secret@host/indexes", "indexes are not kept in mysql.*PostgreSQL"),
         ("postgres://user:secret@host/indexes", "postgresql"),

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.indexing import Index
-from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.model import BY_VALUE
 from tests.lakes import SCHEMA, rows, write
 

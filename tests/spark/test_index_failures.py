@@ -91,7 +91,7 @@ def test_an_error_of_a_task_is_the_build_s(
         patched.setattr(index_gathering, "CollectFiles", index_tasks.CollectWithoutRights)
         with pytest.raises(CredentialsError, match=r"expired.*s3://lake/day=1/a.parquet"):
             build_index(spark, str(lake), FEW, at=at)
-    with pytest.raises(UsageError, match="has not been built to its end"):
+    with pytest.raises(UsageError, match="the first build of the index has not ended"):
         verify_index(spark, at)
     assert build_index(spark, str(lake), FEW, at=at).files == 5
 
@@ -102,7 +102,7 @@ def test_rows_that_are_lost_are_missed(spark: SparkSession, tmp_path: Path, monk
     monkeypatch.setattr(index_gathering, "CutPieces", index_tasks.LosePieces)
     with pytest.raises(StoreError, match="rows were lost or duplicated"):
         build_index(spark, str(lake), FEW, at=at)
-    with pytest.raises(UsageError, match="has not been built to its end"):
+    with pytest.raises(UsageError, match="the first build of the index has not ended"):
         verify_index(spark, at)
 
 

@@ -1,55 +1,62 @@
-"""Where indexes are kept, and the place that a url names."""
+"""Backends: where an index is kept, behind :class:`asyncpq.indexing.model.IndexBackend`.
+
+In come segments (sorted rows of one table) and manifests (bytes with a number); out come rows in key ranges, and
+manifests. :func:`open_backend` finds the backend for a url. ``folder`` keeps Parquet or JSON files in object stores
+(``objects``, ``segment_file``), ``sql`` and ``valkey`` use servers, ``memory`` this process. ``sorted_rows`` finds the
+rows of key ranges.
+
+A new backend is a module here, a line in ``_BY_SCHEME`` if urls name it, and a row in docs/indexes.md. It passes the
+checks of :mod:`asyncpq.testing.backend_contract`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.indexing.backends.folder import FolderBackend
-from asyncpq.indexing.backends.json import JsonBackend, is_json
-from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend, is_json
+from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.sql import SqlBackend
+from asyncpq.indexing.backends.valkey import ValkeyBackend
 from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 
-if TYPE_CHECKING:
-    from asyncpq.indexing.backends.sql import SqlBackend
-    from asyncpq.indexing.backends.valkey import ValkeyBackend
+__all__ = ["FolderBackend", "JsonBackend", "MemoryBackend", "SqlBackend", "ValkeyBackend", "open_backend"]
 
-_SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlBackend has not all
-_VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
+#: Backends by the scheme of a url, up to a "+". The url of an object store names a folder.
+_BY_SCHEME: Final[Mapping[str, Callable[[str], IndexBackend]]] = {
+    # SqlBackend refuses most of these, with a hint
+    **dict.fromkeys(("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb"), SqlBackend),
+    **dict.fromkeys(("redis", "rediss", "unix", "valkey", "valkeys"), ValkeyBackend),
+}
 
 
 async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
-    """The place that ``at`` names; closed with the session if it was made here.
+    """Return the backend that ``at`` names. The session closes a backend that is made here.
 
     Args:
-        at: a place; or the url of a folder, of an index in JSON (``.json``), of SQLAlchemy (``sqlite:///...``,
+        at: a backend; or the url of a folder, of an index in JSON (``.json``), of SQLAlchemy (``sqlite:///...``,
             ``postgresql+psycopg://...``), or of a Valkey server.
-        create: an index is to be made there.
+        create: an index is about to be written there.
 
     Raises:
-        InvalidOptionError: it is neither.
-        UnsupportedStoreError: an index is to be made where nothing can be written.
+        InvalidOptionError: ``at`` is neither.
+        UnsupportedStoreError: ``create``, and the store cannot be written.
     """
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
-            raise InvalidOptionError(f"the place of an index is a url or a place, not a {type(at).__name__}")
+            raise InvalidOptionError(f"the place of an index is a url or a backend, not a {type(at).__name__}")
         return at
     if not at:
-        raise InvalidOptionError("the place of an index is a url or a place, not ''")
+        raise InvalidOptionError("the place of an index is a url or a backend, not ''")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
-    backend: ObjectBackend | SqlBackend | ValkeyBackend
-    if scheme in _SQL:
-        from asyncpq.indexing.backends.sql import SqlBackend
-
-        backend = SqlBackend(at)
-    elif scheme in _VALKEY:
-        from asyncpq.indexing.backends.valkey import ValkeyBackend
-
-        backend = ValkeyBackend(at)
+    backend: IndexBackend
+    if scheme in _BY_SCHEME:
+        backend = _BY_SCHEME[scheme](at)
     else:
-        backend = JsonBackend(runtime, at) if is_json(at) else FolderBackend(runtime, at)
+        backend = folder = JsonBackend(runtime, at) if is_json(at) else FolderBackend(runtime, at)
         if create:
-            await backend.check_writable()
+            await folder.check_writable()
     runtime.register(backend, backend.close)
-    return cast("IndexBackend", backend)
+    return backend

@@ -1,4 +1,4 @@
-"""Indexes in this process's memory, for as long as it runs."""
+"""Indexes in the memory of this process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 
 
 class _Kept(NamedTuple):
-    """Something, and when it was put (``time.monotonic()``)."""
+    """A value, and when it was stored (``time.monotonic()``)."""
 
     value: Any
     since: float
 
 
 class MemoryBackend:
-    """A backend that all sessions of a process may share, each in its own thread."""
+    """An index in memory. All sessions and threads of a process may share it."""
 
     description = "memory"
 
@@ -37,7 +37,7 @@ class MemoryBackend:
         return f"MemoryBackend({len(self._manifests)} manifests, {len(self._segments)} segments)"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Every kind may be kept in memory."""
+        """Memory takes every kind."""
 
     # -- segments ---------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class MemoryBackend:
     def _rows(self, segment: Segment) -> SortedRows:
         kept = self._segments.get(segment.name)
         if kept is None:
-            raise StaleSnapshotError(f"the index has no segment {segment.name} any more", url=self.description)
+            raise StaleSnapshotError(f"segment {segment.name} of the index is gone", url=self.description)
         rows: SortedRows = kept.value
         if rows.table.num_rows != segment.num_rows:
             raise CorruptIndexError(
@@ -147,4 +147,4 @@ class MemoryBackend:
             self._builds.clear()
 
     async def close(self) -> None:
-        """What is kept stays: another session may open it."""
+        """The content stays: another session may open it."""

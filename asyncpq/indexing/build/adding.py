@@ -17,12 +17,11 @@ from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.builder import Refreshed, build
-from asyncpq.indexing.build.differences import DatasetFiles
+from asyncpq.indexing.build.differences import IndexSource
 from asyncpq.indexing.build.lakes import described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
 from asyncpq.indexing.kinds import Bounds, Footers, IndexKind
-from asyncpq.indexing.manifest.commits import load, numbered
-from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.commits import files_of, load, numbered
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.objects.runtime import Runtime
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
+class AddedFile:
     """A file that is there, and that nobody sees yet. Can be pickled.
 
     Attributes:
@@ -72,7 +71,7 @@ async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexB
 async def add_files(
     runtime: Runtime,
     folder: str,
-    files: Sequence[NewFile],
+    files: Sequence[AddedFile],
     schema: pa.Schema,
     *,
     kinds: Sequence[IndexKind] | None = None,
@@ -101,7 +100,7 @@ async def add_files(
         if base is not None:
             check_lake(base, backend)
         kept = base is not None and kinds is None and (not overwrite or base.schema.equals(schema))
-        source = DatasetFiles(
+        source = IndexSource(
             url=safe_url(folder),
             root=folder,
             dataset=described_lake(folder),
@@ -153,7 +152,7 @@ def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[In
     return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]
 
 
-def _data_file(folder: str, file: NewFile) -> DataFile:
+def _data_file(folder: str, file: AddedFile) -> DataFile:
     entry = None
     if file.tail:
 
@@ -171,7 +170,7 @@ def _data_file(folder: str, file: NewFile) -> DataFile:
     )
 
 
-def _known_version(file: NewFile) -> KnownVersion:
+def _known_version(file: AddedFile) -> KnownVersion:
     start = file.validator.size - len(file.tail)
     footer = file.tail[file.footer_start - start : -_TRAILER_BYTES]
     return KnownVersion(

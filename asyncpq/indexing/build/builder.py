@@ -25,12 +25,11 @@ from asyncpq.errors import (
     printable,
 )
 from asyncpq.events import Operation, OperationName
-from asyncpq.indexing.build.differences import BuildPlan, DatasetFiles, differences
+from asyncpq.indexing.build.differences import BuildPlan, IndexSource, differences
 from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.lakes import another_place
-from asyncpq.indexing.manifest.commits import Heartbeat, commit, gone, new_id
-from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
+from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
@@ -114,7 +113,7 @@ class Refreshed:
 async def build(
     runtime: Runtime,
     backend: IndexBackend,
-    source: DatasetFiles,
+    source: IndexSource,
     index_tables: Sequence[IndexTable] | None,
     operation: Operation,
     options: BuildOptions,
@@ -149,7 +148,7 @@ class _Build:
         self,
         runtime: Runtime,
         backend: IndexBackend,
-        source: DatasetFiles,
+        source: IndexSource,
         index_tables: Sequence[IndexTable] | None,
         operation: Operation,
         options: BuildOptions,

@@ -16,7 +16,7 @@ from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileTask
-from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of, newest_by_path
+from asyncpq.indexing.manifest.commits import IndexedFile, files_of, newest_by_path
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.indexing.query.segment_reads import worked
@@ -25,7 +25,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetFiles:
+class IndexSource:
     """The files that an index is to know.
 
     Attributes:
@@ -143,7 +143,7 @@ async def differences(
     runtime: Runtime,
     backend: IndexBackend,
     base: Manifest | None,
-    source: DatasetFiles,
+    source: IndexSource,
     before: RowRanges,
     operation: Operation | None = None,
 ) -> BuildPlan:
@@ -162,7 +162,7 @@ async def differences(
     return await worked(runtime, len(source.files), partial(_compared, base, source, found, before))
 
 
-def _compared(base: Manifest, source: DatasetFiles, found: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
+def _compared(base: Manifest, source: IndexSource, found: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
     files, live = source.by_path(), base.live
     if source.alone:  # what is known of a file is not there any more if the index gets other columns
         return BuildPlan(base, tuple(FileTask(id=0, path=path, file=file) for path, file in files.items()))

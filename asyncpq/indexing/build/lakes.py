@@ -28,9 +28,8 @@ from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.differences import DatasetFiles, field_ids
-from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.build.differences import IndexSource, field_ids
+from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
@@ -95,19 +94,17 @@ def root_of(target: Target) -> str:
     return "" if target.urls is not None else target.folder
 
 
-async def dataset_lake(
-    state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation
-) -> DatasetFiles:
+async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation) -> IndexSource:
     """The files of an open dataset, as they are now.
 
     Args:
-        root, dataset: see :class:`DatasetFiles`.
+        root, dataset: see :class:`IndexSource`.
     """
     began = datetime.now(UTC)
     files = (await state.source.files(DatasetRequest(), operation)).files
     partitions = dict.fromkeys(name for file in files for name in file.partition)
     schema, fields, _ = state.columns
-    return DatasetFiles(
+    return IndexSource(
         url=state.url,
         root=root,
         dataset=dataset,
@@ -127,7 +124,7 @@ async def listed_lake(
     *,
     given: Target | None = None,
     at: object = None,
-) -> DatasetFiles:
+) -> IndexSource:
     """The files of the prefix, pattern or list that an index was built over, as they are now.
 
     Args:
@@ -147,7 +144,7 @@ async def listed_lake(
         )
     target = target_of(manifest, given, at)
     partitioning = partitioning_of(manifest)
-    source = DatasetFiles(
+    source = IndexSource(
         url=safe_url(target.url),
         root=root_of(target),
         dataset=dataset,
@@ -211,9 +208,9 @@ async def committed(
     runtime: Runtime,
     backend: IndexBackend,
     manifest: Manifest,
-    source: DatasetFiles,
+    source: IndexSource,
     operation: Operation | None = None,
-) -> DatasetFiles:
+) -> IndexSource:
     """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
     more."""
     listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
@@ -247,12 +244,12 @@ def committing(runtime: Runtime, operation: Operation | None = None) -> Commits:
 async def as_committed(
     runtime: Runtime,
     target: Target,
-    source: DatasetFiles,
+    source: IndexSource,
     may_be: bool,
     operation: Operation | None = None,
     *,
     own_columns: bool = False,
-) -> DatasetFiles:
+) -> IndexSource:
     """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
 
     Also those that are not among ``lake.files``: they were committed since these were listed, or are gone, which is
@@ -383,7 +380,7 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
     return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]
 
 
-def only(source: DatasetFiles, urls: Sequence[str]) -> DatasetFiles:
+def only(source: IndexSource, urls: Sequence[str]) -> IndexSource:
     """Of ``lake`` these files alone; those that it does not have are gone."""
     wanted = dict.fromkeys(urls)
     asked = {source.path(url) for url in wanted}

@@ -23,8 +23,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.executor import write_segments
 from asyncpq.indexing.build.file_rows import FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import merged_async, without_files
-from asyncpq.indexing.manifest.commits import Heartbeat, commit, load, new_id, numbered
-from asyncpq.indexing.manifest.listed_files import IndexedFile
+from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
 from asyncpq.indexing.manifest.manifest import Manifest, union
 from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW

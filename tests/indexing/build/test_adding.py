@@ -26,7 +26,7 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.build.adding import NewFile, add_files, discard_files, lake_backend, vacuum_files
+from asyncpq.indexing.build.adding import AddedFile, add_files, discard_files, lake_backend, vacuum_files
 from asyncpq.indexing.build.builder import Refreshed
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load, numbered
@@ -46,7 +46,7 @@ def table(start: int, schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.table([ids.cast(schema.field("id").type), ids.cast(pa.string())], schema=schema)
 
 
-def write(lake: Path, start: int, *, job: str = "", schema: pa.Schema = SCHEMA, tail: bool = True) -> NewFile:
+def write(lake: Path, start: int, *, job: str = "", schema: pa.Schema = SCHEMA, tail: bool = True) -> AddedFile:
     """A file of 10 rows."""
     path = f"data/{job or uuid.uuid4().hex}/{start:05d}-0.parquet"
     (lake / path).parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def write(lake: Path, start: int, *, job: str = "", schema: pa.Schema = SCHEMA, 
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     chunk = pq.read_metadata(lake / path).row_group(0).column(1)
     indexes = chunk.file_offset + chunk.total_compressed_size if chunk.file_offset else footer - 200
-    return NewFile(
+    return AddedFile(
         path=path,
         validator=local_validator((lake / path).stat()),
         num_rows=10,
@@ -67,7 +67,7 @@ def write(lake: Path, start: int, *, job: str = "", schema: pa.Schema = SCHEMA, 
 async def add(
     session: asyncpq.Session,
     lake: Path,
-    files: Sequence[NewFile],
+    files: Sequence[AddedFile],
     *,
     overwrite: bool = False,
     schema: pa.Schema = SCHEMA,

@@ -37,8 +37,7 @@ from asyncpq.indexing.build.file_rows import FileRows, FileTask, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import Index, Staleness
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
-from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.options import BuildOptions
 from asyncpq.parquet import row_group
 from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
@@ -188,7 +187,7 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
             await session.build_index(str(tmp_path), FEW, at=backend, building=options)
-        with pytest.raises(UsageError, match="not been built to its end"):
+        with pytest.raises(UsageError, match="the first build of the index has not ended"):
             await session.open_index(backend)
         manifest = await load(backend)
         assert manifest is not None

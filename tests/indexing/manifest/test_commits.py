@@ -18,7 +18,7 @@ import asyncpq
 from asyncpq.errors import StaleSnapshotError
 from asyncpq.indexing.build import executor
 from asyncpq.indexing.build.builder import build
-from asyncpq.indexing.build.differences import DatasetFiles
+from asyncpq.indexing.build.differences import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest import commits as heartbeats
@@ -53,9 +53,9 @@ class _World:
         monkeypatch.setattr(commits, "_WAIT_S", 0.0)
         monkeypatch.setattr(executor, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
 
-    def lake(self) -> DatasetFiles:
+    def lake(self) -> IndexSource:
         self.number += 1
-        return DatasetFiles(
+        return IndexSource(
             url="lake",
             root="lake/",
             dataset={},
