@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import asyncpq
@@ -88,6 +89,8 @@ class Matrix:
 
     async def measure(self) -> None:
         """Run each operation without faults, the first time that a client is used."""
+        if self.client in _CLEAN:
+            return
         self.server.faults = []
         before = held()
         async with self.session() as session:
@@ -111,9 +114,7 @@ class Matrix:
         return Clean(len(self.server.log), self.server.bytes_sent, places)
 
     async def run(self, name: str, *, every_request: bool = False) -> list[Outcome]:
-        """All cases of one fault. Asserts what holds for every one: rows or a typed error, bounds, no leaks."""
-        if self.client not in _CLEAN:
-            await self.measure()
+        """Run all cases of one fault. Assert that each gives rows or a typed error, within its bounds."""
         cases = [case for operation in OPERATIONS for case in self._cases(operation, every_request)]
         faults = {case.path: self._fault(name, case) for case in cases}
         self.server.log.clear()
@@ -132,7 +133,6 @@ class Matrix:
         retry = SHORT_TIMEOUTS if name in HANGING else RETRY
         if "Retry-After" in name:
             retry = replace(retry, read_timeout_s=1.5)
-        before = held()
         turn = asyncio.Semaphore(len(cases) if name in HANGING else AT_ONCE)
         async with self.session(retry) as session:
 
@@ -143,7 +143,6 @@ class Matrix:
 
             outcomes = await asyncio.gather(*(one(case) for case in cases))
             fetched, budget = session.metrics.bytes_fetched, session._runtime.budget.used
-        await assert_back_to(before)
         assert budget == 0
         assert fetched <= sum(self._bytes_bound(name, case) for case in cases)
         for outcome in outcomes:
@@ -209,3 +208,20 @@ class Matrix:
         if name == "200 for a Range" and case.lasts and self.client == "HTTP":
             return self._requests_bound(name, case) * len(OLD)  # objects of up to 1 MiB are taken whole
         return (ATTEMPTS if case.lasts else 2) * clean + len(OLD)
+
+
+async def run_clients(
+    name: str, servers: Mapping[str, tuple[ObjectServer, ObjectServer]], *, every_request: bool = False
+) -> dict[str, list[Outcome]]:
+    """Run one fault through several clients at the same time. Assert that they leave nothing behind.
+
+    Args:
+        servers: by client, the server that it asks and the one that redirects lead to.
+    """
+    matrices = [Matrix(client, *pair) for client, pair in servers.items()]
+    for matrix in matrices:
+        await matrix.measure()
+    before = held()
+    outcomes = await asyncio.gather(*(matrix.run(name, every_request=every_request) for matrix in matrices))
+    await assert_back_to(before)
+    return dict(zip(servers, outcomes, strict=True))

@@ -7,13 +7,16 @@ comes of each fault is what the page says: ASYNCPQ_UPDATE_DOCS=1 writes it anew.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 
 from asyncpq.testing import CATALOGUE, ObjectServer
 from tests.faults import page
-from tests.faults.matrix import CLIENTS, Matrix
+from tests.faults.matrix import CLIENTS, run_clients
+
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture(autouse=True)
@@ -28,23 +31,26 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
 
 
-@pytest.fixture
-async def servers() -> AsyncIterator[tuple[ObjectServer, ObjectServer]]:
-    """The one that is asked, and one that it redirects to."""
-    async with ObjectServer() as server, ObjectServer() as elsewhere:
-        yield server, elsewhere
+@contextlib.asynccontextmanager
+async def servers_for(*clients: str) -> AsyncIterator[dict[str, tuple[ObjectServer, ObjectServer]]]:
+    """By client, a server to ask, and one that it redirects to."""
+    async with contextlib.AsyncExitStack() as stack:
+        started = [await stack.enter_async_context(ObjectServer()) for _ in range(2 * len(clients))]
+        yield dict(zip(clients, zip(started[::2], started[1::2], strict=True), strict=True))
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-async def test_every_operation(name: str, servers: tuple[ObjectServer, ObjectServer]) -> None:
-    page.check(name, {client: await Matrix(client, *servers).run(name) for client in CLIENTS})
+async def test_every_operation(name: str) -> None:
+    async with servers_for(*CLIENTS) as servers:
+        page.check(name, await run_clients(name, servers))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", CATALOGUE)
-async def test_at_every_request(name: str, client: str, servers: tuple[ObjectServer, ObjectServer]) -> None:
-    await Matrix(client, *servers).run(name, every_request=True)
+async def test_at_every_request(name: str, client: str) -> None:
+    async with servers_for(client) as servers:
+        await run_clients(name, servers, every_request=True)
 
 
 def test_the_page_has_all_faults() -> None:
