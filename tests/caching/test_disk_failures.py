@@ -21,6 +21,8 @@ from asyncpq.storage.base import Validator
 from tests.caching.disk_folders import KEY, KEYS, POINTER_KEY, Hung, entry_files, failing, new_cache, path_of
 from tests.faults.operations import parquet
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EIO, errno.EDQUOT])
 @pytest.mark.parametrize("name", ["write", "open", "rename"])

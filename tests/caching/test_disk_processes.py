@@ -23,6 +23,8 @@ from tests.caching.disk_cache_user import KEYS, VALUES, user, wrong_values
 from tests.caching.disk_folders import KEYS as FOLDER_KEYS
 from tests.caching.disk_folders import entry_files, held_bytes, new_cache
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("kills", [15, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)

@@ -22,6 +22,8 @@ from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
 from tests.servers import TcpProxy, ValkeyServer
 
+pytestmark = pytest.mark.faults
+
 KEYS = [ContentKey(b"v" * 16, "page", start, start + 100) for start in range(8)]
 VALUES = [b"value %d" % number * (1 + 1000 * number) for number in range(8)]
 POINTER_KEY = PointerKey("namespace", "identity")

@@ -24,6 +24,8 @@ from tests.lakes import (
     session,
 )
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[ObjectServer]:

@@ -28,6 +28,8 @@ from tests.lakes import (
 )
 from tests.leaks import assert_back_to, held
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[ObjectServer]:

@@ -15,6 +15,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
 
+pytestmark = pytest.mark.io
+
 ROWS = 1000  # of each file
 
 

@@ -22,6 +22,8 @@ from tests.fuzz.run import SEEDS, Worker
 from tests.fuzz.targets import NAMES
 from tests.fuzz.thrift_trees import Struct, parse, write
 
+pytestmark = pytest.mark.faults
+
 KEPT = sorted(SEEDS.glob("*.parquet"))
 
 

@@ -16,6 +16,8 @@ import asyncpq
 from tests.fuzz import bases
 from tests.hostile.files import THREATS
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -16,6 +16,8 @@ from asyncpq.testing import ObjectServer
 from tests.costs import Part, parts_of, trace
 from tests.parquet_files import EditedFile, write
 
+pytestmark = pytest.mark.io
+
 ROWS = 3000
 GROUPS = 3
 NUM_BLOCKS = 64

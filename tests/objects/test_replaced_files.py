@@ -14,6 +14,8 @@ import pytest
 import asyncpq
 from asyncpq import col
 
+pytestmark = pytest.mark.faults
+
 ROWS = 40_000
 MANY = range(0, ROWS, 100)
 #: In the small one, everything but a single row is large: what it brings is kept as a scan's.

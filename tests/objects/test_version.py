@@ -17,6 +17,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
 
+pytestmark = pytest.mark.faults
+
 URL = "s3://lake/file.parquet"
 
 

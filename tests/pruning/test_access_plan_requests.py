@@ -12,6 +12,8 @@ from asyncpq.testing import ObjectServer
 from tests.costs import parts_of
 from tests.scan.test_page_planner import DATA, FOOTER_BYTES, ROWS, URL, sample, session, taken
 
+pytestmark = pytest.mark.io
+
 ALL = AccessPlan.all()
 WITHOUT_INDEX = sample(page_index=False)
 

@@ -16,6 +16,8 @@ from asyncpq.testing import ObjectServer
 from tests.parquet_files import EditedFile
 from tests.reads import by_pyarrow, values
 
+pytestmark = pytest.mark.io
+
 URL = "s3://lake/file.parquet"
 TABLE = pa.table(
     {

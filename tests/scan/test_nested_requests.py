@@ -17,6 +17,8 @@ from asyncpq.testing import ObjectServer
 from tests.costs import parts_of, trace
 from tests.parquet_samples import OpenFile
 
+pytestmark = pytest.mark.io
+
 ROWS = 1000
 URL = "s3://lake/nested.parquet"
 

@@ -20,6 +20,8 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from tests.costs import Part, parts_of, trace, walked_parts
 
+pytestmark = pytest.mark.io
+
 ROWS = 4000
 URL = "s3://lake/sample.parquet"
 

@@ -17,6 +17,8 @@ from tests.costs import Part, parts_of, trace
 from tests.parquet_files import EditedFile
 from tests.reads import assert_reads, by_pyarrow, values
 
+pytestmark = pytest.mark.io
+
 URL = "s3://lake/proofs.parquet"
 ROWS = 400
 

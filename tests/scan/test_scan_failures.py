@@ -13,6 +13,8 @@ import pytest
 import asyncpq
 from asyncpq.testing import Fault, ObjectServer
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("kind", ["file", "dataset"])
 async def test_units_behind_one_that_failed_take_no_turn(kind: str) -> None:

@@ -23,6 +23,8 @@ from tests.faults.stepping import CancelledAt
 from tests.leaks import assert_back_to, held
 from tests.servers import ValkeyServer
 
+pytestmark = pytest.mark.faults
+
 DATA = parquet()
 PATH = "lake/file.parquet"
 

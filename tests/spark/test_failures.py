@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.spark.lake_store import LakeStore
 
+pytestmark = pytest.mark.faults
+
 _FILES: Final = 6
 _ROWS: Final = 50
 _KINDS: Final = (Bounds("id"), Keys("id"), Footers())

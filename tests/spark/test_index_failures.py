@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tests.spark.cluster import Cluster
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(autouse=True)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from asyncpq.storage.base import Store, StoredObject, Validator
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store
 
+pytestmark = pytest.mark.faults
+
 PATIENT = RetryOptions(max_attempts=2, backoff_base_s=0.001, connect_timeout_s=30.0)
 SILENT = Fault(stall_headers=True, times=None)
 STALLED = Fault(stall_body=True, truncate=500, times=None)

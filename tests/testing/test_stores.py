@@ -14,6 +14,8 @@ from asyncpq.testing.stores import Fetch, StoreCall, WrappedStore
 from tests.faults.operations import OPERATIONS, REQUESTS, Rows, by_pyarrow, parquet
 from tests.leaks import assert_back_to, held
 
+pytestmark = pytest.mark.faults
+
 DATA = parquet()
 
 

@@ -17,6 +17,8 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write
 
+pytestmark = pytest.mark.io
+
 NUM_ROWS = 120_000
 
 

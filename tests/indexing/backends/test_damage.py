@@ -17,6 +17,8 @@ from asyncpq.indexing.model import KeyRange
 from asyncpq.testing.backend_contract import random_rows, write
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
 
+pytestmark = pytest.mark.faults
+
 IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)
 
 

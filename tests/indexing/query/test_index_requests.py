@@ -24,6 +24,8 @@ from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer
 from tests.lakes import FOOTERS, indexed
 
+pytestmark = pytest.mark.io
+
 FILES, ROWS = 20, 1000
 LAKE, INDEX = "s3://bucket/lake/", "s3://bucket/index/"
 BOUNDS, KEYS = IndexTable("bounds", ("id",)), IndexTable("keys", ("user",))

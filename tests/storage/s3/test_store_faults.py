@@ -28,6 +28,8 @@ from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, FAST_RETRIES, new_context, open_test_store, opened
 
+pytestmark = pytest.mark.faults
+
 ATTEMPTS = FAST_RETRIES.max_attempts
 
 ONCE = [

@@ -28,6 +28,8 @@ from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing import answers as uploads
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store, retries_for
 
+pytestmark = pytest.mark.faults
+
 URL = "s3://bucket/folder/a b+c"
 PATH = "bucket/folder/a b+c"
 PART = 50_000
