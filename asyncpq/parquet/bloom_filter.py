@@ -1,8 +1,7 @@
-"""Split-block bloom filters: the header, the hash, and what one block says (BloomFilter.md).
+"""Split-block bloom filters: the header, the hash and the test of one block (BloomFilter.md).
 
-A filter is a header and, behind it, a bitset of blocks of 32 bytes. A value's hash chooses one block
-and eight bits of it: a value of which one bit is not set is in no row of the chunk. Only the header
-and the blocks of the values asked for need to be at hand.
+A filter is a header and a bitset of blocks of 32 bytes. A value's hash selects one block and eight bits of it; if a
+bit is not set, no row of the chunk has the value. So a lookup needs the header and one block for each value.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ BLOCK_BYTES: Final = 32
 MAX_HEADER_BYTES: Final = 64  # writers write 15 to 19 bytes
 MAX_BITSET_BYTES: Final = 1 << 28
 
-# What stands around the number of bytes in a header as writers write it: three unions, each with its
-# first member, an empty struct.
+# The usual header without its number of bytes: three unions, each with its first member, an empty struct.
 _USUAL_REST_BYTES: Final = 14
 
 _MASK: Final = (1 << 64) - 1
@@ -41,7 +39,7 @@ SALTS: Final = tuple(
 
 
 class BloomFilterHeader(NamedTuple):
-    """What stands in front of a filter's bitset.
+    """The header in front of a filter's bitset.
 
     Attributes:
         header_size: bytes of the header.
@@ -57,10 +55,10 @@ class BloomFilterHeader(NamedTuple):
 
 
 def decode_bloom_filter_header(data: bytes) -> BloomFilterHeader:
-    """Read a BloomFilterHeader from the start of ``data``.
+    """Decode a BloomFilterHeader at the start of ``data``.
 
     Raises:
-        CorruptFileError: not a header, or a bitset that is not whole blocks (EndOfDataError: cut short).
+        CorruptFileError: not a header, or a bitset that is not whole blocks. EndOfDataError: cut short.
         UnsupportedFeatureError: another algorithm, hash or compression than the specification has.
     """
     reader = CompactReader(data[:MAX_HEADER_BYTES], max_elements=MAX_HEADER_BYTES)
@@ -79,9 +77,9 @@ def _is_first_member(union: Value) -> bool:
 
 
 def usual_header(length: int) -> BloomFilterHeader | None:
-    """The header of a filter of ``length`` bytes in all, if it is written as writers do; else None.
+    """The usual header of a filter of ``length`` bytes in all; None if there is none of that length.
 
-    A guess, made so that header and blocks can be fetched at once: the header itself decides.
+    A guess that lets header and blocks be fetched at once. The header itself decides.
     """
     for size in range(1, 6):
         header = BloomFilterHeader(_USUAL_REST_BYTES + size, length - _USUAL_REST_BYTES - size)
@@ -91,13 +89,13 @@ def usual_header(length: int) -> BloomFilterHeader | None:
 
 
 def block_of(hash_: int, num_blocks: int) -> int:
-    """Which block a hash chooses."""
+    """The ordinal of the block that a hash selects."""
     return ((hash_ >> 32) * num_blocks) >> 32
 
 
 @lru_cache(maxsize=8192)
 def block_mask(hash_: int) -> int:
-    """The eight bits that a hash chooses, of a block as a little-endian integer."""
+    """The eight bits that a hash selects in a block, as a little-endian integer."""
     low = hash_ & 0xFFFFFFFF
     mask = 0
     for shift, salt in SALTS:
@@ -106,7 +104,7 @@ def block_mask(hash_: int) -> int:
 
 
 def may_contain(block: bytes, hash_: int) -> bool:
-    """Whether a value with this hash may be in the chunk, by the block that the hash chooses."""
+    """Whether a value with this hash may be in the chunk, by the block that the hash selects."""
     mask = block_mask(hash_)
     return int.from_bytes(block, "little") & mask == mask
 

@@ -1,6 +1,7 @@
-"""RawPage headers (parquet.thrift, PageHeader), decoded from bytes that may end anywhere.
+"""The pages of a column chunk: headers decoded (parquet.thrift, PageHeader), checked, and bytes cut into pages.
 
-RawPage headers against what the metadata say, and a chunk's bytes cut into pages, without I/O.
+``decode_page_header`` reads one header from bytes that may end anywhere. ``check_page_header`` compares it with the
+footer and the OffsetIndex. ``PageWalker`` cuts a chunk's bytes into pages as they come.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _MAX_ELEMENTS: Final = 1 << 16
 _IS_COMPRESSED_FALSE: Final = b"\x12"
 
 # Headers of data pages as writers write them, all fields in the order of their ids. Groups: uncompressed
-# and compressed size, CRC, and the numbers of the inner struct. Whatever is unusual, down to a negative
-# number, does not match and is left to the plain reader.
+# and compressed size, CRC, and the numbers of the inner struct. Unusual headers, also those with a negative
+# number, do not match and are read by CompactReader.
 _COUNT: Final = rb"\x15(" + COUNT32 + b")"
 _CRC: Final = rb"\x15(" + VARINT32 + b")"
 _DATA_PAGE: Final = re.compile(
@@ -43,23 +44,23 @@ _DATA_PAGE_V2: Final = re.compile(
 
 
 class NeedMore(enum.Enum):
-    """The bytes shown end inside the header."""
+    """The bytes end inside the header."""
 
     NEED_MORE = "need more"
 
 
 class PageHeader(NamedTuple):
-    """One page's header. What does not belong to its type is None.
+    """One page's header. Fields of other page types are None.
 
     Attributes:
-        type: which of the fields below are there; INDEX_PAGE also for types that are not known.
+        type: the page's type; INDEX_PAGE also for unknown types.
         header_size: bytes of the header itself.
         compressed_size, uncompressed_size: bytes of the page without its header.
-        crc: CRC-32 of those compressed bytes, unsigned; None when not written.
-        num_values: of the leaf, nulls included; of a dictionary page its entries; 0 of an index page.
-        num_rows, num_nulls: of a V2 data page; advisory, as some writers count them otherwise. None also where they
-            cannot be.
+        crc: CRC-32 of the compressed bytes, unsigned; None if not written.
+        num_values: of the leaf, nulls included; of a dictionary page its entries; 0 for an index page.
         encoding: code of Encoding, of the values.
+        num_rows, num_nulls: of a V2 data page; advisory, since some writers count them differently. None if
+            impossible.
         def_encoding, rep_encoding: codes, of a V1 data page's levels.
         def_levels_bytes, rep_levels_bytes: of a V2 data page's levels, which are not compressed.
         is_compressed: False only in V2 data pages that say so.
@@ -71,14 +72,14 @@ class PageHeader(NamedTuple):
     uncompressed_size: int
     crc: int | None
     num_values: int
-    num_rows: int | None
-    num_nulls: int | None
     encoding: int
-    def_encoding: int | None
-    rep_encoding: int | None
-    def_levels_bytes: int | None
-    rep_levels_bytes: int | None
-    is_compressed: bool
+    num_rows: int | None = None
+    num_nulls: int | None = None
+    def_encoding: int | None = None
+    rep_encoding: int | None = None
+    def_levels_bytes: int | None = None
+    rep_levels_bytes: int | None = None
+    is_compressed: bool = True
 
     @property
     def page_size(self) -> int:
@@ -90,39 +91,97 @@ class PageHeader(NamedTuple):
         return self.type is PageType.DATA_PAGE or self.type is PageType.DATA_PAGE_V2
 
 
-_new_header = PageHeader._make
-
-
 def decode_page_header(
     data: bytes, offset: int = 0, *, max_bytes: int = MAX_HEADER_BYTES, complete: bool = False
 ) -> PageHeader | NeedMore:
-    """Read the page header at ``data[offset:]``.
+    """Decode the page header at ``data[offset:]``.
 
     Args:
         data: bytes that may end anywhere.
         offset: where the header begins.
-        max_bytes: a header longer than this is a ResourceLimitError.
-        complete: no more bytes will come; a header that is cut off is then a CorruptFileError.
+        max_bytes: the longest header to accept.
+        complete: no more bytes will come, so a header that is cut off is corrupt.
 
     Returns:
-        The header, or NEED_MORE when ``data`` ends inside it.
+        The header, or NEED_MORE if ``data`` ends inside it.
 
     Raises:
-        CorruptFileError: not a page header, sizes or counts that are negative or missing.
-        ResourceLimitError: ``max_bytes`` are not enough for it.
+        CorruptFileError: not a page header, or sizes or counts that are negative or missing.
+        ResourceLimitError: the header is longer than ``max_bytes``.
     """
-    if (found := _DATA_PAGE.match(data, offset)) is not None:
-        header = _data_page(found)
-    elif (found := _DATA_PAGE_V2.match(data, offset)) is not None:
-        header = _data_page_v2(found)
+    if (match := _DATA_PAGE.match(data, offset)) is not None:
+        header = _data_page(match)
+    elif (match := _DATA_PAGE_V2.match(data, offset)) is not None:
+        header = _data_page_v2(match)
     else:
-        return _plain_header(data, offset, max_bytes, complete)
+        return _unusual_header(data, offset, max_bytes, complete)
     if header.header_size > max_bytes:
         raise _too_long(max_bytes)
     return header
 
 
-def _plain_header(data: bytes, offset: int, max_bytes: int, complete: bool) -> PageHeader | NeedMore:
+def _data_page(match: re.Match[bytes]) -> PageHeader:
+    uncompressed, compressed, crc, num_values, encoding, def_encoding, rep_encoding = match.groups()
+    start, stop = match.span()
+    return PageHeader(
+        PageType.DATA_PAGE,
+        stop - start,
+        _count(compressed),
+        _count(uncompressed),
+        None if crc is None else _crc(crc),
+        _count(num_values),
+        encoding[0] >> 1 if len(encoding) == 1 else _count(encoding),
+        def_encoding=def_encoding[0] >> 1 if len(def_encoding) == 1 else _count(def_encoding),
+        rep_encoding=rep_encoding[0] >> 1 if len(rep_encoding) == 1 else _count(rep_encoding),
+    )
+
+
+def _data_page_v2(match: re.Match[bytes]) -> PageHeader:
+    uncompressed, compressed, crc, num_values, num_nulls, num_rows = match.groups()[:6]
+    encoding, def_levels, rep_levels, is_compressed = match.groups()[6:]
+    start, stop = match.span()
+    return _checked_v2(
+        PageHeader(
+            PageType.DATA_PAGE_V2,
+            stop - start,
+            _count(compressed),
+            _count(uncompressed),
+            None if crc is None else _crc(crc),
+            _count(num_values),
+            _count(encoding),
+            _count(num_rows),
+            _count(num_nulls),
+            def_levels_bytes=_count(def_levels),
+            rep_levels_bytes=_count(rep_levels),
+            is_compressed=is_compressed != _IS_COMPRESSED_FALSE,
+        )
+    )
+
+
+def _count(raw: bytes) -> int:
+    """The number of a COUNT32; one subtraction removes all continuation bits, and the sign bit is 0."""
+    length = len(raw)
+    if length == 1:
+        return raw[0] >> 1
+    if length == 2:
+        return (raw[0] + (raw[1] << 7) - 0x80) >> 1
+    if length == 3:
+        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) - 0x4080) >> 1
+    if length == 4:
+        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) - 0x204080) >> 1
+    return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) + (raw[4] << 28) - 0x10204080) >> 1
+
+
+def _crc(raw: bytes) -> int:
+    # Written as a signed number; the mask makes it unsigned, as zlib.crc32 gives it.
+    return CompactReader(raw).integer() & 0xFFFFFFFF
+
+
+def _too_long(max_bytes: int) -> ResourceLimitError:
+    return ResourceLimitError(f"a page header is longer than {max_bytes} bytes")
+
+
+def _unusual_header(data: bytes, offset: int, max_bytes: int, complete: bool) -> PageHeader | NeedMore:
     reader = CompactReader(data, offset, max_elements=_MAX_ELEMENTS)
     try:
         fields = reader.struct()
@@ -138,147 +197,44 @@ def _plain_header(data: bytes, offset: int, max_bytes: int, complete: bool) -> P
     return _page_header(fields, size)
 
 
-def _data_page(found: re.Match[bytes]) -> PageHeader:
-    uncompressed, compressed, crc, num_values, encoding, def_encoding, rep_encoding = found.groups()
-    start, stop = found.span()
-    return _new_header(
-        (
-            PageType.DATA_PAGE,
-            stop - start,
-            _count(compressed),
-            _count(uncompressed),
-            None if crc is None else _crc(crc),
-            _count(num_values),
-            None,
-            None,
-            encoding[0] >> 1 if len(encoding) == 1 else _count(encoding),
-            def_encoding[0] >> 1 if len(def_encoding) == 1 else _count(def_encoding),
-            rep_encoding[0] >> 1 if len(rep_encoding) == 1 else _count(rep_encoding),
-            None,
-            None,
-            True,
-        )
-    )
-
-
-def _data_page_v2(found: re.Match[bytes]) -> PageHeader:
-    (uncompressed, compressed, crc, num_values, num_nulls, num_rows) = found.groups()[:6]
-    (encoding, def_levels, rep_levels, is_compressed) = found.groups()[6:]
-    start, stop = found.span()
-    header = _new_header(
-        (
-            PageType.DATA_PAGE_V2,
-            stop - start,
-            _count(compressed),
-            _count(uncompressed),
-            None if crc is None else _crc(crc),
-            _count(num_values),
-            _count(num_rows),
-            _count(num_nulls),
-            _count(encoding),
-            None,
-            None,
-            _count(def_levels),
-            _count(rep_levels),
-            is_compressed != _IS_COMPRESSED_FALSE,
-        )
-    )
-    _check_v2(header)
-    return header
-
-
-def _count(raw: bytes) -> int:
-    """A COUNT32: the bytes' continuation bits are taken off in one subtraction, the sign bit is 0."""
-    length = len(raw)
-    if length == 1:
-        return raw[0] >> 1
-    if length == 2:
-        return (raw[0] + (raw[1] << 7) - 0x80) >> 1
-    if length == 3:
-        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) - 0x4080) >> 1
-    if length == 4:
-        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) - 0x204080) >> 1
-    return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) + (raw[4] << 28) - 0x10204080) >> 1
-
-
-def _crc(raw: bytes) -> int:
-    # Written as a signed number; the mask makes it the unsigned one that zlib.crc32 gives.
-    return CompactReader(raw).integer() & 0xFFFFFFFF
-
-
-def _too_long(max_bytes: int) -> ResourceLimitError:
-    return ResourceLimitError(f"a page header is longer than {max_bytes} bytes")
-
-
 def _page_header(fields: Fields, size: int) -> PageHeader:
     code = _number(fields, 1, "type")
-    # pages of types to come are passed by, like index pages: the chunk's values are counted without them
-    kind = _PAGE_TYPES[code] if code < len(_PAGE_TYPES) else PageType.INDEX_PAGE
+    # Unknown page types are skipped like index pages. The chunk's number of values shows if any are missing.
+    page_type = _PAGE_TYPES[code] if code < len(_PAGE_TYPES) else PageType.INDEX_PAGE
     uncompressed, compressed = _number(fields, 2, "uncompressed size"), _number(fields, 3, "compressed size")
     crc = fields.get(4)
     crc = crc & 0xFFFFFFFF if type(crc) is int else None
-    content = {} if kind is PageType.INDEX_PAGE else fields.get(_UNIONS[kind])
+    if page_type is PageType.INDEX_PAGE:
+        return PageHeader(page_type, size, compressed, uncompressed, crc, 0, 0)
+    content = fields.get(_UNIONS[page_type])
     if not isinstance(content, dict):
-        raise CorruptFileError(f"a page of type {kind.name} lacks that type's header")
-    if kind is PageType.DATA_PAGE:
-        return PageHeader(
-            kind,
-            size,
-            compressed,
-            uncompressed,
-            crc,
-            _number(content, 1, "number of values"),
-            None,
-            None,
-            _number(content, 2, "encoding"),
-            _number(content, 3, "encoding of definition levels"),
-            _number(content, 4, "encoding of repetition levels"),
-            None,
-            None,
-            True,
+        raise CorruptFileError(f"a page of type {page_type.name} lacks that type's header")
+    num_values = _number(content, 1, "number of values")
+    encoding = _number(content, 4 if page_type is PageType.DATA_PAGE_V2 else 2, "encoding")
+    header = PageHeader(page_type, size, compressed, uncompressed, crc, num_values, encoding)
+    if page_type is PageType.DATA_PAGE:
+        return header._replace(
+            def_encoding=_number(content, 3, "encoding of definition levels"),
+            rep_encoding=_number(content, 4, "encoding of repetition levels"),
         )
-    if kind is PageType.DATA_PAGE_V2:
-        header = PageHeader(
-            kind,
-            size,
-            compressed,
-            uncompressed,
-            crc,
-            _number(content, 1, "number of values"),
-            _advisory(content, 3),
-            _advisory(content, 2),
-            _number(content, 4, "encoding"),
-            None,
-            None,
-            _number(content, 5, "length of definition levels"),
-            _number(content, 6, "length of repetition levels"),
-            content.get(7) is not False,
-        )
-        _check_v2(header)
+    if page_type is PageType.DICTIONARY_PAGE:
         return header
-    is_dictionary = kind is PageType.DICTIONARY_PAGE
-    return PageHeader(
-        kind,
-        size,
-        compressed,
-        uncompressed,
-        crc,
-        _number(content, 1, "number of values") if is_dictionary else 0,
-        None,
-        None,
-        _number(content, 2, "encoding") if is_dictionary else 0,
-        None,
-        None,
-        None,
-        None,
-        True,
+    return _checked_v2(
+        header._replace(
+            num_rows=_advisory(content, 3),
+            num_nulls=_advisory(content, 2),
+            def_levels_bytes=_number(content, 5, "length of definition levels"),
+            rep_levels_bytes=_number(content, 6, "length of repetition levels"),
+            is_compressed=content.get(7) is not False,
+        )
     )
 
 
-def _check_v2(header: PageHeader) -> None:
+def _checked_v2(header: PageHeader) -> PageHeader:
     levels = (header.def_levels_bytes or 0) + (header.rep_levels_bytes or 0)
     if levels > header.compressed_size or levels > header.uncompressed_size:
         raise CorruptFileError(f"a page's levels take {levels} bytes, the page has {header.compressed_size}")
+    return header
 
 
 def _advisory(fields: Fields, field_id: int) -> int | None:
@@ -293,6 +249,8 @@ def _number(fields: Fields, field_id: int, name: str) -> int:
     return value
 
 
+# -- checks -----------------------------------------------------------------------------------------
+
 WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
 WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
@@ -300,14 +258,14 @@ WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its
 def check_page_header(
     header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
 ) -> None:
-    """Check a header against what the metadata say of its chunk; finds most flipped bits in headers.
+    """Check a header against its chunk's metadata; this finds most flipped bits in headers.
 
-    The chunk's uncompressed size and either of its lists of encodings are advisory: see :func:`header_contradiction`.
+    The chunk's uncompressed size and each of its lists of encodings are advisory: see :func:`header_contradiction`.
 
     Args:
         header: of a data or dictionary page.
-        chunk: the chunk it belongs to.
-        leaf: the chunk's, if the encodings of levels are to be checked, too.
+        chunk: the page's chunk.
+        leaf: the chunk's leaf, to check the encodings of levels too.
         expected_size: the page's size with header in the OffsetIndex, if there is one.
 
     Raises:
@@ -316,7 +274,6 @@ def check_page_header(
     if expected_size is not None and header.page_size != expected_size:
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
     if header.is_data and not _may_have_encoding(header.encoding, chunk):
-        # one header against two other places: whose word it is cannot be told
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which neither its chunk's encodings nor encoding_stats have"
         )
@@ -327,7 +284,7 @@ def check_page_header(
             (leaf.max_definition_level, header.def_encoding),
             (leaf.max_repetition_level, header.rep_encoding),
         ):
-            # CRCs do not cover headers, and levels read by another encoding are other levels.
+            # CRCs do not cover headers, and a wrong encoding gives wrong levels.
             if level and code != Encoding.RLE and (code != Encoding.BIT_PACKED or not _lists(chunk, code)):
                 raise CorruptFileError(f"a page has levels of encoding {code}, which its chunk does not list")
     if header.page_size > chunk.total_compressed_size:
@@ -339,10 +296,12 @@ def check_page_header(
 
 
 def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
-    """What chunk or header say that the page contradicts, and that is not used; None for nothing.
+    """The advisory statement that header and chunk disagree about, which is then ignored; None if they agree.
 
     Args:
-        repeated: the chunk's leaf is; of others, V2 pages have as many rows as values.
+        header: of one page.
+        chunk: the page's chunk.
+        repeated: the chunk's leaf is repeated. V2 pages of other leaves have as many rows as values.
     """
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
@@ -367,7 +326,7 @@ def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
 
 
 def _has_dictionary(chunk: ColumnChunk) -> bool:
-    """Whether the chunk names a dictionary page. fastparquet up to 0.6 lists only PLAIN for its pages of categories."""
+    """Whether the chunk names a dictionary page. fastparquet up to 0.6 lists only PLAIN for pages of categories."""
     stats = chunk.encoding_stats or ()
     return chunk.dictionary_page_offset is not None or any(
         entry.page_type == PageType.DICTIONARY_PAGE for entry in stats
@@ -375,18 +334,18 @@ def _has_dictionary(chunk: ColumnChunk) -> bool:
 
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
-    """Whether the chunk lists an encoding; some old writers list none at all."""
+    """Whether the chunk lists an encoding; True for old writers that list none."""
     return not chunk.encodings or _is_in(encoding, chunk.encodings)
 
 
 def _counts(chunk: ColumnChunk, encoding: int) -> bool:
-    """Whether the chunk's encoding_stats count pages of an encoding; most writers that forget one write none."""
+    """Whether the chunk's encoding_stats count pages of an encoding; True for writers that write no stats."""
     stats = chunk.encoding_stats
     return not stats or _is_in(encoding, [entry.encoding for entry in stats])
 
 
 def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
-    """Whether an encoding is among others; the two names of the encoding by dictionary are one."""
+    """Whether an encoding is among others; both names of dictionary encoding count as one."""
     return encoding in encodings or (
         encoding in DICTIONARY_ENCODINGS and not DICTIONARY_ENCODINGS.isdisjoint(encodings)
     )
@@ -413,19 +372,19 @@ class RawPage:
 
 
 class PageWalker:
-    """Cuts a chunk's bytes into pages as they come.
+    """Cuts the bytes of one chunk into pages as they come.
 
-    It keeps at most one page that is not whole yet. Use one walker for one chunk, feed the bytes from
-    ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`.
+    Feed the bytes from ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`. The walker
+    buffers at most one incomplete page.
 
     Args:
-        chunk: whose pages they are.
+        chunk: the column chunk.
+        max_page_bytes: the most bytes that a page may claim, compressed or not.
         leaf: see :func:`check_page_header`.
-        max_page_bytes: a page that claims more, compressed or not, is a ResourceLimitError.
-        padded: the chunk's span was widened because its writer understated it (PARQUET-816); what comes
-            behind its last value is not looked at.
-        verify_crc: hold that all data pages have a CRC or none: one without would let a changed page pass.
-        drop: called with what the metadata say that the pages contradict, and that is not used.
+        padded: the chunk's span was widened because its writer understated it (PARQUET-816). Bytes behind its last
+            value are ignored.
+        verify_crc: check that all data pages have a CRC or none: a missing CRC would let a changed page pass.
+        drop: called with each statement of the metadata that the pages contradict and that is ignored.
     """
 
     def __init__(
@@ -446,7 +405,7 @@ class PageWalker:
         self._leaf = leaf
         self._max_page_bytes = max_page_bytes
         self._buffer = bytearray()
-        self._needed = 1  # bytes in the buffer before another look is worth it
+        self._needed = 1  # bytes in the buffer before decoding can make progress
         self._offset = chunk.start
         self._pages = 0
         self._values = 0
@@ -464,11 +423,11 @@ class PageWalker:
         return self._offset
 
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
-        """Take the next bytes; returns the pages that they complete, in file order.
+        """Take the next bytes; return the pages that they complete, in file order.
 
         Raises:
-            CorruptFileError: bytes that are no pages of this chunk (check_page_header, a dictionary
-                page that is not the first, more values than the chunk has).
+            CorruptFileError: the bytes are not pages of this chunk (check_page_header, a dictionary page that is not
+                the first, more values than the chunk has).
             ResourceLimitError: a page larger than ``max_page_bytes``.
         """
         if self._buffer or len(data) < self._needed:
@@ -478,18 +437,18 @@ class PageWalker:
             whole = bytes(self._buffer)
             self._buffer.clear()
         else:
-            whole = bytes(data)  # no copy of what is bytes already
+            whole = bytes(data)  # no copy if it is bytes already
         pages: list[RawPage] = []
         pos = 0
         while pos < len(whole) and not (self._padded and self._values == self._chunk.num_values):
             header = decode_page_header(whole, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
-            left = len(whole) - pos
+            remaining = len(whole) - pos
             if isinstance(header, NeedMore):
-                # A header that comes in drops is looked at few times; one at the chunk's end not too late.
-                self._needed = max(left + 1, min(2 * left, self._chunk.stop - self._offset))
+                # Doubling keeps the number of attempts low; a header at the chunk's end does not wait for more.
+                self._needed = max(remaining + 1, min(2 * remaining, self._chunk.stop - self._offset))
                 break
             self._check(header)
-            if left < header.page_size:
+            if remaining < header.page_size:
                 self._needed = header.page_size
                 break
             pages.append(RawPage(header, self._offset, whole[pos : pos + header.page_size]))
@@ -530,7 +489,7 @@ class PageWalker:
             raise CorruptFileError(f"a chunk of {chunk.num_values} values has more in its pages")
 
     def finish(self) -> None:
-        """Check that the chunk ended with a whole page and has all of its values and bytes.
+        """Check that the chunk ended with a whole page and held all of its values and bytes.
 
         Raises:
             CorruptFileError: it did not.

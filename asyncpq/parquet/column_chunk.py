@@ -1,4 +1,4 @@
-"""One column of one row group: parquet.thrift's ColumnChunk with its ColumnMetaData, parsed.
+"""One column of one row group: parquet.thrift's ColumnChunk with its ColumnMetaData, decoded and validated.
 
 Offsets are bytes from the start of the file, sizes are bytes.
 """
@@ -15,9 +15,9 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader, Fields, Value
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
-# A chunk's own lists are short; what lets them grow is one size-statistics histogram a level.
+# A chunk's lists are short, except for size statistics, which have one histogram for each level.
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
-# Fields of ColumnMetaData that are numbers and without which a chunk cannot be read, in the order they are returned.
+# Numeric fields of ColumnMetaData that a chunk cannot be read without, in the order of _required().
 _REQUIRED: Final = (
     (1, "type"),
     (4, "codec"),
@@ -57,7 +57,7 @@ class Encoding(enum.IntEnum):
 
 
 DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
-"""Two names of one encoding of data pages: indices into the chunk's dictionary."""
+"""Both names of the dictionary encoding of data pages: indices into the chunk's dictionary."""
 
 
 class PageType(enum.IntEnum):
@@ -70,10 +70,10 @@ class PageType(enum.IntEnum):
 
 
 class ChunkStatistics(NamedTuple):
-    """Raw statistics of a chunk (parquet.thrift, ChunkStatistics); None is "not written".
+    """Raw statistics of a chunk (parquet.thrift, Statistics); None for "not written".
 
-    ``min_value`` and ``max_value`` follow the column order, ``deprecated_min`` and
-    ``deprecated_max`` are fields 2 and 1. What may be concluded from them: ``format.statistics``.
+    ``min_value`` and ``max_value`` follow the column order. ``deprecated_min`` and ``deprecated_max`` are fields 2
+    and 1. ``statistics.chunk_bounds`` says what they prove.
     """
 
     deprecated_max: bytes | None
@@ -89,7 +89,7 @@ class ChunkStatistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PageEncodingStats:
-    """How many pages of a type have an encoding (codes of PageType and Encoding, perhaps newer ones)."""
+    """The number of pages of a type with an encoding (codes of PageType and Encoding, perhaps unknown ones)."""
 
     page_type: int
     encoding: int
@@ -97,37 +97,36 @@ class PageEncodingStats:
 
 
 def index_range(offset: int | None, length: int | None) -> tuple[int, int] | None:
-    """Bytes ``(start, stop)`` of an index, None without a usable one."""
+    """Bytes ``(start, stop)`` of an index; None if it has no usable location."""
     if offset is None or length is None or offset < 4 or length <= 0:
         return None
     return offset, offset + length
 
 
 class IndexPlaces(NamedTuple):
-    """Bytes ``(start, stop)`` of a chunk's page indexes, each None without a usable one."""
+    """Bytes ``(start, stop)`` of a chunk's page indexes; None for one without a usable location."""
 
     offset_index_range: tuple[int, int] | None
     column_index_range: tuple[int, int] | None
 
 
 class ColumnChunk(NamedTuple):
-    """Where a chunk's pages and indexes are, and what the writer said about them.
+    """The locations of a chunk's pages and indexes, and the writer's statements about them.
 
     Attributes:
-        file_path: set only in summary files; the data are then in another file, and never read.
-        file_offset: deprecated and often wrong; not used.
-        has_crypto: the chunk is encrypted: its indexes must not be parsed.
-        physical_type: agrees with the leaf's (checked by RowGroup.chunk).
-        path: as written; advisory, since the chunk's position in the row group says which column it is.
+        file_path: set only in summary files; the data are then in another file, which is never read.
+        file_offset: deprecated, often wrong, not used.
+        has_crypto: the chunk is encrypted, so its indexes must not be decoded.
+        physical_type: equals the leaf's.
         encodings: codes of every encoding in the chunk, levels included; advisory, page headers decide.
+        path: as written; advisory, since the chunk's position in the row group decides its column.
         codec: a code of Codec; unknown codes are kept.
-        num_values: of the leaf, nulls and empty lists included; of leaves that are not repeated the row group's rows.
-        total_uncompressed_size: of all pages with their headers; advisory, some writers leave it 0; 0 where it is
-            missing or negative.
+        num_values: of the leaf, nulls and empty lists included; the row group's rows for leaves that are not repeated.
+        total_uncompressed_size: of all pages with their headers; advisory; 0 if missing or negative.
         total_compressed_size: of all pages with their headers.
-        dictionary_page_offset: None or 0 when absent; see ``start``.
-        raw_start, raw_stop: where the ColumnChunk struct lies in the metadata bytes.
-        dropped: what is said of it that contradicts the schema or the row group, and is not used.
+        dictionary_page_offset: None or 0 if absent; see ``start``.
+        raw_start, raw_stop: position of the ColumnChunk struct in the metadata bytes.
+        dropped: statements that contradict the schema or the row group and are ignored.
     """
 
     file_path: str | None
@@ -170,23 +169,23 @@ class ColumnChunk(NamedTuple):
 
     @property
     def offset_index_range(self) -> tuple[int, int] | None:
-        """Bytes ``(start, stop)`` of the OffsetIndex, None without a usable one."""
+        """Bytes ``(start, stop)`` of the OffsetIndex; None without a usable location."""
         return index_range(self.offset_index_offset, self.offset_index_length)
 
     @property
     def column_index_range(self) -> tuple[int, int] | None:
-        """Bytes ``(start, stop)`` of the ColumnIndex, None without a usable one."""
+        """Bytes ``(start, stop)`` of the ColumnIndex; None without a usable location."""
         return index_range(self.column_index_offset, self.column_index_length)
 
 
 def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
-    """Parse the ColumnChunk struct at ``data[start:stop]`` of the file's metadata.
+    """Decode the ColumnChunk struct at ``data[start:stop]`` of the file's metadata.
 
     As in Thrift, an optional field of an unexpected type counts as absent.
 
     Raises:
-        CorruptFileError: required fields are missing, sizes negative, or it is not ``leaf``'s chunk.
-        UnsupportedFeatureError: its metadata are encrypted.
+        CorruptFileError: a required field is missing, a size is negative, or the chunk is not of ``leaf``'s type.
+        UnsupportedFeatureError: the chunk's metadata are encrypted.
     """
     reader = CompactReader(data, start, max_elements=_MAX_ELEMENTS_OF_A_CHUNK)
     chunk = reader.struct()
@@ -195,7 +194,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     meta = chunk.get(3)
     if not isinstance(meta, dict):
         if 8 in chunk or 9 in chunk:
-            # Under a plain footer they would be there, in clear: whoever sees this has decrypted the footer
+            # A plaintext footer has them in clear, so this is a footer that was decrypted.
             raise UnsupportedFeatureError(
                 "the column has a key of its own under an encrypted footer, which asyncpq does not read",
                 column=leaf.dotted,
@@ -249,7 +248,7 @@ def _required(meta: Fields, leaf: Leaf) -> list[int]:
 
 
 def _path(meta: Fields, leaf: Leaf) -> tuple[str, ...]:
-    """The chunk's path in the schema; the leaf's own if there is none."""
+    """The chunk's path as written; the leaf's own if there is none."""
     parts = meta.get(3)
     if not isinstance(parts, list):
         return leaf.path
@@ -260,7 +259,7 @@ def _statistics(fields: Value) -> ChunkStatistics | None:
     if not isinstance(fields, dict):
         return None
     get = fields.get
-    # In the order of ChunkStatistics' attributes. A negative count is a writer's "unknown".
+    # A negative count is a writer's "unknown".
     binary = [value if isinstance(value, bytes) else None for value in map(get, (1, 2, 5, 6))]
     count = [value if type(value) is int and value >= 0 else None for value in map(get, (3, 4, 9))]
     flag = [value if type(value) is bool else None for value in map(get, (7, 8))]
@@ -282,17 +281,17 @@ def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
 
 
 def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:
-    """Check that the chunk lies inside this file, in front of the footer, before any byte is asked for.
+    """Check that the chunk lies inside this file, in front of the footer, before any byte is fetched.
 
     Args:
-        chunk: the chunk. leaf: its column.
+        chunk: the chunk.
+        leaf: its leaf.
         file_size: bytes of the whole object.
         footer_start: file offset of the metadata.
 
     Raises:
         UnsupportedFeatureError: the chunk is in another file, or encrypted.
-        CorruptFileError: it has values and its pages lie outside ``[4, footer_start)``. The offsets of a
-            chunk without values mean nothing.
+        CorruptFileError: it has values, and its pages lie outside ``[4, footer_start)``.
     """
     if chunk.file_path is not None:
         raise UnsupportedFeatureError(
@@ -303,7 +302,7 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
     if chunk.has_crypto:
         raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
     if chunk.num_values == 0:
-        return  # nothing is read of it, and writers put any offsets there
+        return  # it is not read, and its offsets are meaningless
     start, stop = chunk.start, chunk.stop
     limit = min(footer_start, file_size)
     if start < 4 or stop > limit or stop == start:

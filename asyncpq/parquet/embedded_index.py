@@ -1,9 +1,9 @@
-"""Index bytes inside a Parquet file, and the footer key that says where they are.
+"""Indexes embedded in a Parquet file, and the footer keys that locate them.
 
-A file may have any number of them, each under a name. Its bytes stand in front of the footer, outside of all column
-chunks, so that readers who know nothing of them see nothing of them. The footer's key ``asyncpq.index.<name>`` has a
-JSON object: ``offset`` and ``length`` in bytes, ``kind`` (text) and ``version`` (a whole number), which mean something
-to whoever made the index, and ``sha256`` of the bytes (hex). Other members are ignored.
+A file may have any number of embedded indexes, each under a name. Their bytes stand in front of the footer, outside of
+all column chunks, so other readers ignore them. The footer's key ``asyncpq.index.<name>`` has a JSON object:
+``offset`` and ``length`` in bytes, ``kind`` (text) and ``version`` (a whole number), which the index's maker defines,
+and ``sha256`` of the bytes (hex). Other members are ignored.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ KEY_PREFIX: Final = "asyncpq.index."
 
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _FIRST_BYTE: Final = 4  # behind the magic
-_HINT: Final = "Whatever wrote the file anew may have copied the footer's keys: embed the index again."
+_HINT: Final = "A program that rewrote the file may have copied the footer's keys: embed the index again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndexEntry:
-    """What a footer says of an index in its file.
+    """A footer's entry for an index in its file.
 
     Attributes:
         name: of the index, unique in the file.
-        kind, version: of its bytes, in terms of whoever made it.
+        kind, version: of its bytes; the index's maker defines them.
         offset, length: bytes in the file.
         sha256: digest of the bytes, hex.
     """
@@ -51,27 +51,27 @@ class EmbeddedIndexEntry:
 
     @property
     def key(self) -> str:
-        """The footer's."""
+        """The footer's key."""
         return KEY_PREFIX + self.name
 
     @property
     def value(self) -> str:
-        """What stands under the key."""
+        """The value of the footer's key."""
         members = ("offset", "length", "kind", "version", "sha256")
         return json.dumps({name: getattr(self, name) for name in members})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndex:
-    """An index that stands in its file, or is to be put there.
+    """An index that is embedded in a file, or will be.
 
     Attributes:
         name: unique in its file.
-        kind, version: what the bytes are, in terms of whoever made them.
+        kind, version: of the bytes; the index's maker defines them.
         data: the bytes.
 
     Raises:
-        InvalidOptionError: a name or kind that no footer can hold, or a version that is no number.
+        InvalidOptionError: a name or kind that is not valid UTF-8 text, or a version that is no whole number.
     """
 
     name: str
@@ -92,7 +92,7 @@ class EmbeddedIndex:
         return f"EmbeddedIndex({self.name!r}, {self.kind!r}, version {self.version}, {len(self.data)} bytes)"
 
     def entry(self, offset: int) -> EmbeddedIndexEntry:
-        """What a footer says of it where its bytes stand at ``offset``."""
+        """The footer's entry for the index with its bytes at ``offset``."""
         return EmbeddedIndexEntry(
             name=self.name,
             kind=self.kind,
@@ -104,12 +104,12 @@ class EmbeddedIndex:
 
 
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
-    """What a footer's keys say of indexes, by name.
+    """All entries for indexes in a footer's key-value metadata, by name.
 
     Raises:
         CorruptIndexError: see :func:`decode_entry`; names ``url``.
     """
-    found = {}
+    by_name = {}
     for key in key_values:
         name = key.removeprefix(KEY_PREFIX)
         try:
@@ -117,15 +117,15 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
         except CorruptIndexError as error:
             raise error.locate(url=url) from None
         if entry is not None:
-            found[name] = entry
-    return found
+            by_name[name] = entry
+    return by_name
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """What a footer's keys say of an index; None if they say nothing.
+    """The footer's entry for an index; None if there is none.
 
     Raises:
-        CorruptIndexError: it is not what this module describes.
+        CorruptIndexError: the entry has another form than this module describes.
     """
     key = KEY_PREFIX + name
     if not name or key not in key_values:
@@ -146,9 +146,9 @@ def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedInd
 
 
 def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
-    """The bytes of all column chunks, as ascending spans that do not touch. Those that cannot be parsed are left out.
+    """The bytes of all column chunks that can be decoded, as ascending spans that do not touch.
 
-    Chunks that were not parsed before are not kept.
+    Chunks that were not decoded before are not kept.
     """
     spans = []
     for group in metadata.row_groups:
@@ -156,7 +156,7 @@ def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
             try:
                 chunk = group.parse_chunk(leaf)
             except FormatError:
-                continue  # whoever reads the column is told
+                continue  # a read of the column raises it
             if chunk.num_values and chunk.file_path is None:
                 spans.append((chunk.start, chunk.stop))
     merged: list[tuple[int, int]] = []
@@ -169,13 +169,15 @@ def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
 
 
 def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tuple[int, int]]) -> None:
-    """
+    """Check that an index's bytes lie between the magic and the footer, and in no column chunk.
+
     Args:
+        entry: of the index.
         footer_start: file offset of the metadata.
         spans: see :func:`chunk_spans`.
 
     Raises:
-        CorruptIndexError: the bytes are not between the magic and the footer, or a column chunk claims them, too.
+        CorruptIndexError: they do not.
     """
     if entry.offset < _FIRST_BYTE or entry.stop > footer_start:
         raise CorruptIndexError(
@@ -193,9 +195,10 @@ def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tu
 
 
 def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
-    """
+    """The index of ``entry``, made of its bytes.
+
     Raises:
-        CorruptIndexError: these are not the entry's bytes.
+        CorruptIndexError: the bytes have another SHA-256 than the entry says.
     """
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptIndexError(

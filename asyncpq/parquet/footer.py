@@ -1,19 +1,14 @@
-"""The end of a Parquet file: metadata, their length, magic (parquet-format README, File format).
+"""The end of a Parquet file: metadata, their length, and the magic (parquet-format README, File format).
 
-A decoder without I/O: it is shown the bytes that the caller has from the end of the object, and says
-which bytes it needs or where the metadata are.
-
-A footer taken apart: what all leaves share, and the column chunks of each leaf; and put together from some of them.
-
-The pieces are the footer's own bytes. In the place of a chunk that is not known stands an empty struct, whose parsing
-is an :class:`asyncpq.parquet.row_group.UnknownLeafError`.
-
-Keys of the footer's key-value metadata set, all else of the footer kept as it is.
+``FooterDecoder`` finds the metadata in the last bytes of an object, or names the bytes that it needs.
+``shared_pieces``, ``leaf_pieces`` and ``join_pieces`` split the metadata by leaf and join them again. The pieces are
+the footer's own bytes; an empty struct replaces a missing column chunk. ``set_key_values`` changes the footer's
+key-value metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +27,7 @@ _MIN_FILE_BYTES: Final = 12  # magic, length, magic
 
 @dataclass(frozen=True, slots=True)
 class NeedBytes:
-    """The bytes ``[start, stop)`` of the object must be shown, up to its end."""
+    """The decoder needs the bytes ``[start, stop)`` of the object, up to its end."""
 
     start: int
     stop: int
@@ -40,18 +35,18 @@ class NeedBytes:
 
 @dataclass(frozen=True, slots=True)
 class FooterFound:
-    """The metadata, which begin at the file offset ``start``; encrypted where the magic says so."""
+    """The metadata, at the file offset ``start``; encrypted if the magic says so."""
 
     start: int
     metadata_bytes: bytes
 
 
 class FooterDecoder:
-    """Finds the metadata in the end of an object.
+    """Finds the metadata at the end of an object.
 
     Args:
-        max_footer_bytes: longer metadata are a ResourceLimitError.
-        encrypted: encrypted metadata are found, too; else they are an UnsupportedFeatureError.
+        max_footer_bytes: the longest metadata to accept.
+        encrypted: accept encrypted metadata too.
     """
 
     def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
@@ -59,21 +54,21 @@ class FooterDecoder:
         self._magics = (MAGIC, ENCRYPTED_MAGIC) if encrypted else (MAGIC,)
 
     def next(self, tail: bytes, tail_start: int, size: int) -> NeedBytes | FooterFound:
-        """Look at the object's last bytes.
+        """Decode the object's last bytes.
 
         Args:
-            tail: the bytes ``[tail_start, size)`` of the object, as many as there are at hand.
+            tail: the bytes ``[tail_start, size)`` of the object.
             tail_start: offset of the first of them.
             size: bytes of the whole object.
 
         Returns:
-            The metadata, or the range of bytes, always up to the end, to be shown next.
+            The metadata, or the range of bytes to pass next.
 
         Raises:
-            NotParquetError: no Parquet magic at the end, or too short for any Parquet file.
-            CorruptFileError: the magic is there, and the metadata's length is impossible.
-            UnsupportedFeatureError: the metadata are encrypted.
-            ResourceLimitError: they are longer than ``max_footer_bytes``.
+            NotParquetError: no Parquet magic at the end, or too short for a Parquet file.
+            CorruptFileError: the magic is there, but the length of the metadata is impossible.
+            UnsupportedFeatureError: the metadata are encrypted, which the decoder was not told to accept.
+            ResourceLimitError: the metadata are longer than ``max_footer_bytes``.
         """
         if tail_start + len(tail) != size:
             raise ValueError(f"{len(tail)} bytes at {tail_start} are not the end of an object of {size} bytes")
@@ -114,7 +109,7 @@ _UNKNOWN: Final = b"\0"
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """The footer's bytes before, between and behind the column chunks of its row groups: one more than there are."""
+    """The footer's bytes before, between and behind its row groups' column chunks: one piece more than row groups."""
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:
@@ -130,15 +125,15 @@ def leaf_pieces(metadata: FileMetadata, leaf: int) -> list[bytes]:
 
 
 def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], num_leaves: int) -> bytes:
-    """A footer that knows the column chunks of ``leaves``.
+    """A footer with the column chunks of ``leaves`` only.
 
     Args:
-        shared: see :func:`shared_pieces`.
-        leaves: see :func:`leaf_pieces`; by ordinal of the leaf.
-        num_leaves: in the schema.
+        shared: from :func:`shared_pieces`.
+        leaves: from :func:`leaf_pieces`, by ordinal of the leaf.
+        num_leaves: leaves in the schema.
 
     Raises:
-        CorruptFileError: the pieces are not of one footer.
+        CorruptFileError: the pieces do not belong to one footer.
     """
     known = sorted(leaves)
     groups = len(shared) - 1
@@ -160,13 +155,13 @@ _KEY_VALUES: Final = 5  # of FileMetaData
 
 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
-    """The Thrift bytes of FileMetaData with some keys of its key-value metadata set.
+    """The Thrift bytes of FileMetaData with changed key-value metadata.
 
-    Fields that this project does not know, and what follows the struct, stay as they are.
+    Unknown fields, and bytes behind the struct, stay as they are.
 
     Args:
         metadata: without the footer's length and magic.
-        values: keys to be set; in the place of all pairs that have the key.
+        values: keys to set; a key replaces all pairs that have it.
         max_elements: list elements that the metadata may have.
 
     Raises:
@@ -174,23 +169,7 @@ def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: 
         ResourceLimitError: more elements than allowed.
     """
     reader = CompactReader(metadata, max_elements=max_elements)
-    gone = {key.encode() for key in values}
-    pairs: list[bytes] = []
-    fields: list[tuple[int, int, bytes]] = []  # id, type, value
-    last_id = 0
-    while True:
-        kind, last_id = reader.field(last_id)
-        if kind == STOP:
-            break
-        start = reader.pos
-        if last_id == _KEY_VALUES:
-            if kind != LIST:
-                raise CorruptFileError("the footer's key-value metadata is not a list")
-            pairs = [pair for pair in _pairs(reader) if _key(pair) not in gone]  # the last list counts
-            continue
-        if kind > FALSE:
-            reader.skip(kind)
-        fields.append((last_id, kind, metadata[start : reader.pos]))
+    pairs, fields = _split_key_values(reader, {key.encode() for key in values})
     for key, value in values.items():
         pair = CompactWriter()
         pair.field_binary(1, key.encode())
@@ -210,17 +189,38 @@ def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: 
     return writer.getvalue() + metadata[reader.pos :]
 
 
+def _split_key_values(
+    reader: CompactReader, replaced: Collection[bytes]
+) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
+    """The key-value pairs that are not ``replaced``, and the other fields as (id, type, value)."""
+    pairs: list[bytes] = []
+    fields: list[tuple[int, int, bytes]] = []
+    field_type, last_id = reader.field(0)
+    while field_type != STOP:
+        start = reader.pos
+        if last_id == _KEY_VALUES:
+            if field_type != LIST:
+                raise CorruptFileError("the footer's key-value metadata is not a list")
+            pairs = [pair for pair in _pairs(reader) if _key(pair) not in replaced]  # the last list counts
+        else:
+            if field_type > FALSE:
+                reader.skip(field_type)
+            fields.append((last_id, field_type, reader.data[start : reader.pos]))
+        field_type, last_id = reader.field(last_id)
+    return pairs, fields
+
+
 def _pairs(reader: CompactReader) -> list[bytes]:
-    """The structs of the list that begins here."""
+    """The structs of the list at the reader's position."""
     element, length = reader.list_header()
     if length and element != STRUCT:
         raise CorruptFileError("the footer's key-value metadata is not a list of structs")
-    found = []
+    structs = []
     for _ in range(length):
         start = reader.pos
         reader.skip_struct(1)
-        found.append(reader.data[start : reader.pos])
-    return found
+        structs.append(reader.data[start : reader.pos])
+    return structs
 
 
 def _key(pair: bytes) -> bytes | None:

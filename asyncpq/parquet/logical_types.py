@@ -11,7 +11,7 @@ TimeUnit = Literal["ms", "us", "ns"]
 
 
 class PhysicalType(enum.IntEnum):
-    """How values are stored (parquet.thrift, Type)."""
+    """The stored form of values (parquet.thrift, Type)."""
 
     BOOLEAN = 0
     INT32 = 1
@@ -32,7 +32,7 @@ class Repetition(enum.IntEnum):
 
 
 class ConvertedType(enum.IntEnum):
-    """The deprecated annotations (parquet.thrift, ConvertedType)."""
+    """Deprecated annotations (parquet.thrift, ConvertedType)."""
 
     UTF8 = 0
     MAP = 1
@@ -59,10 +59,10 @@ class ConvertedType(enum.IntEnum):
 
 
 class LogicalKind(enum.Enum):
-    """The members of parquet.thrift's LogicalType union, and two that it lacks.
+    """The members of parquet.thrift's LogicalType union, INTERVAL and UNRECOGNISED.
 
-    INTERVAL exists as a converted type only. UNRECOGNISED is an annotation newer than this reader:
-    the values can be read as their physical type, their order is unknown.
+    INTERVAL exists as a converted type only. UNRECOGNISED is an annotation newer than this reader: values are read as
+    their physical type, and their order is unknown.
     """
 
     STRING = "STRING"
@@ -87,11 +87,11 @@ class LogicalKind(enum.Enum):
 
 
 class LogicalType(NamedTuple):
-    """What stored values mean. Fields that do not belong to ``kind`` are None.
+    """The meaning of stored values. Fields of other kinds are None.
 
     Attributes:
-        kind: which logical type.
-        unit: of TIME and TIMESTAMP; None if the file names a unit this reader does not know.
+        kind: the logical type.
+        unit: of TIME and TIMESTAMP; None for an unknown unit.
         is_adjusted_to_utc: of TIME and TIMESTAMP.
         precision, scale: of DECIMAL, in decimal digits.
         bit_width, is_signed: of INTEGER; 8, 16, 32 or 64.
@@ -155,7 +155,7 @@ _CONVERTED: Final = {
 
 
 def from_union(union: Value) -> LogicalType:
-    """The LogicalType of a parsed Thrift union; UNRECOGNISED for what this reader does not know."""
+    """The LogicalType of a parsed Thrift union; UNRECOGNISED for an unknown one."""
     if not isinstance(union, dict) or len(union) != 1:
         return UNRECOGNISED
     ((member, content),) = union.items()
@@ -174,7 +174,7 @@ def from_union(union: Value) -> LogicalType:
 
 
 def from_converted(converted: ConvertedType, precision: int | None, scale: int | None) -> LogicalType:
-    """The LogicalType that stands for a converted type where a file has no other."""
+    """The LogicalType that is equivalent to a converted type."""
     if converted is ConvertedType.DECIMAL:
         return LogicalType(LogicalKind.DECIMAL, precision=precision, scale=scale or 0)
     return _CONVERTED[converted]

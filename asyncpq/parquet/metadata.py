@@ -1,7 +1,7 @@
-"""The file's metadata (parquet.thrift, FileMetaData), parsed no further than it is asked.
+"""A file's metadata (parquet.thrift, FileMetaData), decoded lazily.
 
-The schema and the row groups are read at once; of the column chunks, which are most of a footer, only
-the places are found (``chunk_walk``). A chunk is parsed when it is first asked for, and kept.
+The schema and the row groups are decoded at once. Of the column chunks, which are most of a footer, only the positions
+are found (``row_group``); a chunk is decoded at its first use and kept.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
 
 
 class FileMetadata:
-    """What a footer says.
+    """A decoded footer. Made by :func:`decode_file_metadata`.
 
     Attributes:
         data: the Thrift bytes.
-        version: 1 or 2; says little.
+        version: the format's version as written, 1 or 2; not reliable.
         schema: the columns.
         num_rows: rows in all row groups.
         row_groups: in file order.
         created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
-        column_orders: one for each leaf; None when the file has none. All UNKNOWN where there are more or fewer
-            than leaves, unless they are all the same.
-        dropped: what the footer says that contradicts the rest of it, and is not used.
+        column_orders: one for each leaf, or None if the file has none. All are UNKNOWN if their number differs from
+            that of the leaves, unless they are all the same.
+        dropped: statements of the footer that contradict the rest of it and are ignored.
         has_encryption: some columns are, or may be, encrypted.
-        int96_unit: in which its readers want timestamps stored as INT96, "ns" or "us".
+        int96_unit: the unit in which timestamps stored as INT96 are decoded, "ns" or "us".
+        writer_faults: the known faults of the file's writer.
     """
 
     __slots__ = (
-        "_key_value_span",
+        "_key_value_start",
         "_key_values",
         "_parsed_chunks",
         "_unparsed_weight",
-        "_writer_faults",
         "column_orders",
         "created_by",
         "data",
@@ -68,64 +68,62 @@ class FileMetadata:
         "row_groups",
         "schema",
         "version",
+        "writer_faults",
     )
 
-    data: bytes
-    version: int
-    schema: ParquetSchema
-    num_rows: int
-    row_groups: tuple[RowGroup, ...]
-    created_by: str | None
-    column_orders: tuple[ColumnOrder, ...] | None
-    dropped: tuple[str, ...]
-    has_encryption: bool
-    int96_unit: Literal["ns", "us"]
-
-    def __init__(self, data: bytes) -> None:
-        """Called by :func:`decode_file_metadata`, which fills in the rest."""
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        version: int,
+        schema: ParquetSchema,
+        num_rows: int,
+        row_groups: tuple[RowGroup, ...],
+        created_by: str | None,
+        column_orders: tuple[ColumnOrder, ...] | None,
+        dropped: tuple[str, ...],
+        has_encryption: bool,
+        key_value_start: int | None,
+        parsed_chunks: list[int],
+    ) -> None:
+        """``parsed_chunks`` is the row groups' counter of decoded chunks."""
         self.data = data
-        self.version = 0
-        self.num_rows = 0
-        self.row_groups = ()
-        self.created_by = None
-        self.column_orders = None
-        self.dropped = ()
-        self.has_encryption = False
-        self.int96_unit = "ns"
-        self._key_value_span: int | None = None
+        self.version = version
+        self.schema = schema
+        self.num_rows = num_rows
+        self.row_groups = row_groups
+        self.created_by = created_by
+        self.column_orders = column_orders
+        self.dropped = dropped
+        self.has_encryption = has_encryption
+        self.int96_unit: Literal["ns", "us"] = "ns"
+        self._key_value_start = key_value_start
         self._key_values: dict[str, str | None] | None = None
-        self._parsed_chunks = [0]
+        self._parsed_chunks = parsed_chunks
         self._unparsed_weight = 0
-        self._writer_faults: WriterFaults | None = None
+        self.writer_faults = WriterFaults(created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
 
     @property
     def weight(self) -> int:
-        """Approximate bytes held in memory; grows as chunks are parsed."""
-        if not self._unparsed_weight:  # asked for at every read: only the first looks at all row groups
+        """Approximate bytes held in memory; grows as chunks are decoded."""
+        if not self._unparsed_weight:
             schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
             self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
         return self._unparsed_weight + CHUNK_WEIGHT * self._parsed_chunks[0]
 
     @property
-    def writer_faults(self) -> WriterFaults:
-        """What of the file is not believed, as its writer is known to get it wrong."""
-        if self._writer_faults is None:
-            self._writer_faults = WriterFaults(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
-        return self._writer_faults
-
-    @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
-        """The file's key-value metadata; of a key that occurs twice the first value, as in Arrow.
+        """The file's key-value metadata; the first value of a repeated key, as in Arrow.
 
-        Bytes that are not UTF-8 are shown escaped.
+        Bytes that are not UTF-8 are escaped.
         """
         if self._key_values is None:
             pairs: dict[str, str | None] = {}
-            if self._key_value_span is not None:
-                reader = CompactReader(self.data, self._key_value_span)
+            if self._key_value_start is not None:
+                reader = CompactReader(self.data, self._key_value_start)
                 for pair in _structs(reader.value(LIST)):
                     key, value = pair.get(1), pair.get(2)
                     if isinstance(key, bytes):
@@ -138,131 +136,167 @@ class FileMetadata:
 def decode_file_metadata(
     data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS, max_schema_elements: int = DEFAULT_MAX_ELEMENTS
 ) -> FileMetadata:
-    """Read a footer's metadata bytes (without length and magic).
+    """Decode a footer's metadata.
 
     Args:
-        data: the Thrift bytes of FileMetaData; bytes after it are ignored (a footer's signature).
-        max_elements: schema elements, column chunks and other list elements that a file may have.
-        max_schema_elements: schema elements that it may have; these are parsed at once.
+        data: the Thrift bytes of FileMetaData; bytes behind it, a footer's signature, are ignored.
+        max_elements: schema elements, column chunks and other list elements to accept, together.
+        max_schema_elements: schema elements to accept; these are decoded at once.
 
     Raises:
         CorruptFileError: not FileMetaData, or parts that contradict each other.
-        ResourceLimitError: deeper than 64 levels, or more elements than allowed.
-        UnsupportedFeatureError: a schema with fixed-size vectors.
+        ResourceLimitError: nested deeper than 64 levels, or more elements than allowed.
+        UnsupportedFeatureError: the schema has fixed-size vectors.
     """
     reader = CompactReader(data, max_elements=max_elements)
-    metadata = FileMetadata(data)
-    schema: ParquetSchema | None = None
-    num_rows = groups_at = None
-    last_id = 0
-    while True:
-        kind, last_id = reader.field(last_id)
-        if kind == STOP:
-            break
-        if last_id == 1 and I16 <= kind <= I64:
-            metadata.version = reader.integer()
-        elif last_id == 2 and kind == LIST:
-            schema = decode_schema(reader, max_elements=max_schema_elements)
-        elif last_id == 3:
-            num_rows = _count(reader, kind, "row count")
-        elif last_id == 4 and kind == LIST:
-            if schema is None:
+    footer = _Footer(reader, max_schema_elements)
+    field_type, field_id = reader.field(0)
+    while field_type != STOP:
+        footer.read_field(field_id, field_type)
+        field_type, field_id = reader.field(field_id)
+    return footer.metadata()
+
+
+class _Footer:
+    """The fields of FileMetaData as they are read."""
+
+    def __init__(self, reader: CompactReader, max_schema_elements: int) -> None:
+        self._reader = reader
+        self._max_schema_elements = max_schema_elements
+        self._version = 0
+        self._schema: ParquetSchema | None = None
+        self._num_rows: int | None = None
+        self._row_groups: tuple[RowGroup, ...] | None = None
+        self._created_by: str | None = None
+        self._column_orders: tuple[ColumnOrder, ...] | None = None
+        self._has_encryption = False
+        self._key_value_start: int | None = None
+        self._parsed_chunks = [0]
+
+    def read_field(self, field_id: int, field_type: int) -> None:
+        reader = self._reader
+        if field_id == 1 and I16 <= field_type <= I64:
+            self._version = reader.integer()
+        elif field_id == 3:
+            self._num_rows = _count(reader, field_type, "row count")
+        elif field_id == 6 and field_type == BINARY:
+            self._created_by = reader.binary().decode("utf-8", "backslashreplace")
+        elif field_id in (2, 4, 5, 7) and field_type == LIST:
+            self._read_list(field_id)
+        elif field_type > FALSE:
+            self._has_encryption = self._has_encryption or field_id == 8
+            reader.skip(field_type)
+
+    def _read_list(self, field_id: int) -> None:
+        reader = self._reader
+        if field_id == 2:
+            self._schema = decode_schema(reader, max_elements=self._max_schema_elements)
+        elif field_id == 4:
+            if self._schema is None:
                 raise CorruptFileError("the footer's row groups come before its schema")
-            groups_at = reader.pos
-            metadata.schema = schema
-            metadata.row_groups = _row_groups(reader, metadata)
-        elif last_id == 5 and kind == LIST:
-            metadata._key_value_span = reader.pos
-            reader.skip(kind)
-        elif last_id == 6 and kind == BINARY:
-            metadata.created_by = reader.binary().decode("utf-8", "backslashreplace")
-        elif last_id == 7 and kind == LIST:
-            metadata.column_orders = tuple([_order(union) for union in _structs(reader.value(kind))])
-        elif kind > FALSE:
-            metadata.has_encryption = metadata.has_encryption or last_id == 8
-            reader.skip(kind)
-    if schema is None or num_rows is None or groups_at is None:
-        raise CorruptFileError("the footer lacks a schema, a row count or row groups")
-    _match_orders(metadata)
-    _count_rows(metadata, num_rows)
-    return metadata
+            self._row_groups = _row_groups(reader, self._schema, self._parsed_chunks)
+        elif field_id == 5:
+            self._key_value_start = reader.pos
+            reader.skip(LIST)
+        else:
+            self._column_orders = tuple([_order(union) for union in _structs(reader.value(LIST))])
+
+    def metadata(self) -> FileMetadata:
+        """The metadata, once all fields are read and agree.
+
+        Raises:
+            CorruptFileError: required fields are missing, or row counts contradict each other.
+        """
+        schema, groups = self._schema, self._row_groups
+        if schema is None or self._num_rows is None or groups is None:
+            raise CorruptFileError("the footer lacks a schema, a row count or row groups")
+        dropped: list[str] = []
+        orders, num_leaves = self._column_orders, len(schema.leaves)
+        if orders is not None and len(orders) != num_leaves:
+            alike = len(set(orders)) == 1  # then it does not matter which leaf each is for
+            dropped.append(f"the footer has {len(orders)} column orders for {num_leaves} columns")
+            orders = (orders[0] if alike else ColumnOrder.UNKNOWN,) * num_leaves
+        return FileMetadata(
+            self._reader.data,
+            version=self._version,
+            schema=schema,
+            num_rows=_checked_rows(self._num_rows, groups, dropped),
+            row_groups=groups,
+            created_by=self._created_by,
+            column_orders=orders,
+            dropped=tuple(dropped),
+            has_encryption=self._has_encryption,
+            key_value_start=self._key_value_start,
+            parsed_chunks=self._parsed_chunks,
+        )
 
 
-def _count_rows(metadata: FileMetadata, claimed: int) -> None:
-    """Take the row groups' rows, where the footer's own count is those or less.
+def _checked_rows(claimed: int, groups: tuple[RowGroup, ...], dropped: list[str]) -> int:
+    """The rows of all row groups; the footer's own count may be lower, and is then ``dropped``.
 
-    Writers that add row groups to a file may leave the footer's count as it was (fastparquet before 2022.11), or 0
-    (old parquet-protobuf). A count that is too high tells of row groups that are lost.
+    Writers that add row groups to a file may keep the footer's old count (fastparquet before 2022.11), or write 0
+    (old parquet-protobuf). A count that is too high means that row groups are lost.
     """
-    metadata.num_rows = sum([group.num_rows for group in metadata.row_groups])
-    if claimed == metadata.num_rows:
-        return
-    what = f"the footer says {claimed} rows, its row groups have {metadata.num_rows}"
-    if not claimed < metadata.num_rows <= _MAX_ROWS or not all(g.confirms_num_rows() for g in metadata.row_groups):
-        raise CorruptFileError(what)
-    metadata.dropped += (what,)
+    num_rows = sum([group.num_rows for group in groups])
+    if claimed == num_rows:
+        return num_rows
+    contradiction = f"the footer says {claimed} rows, its row groups have {num_rows}"
+    if not claimed < num_rows <= _MAX_ROWS or not all(group.confirms_num_rows() for group in groups):
+        raise CorruptFileError(contradiction)
+    dropped.append(contradiction)
+    return num_rows
 
 
-def _match_orders(metadata: FileMetadata) -> None:
-    """Have one column order for each leaf."""
-    orders, num_leaves = metadata.column_orders, len(metadata.schema.leaves)
-    if orders is None or len(orders) == num_leaves:
-        return
-    alike = len(set(orders)) == 1  # then it does not matter which leaf each is for
-    metadata.column_orders = (orders[0] if alike else ColumnOrder.UNKNOWN,) * num_leaves
-    metadata.dropped += (f"the footer has {len(orders)} column orders for {num_leaves} columns",)
-
-
-def _row_groups(reader: CompactReader, metadata: FileMetadata) -> tuple[RowGroup, ...]:
+def _row_groups(reader: CompactReader, schema: ParquetSchema, parsed_chunks: list[int]) -> tuple[RowGroup, ...]:
     element_type, length = reader.list_header()
     if length and element_type != STRUCT:
         raise CorruptFileError("the footer's row groups are not structs")
     groups: list[RowGroup] = []
     first_row = 0
     for ordinal in range(length):
-        group = _row_group(reader, metadata, ordinal, first_row)
+        group = _row_group(reader, schema, parsed_chunks, ordinal, first_row)
         groups.append(group)
         first_row += group.num_rows
     return tuple(groups)
 
 
-def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, first_row: int) -> RowGroup:
+def _row_group(
+    reader: CompactReader, schema: ParquetSchema, parsed_chunks: list[int], ordinal: int, first_row: int
+) -> RowGroup:
     starts: array[int] | None = None
     num_rows = None
     total_byte_size = 0
     sorting: tuple[SortingColumn, ...] = ()
-    last_id = 0
-    while True:
-        kind, last_id = reader.field(last_id)
-        if kind == STOP:
-            break
-        if last_id == 1 and kind == LIST:
-            starts = locate_structs(reader, len(metadata.schema.leaves))
-        elif last_id == 2 and I16 <= kind <= I64:
+    field_type, field_id = reader.field(0)
+    while field_type != STOP:
+        if field_id == 1 and field_type == LIST:
+            starts = locate_structs(reader, len(schema.leaves))
+        elif field_id == 2 and I16 <= field_type <= I64:
             total_byte_size = max(0, reader.integer())
-        elif last_id == 3:
-            num_rows = _count(reader, kind, "row count")
-        elif last_id == 4 and kind == LIST:
-            sorting = _sorting_columns(_structs(reader.value(kind)))
-        elif kind > FALSE:
-            reader.skip(kind)
+        elif field_id == 3:
+            num_rows = _count(reader, field_type, "row count")
+        elif field_id == 4 and field_type == LIST:
+            sorting = _sorting_columns(_structs(reader.value(field_type)))
+        elif field_type > FALSE:
+            reader.skip(field_type)
+        field_type, field_id = reader.field(field_id)
     if starts is None or num_rows is None:
         raise CorruptFileError(f"row group {ordinal} lacks its columns or its row count")
     return RowGroup(
-        metadata.data,
-        metadata.schema,
+        reader.data,
+        schema,
         starts,
         ordinal=ordinal,
         num_rows=num_rows,
         first_row=first_row,
         total_byte_size=total_byte_size,
         sorting_columns=sorting,
-        parsed_chunks=metadata._parsed_chunks,
+        parsed_chunks=parsed_chunks,
     )
 
 
-def _count(reader: CompactReader, kind: int, name: str) -> int:
-    value = reader.integer() if I16 <= kind <= I64 else -1
+def _count(reader: CompactReader, field_type: int, name: str) -> int:
+    value = reader.integer() if I16 <= field_type <= I64 else -1
     if value < 0:
         raise CorruptFileError(f"the {name} at byte {reader.pos} of the metadata is negative or not a number")
     return value
@@ -275,14 +309,14 @@ def _structs(values: Value) -> list[Fields]:
 
 
 def _sorting_columns(structs: list[Fields]) -> tuple[SortingColumn, ...]:
-    """The columns that a row group is sorted by; those before the first that names no column."""
-    found: list[SortingColumn] = []
+    """The columns that a row group is sorted by, up to the first invalid entry."""
+    columns: list[SortingColumn] = []
     for fields in structs:
         index = fields.get(1)
         if type(index) is not int or index < 0:
             break
-        found.append(SortingColumn(index, fields.get(2) is True, fields.get(3) is True))
-    return tuple(found)
+        columns.append(SortingColumn(index, fields.get(2) is True, fields.get(3) is True))
+    return tuple(columns)
 
 
 def _order(union: Fields) -> ColumnOrder:

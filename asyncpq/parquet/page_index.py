@@ -1,9 +1,7 @@
-"""Page indexes: where a chunk's data pages are and what they may hold (PageIndex.md).
+"""Page indexes: the locations of a chunk's data pages and the bounds of their values (PageIndex.md).
 
-Both indexes are decoded and checked here; what the bounds mean is ``format.statistics``' part. A broken
-index is a CorruptIndexError: the reader then does without it and reads the whole chunk.
-
-Page indexes as Thrift, for those that are made of files without (parquet.thrift, OffsetIndex and ColumnIndex).
+Both indexes are decoded, checked and encoded here; ``statistics.page_bounds`` interprets the bounds. A broken index is
+a CorruptIndexError: the reader then ignores it and reads the whole chunk.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from asyncpq.parquet.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeate
 
 
 class PageLocationError(CorruptFileError):
-    """A page is not what the OffsetIndex says of it: the header, the index, or the bytes are wrong.
+    """A page contradicts the OffsetIndex: the header, the index or the bytes are wrong.
 
-    The read drops the index and begins again with whole chunks, which tell which of them it is.
+    The read drops the index and starts again with whole chunks, which show which of them is wrong.
 
     Attributes:
         dropped: the index was dropped because of this error.
@@ -45,7 +43,7 @@ class PageLocationError(CorruptFileError):
     dropped = False
 
 
-MAX_PAGES: Final = 1 << 20  # of one chunk; an index of more is not used
+MAX_PAGES: Final = 1 << 20  # of one chunk; a larger index is not used
 
 # A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
 _LOCATION: Final = re.compile(
@@ -55,7 +53,7 @@ _LOCATIONS: Final = re.compile(repeated(rb"\x16" + VARINT + rb"\x15" + VARINT32 
 
 
 class BoundaryOrder(enum.IntEnum):
-    """How a ColumnIndex's min and max lists are ordered (parquet.thrift, BoundaryOrder)."""
+    """The order of a ColumnIndex's min and max lists (parquet.thrift, BoundaryOrder)."""
 
     UNORDERED = 0
     ASCENDING = 1
@@ -64,7 +62,7 @@ class BoundaryOrder(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class OffsetIndex:
-    """The places of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page.
+    """The locations of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page.
 
     Attributes:
         offsets: file offset of the page's header.
@@ -105,10 +103,10 @@ class ColumnIndex:
     """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page.
 
     Attributes:
-        null_pages: True where a page has no value but nulls; its bounds are then empty bytes.
-        min_values, max_values: in the column's order, plainly encoded.
-        boundary_order: as claimed by the writer.
-        null_counts, nan_counts: None when not written (which is not 0).
+        null_pages: True where a page has only nulls; its bounds are then empty bytes.
+        min_values, max_values: in the column's order, PLAIN.
+        boundary_order: as the writer claims.
+        null_counts, nan_counts: None if not written, which does not mean 0.
     """
 
     null_pages: list[bool]
@@ -129,10 +127,10 @@ class ColumnIndex:
 
 
 def decode_offset_index(data: bytes) -> OffsetIndex:
-    """Read an OffsetIndex from the bytes that ColumnChunk names.
+    """Decode an OffsetIndex. :func:`validate_offset_index` checks it against the chunk.
 
     Raises:
-        CorruptIndexError: not an OffsetIndex. Whether it fits the chunk: :func:`validate_offset_index`.
+        CorruptIndexError: not an OffsetIndex.
     """
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
@@ -158,10 +156,10 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
     start = reader.pos
     usual = _LOCATIONS.match(reader.data, start)
     stop = usual.end() if usual is not None else start
-    found = _LOCATION.findall(reader.data, start, stop)
-    if found and len(found) == length:
+    raw_locations = _LOCATION.findall(reader.data, start, stop)
+    if raw_locations and len(raw_locations) == length:
         reader.pos = stop
-        offsets, sizes, first_rows = zip(*found, strict=True)
+        offsets, sizes, first_rows = zip(*raw_locations, strict=True)
         return OffsetIndex(zigzag_varints(offsets), zigzag_varints(sizes), zigzag_varints(first_rows))
     locations = [reader.struct() for _ in range(length)]
     return OffsetIndex(*([_integer(location, field_id) for location in locations] for field_id in (1, 2, 3)))
@@ -177,9 +175,9 @@ def _integer(fields: Fields, field_id: int) -> int:
 def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: int, num_rows: int) -> None:
     """Check an OffsetIndex against its chunk and row group.
 
-    A gap in front of the first page (a dictionary) or between pages is legal; overlaps, disorder and
-    pages outside ``[chunk_start, chunk_stop)`` are not. The specification asks for first rows that
-    increase strictly, so pages without rows are refused too.
+    A gap in front of the first page (a dictionary) or between pages is legal. Overlaps, disorder and pages outside
+    ``[chunk_start, chunk_stop)`` are not. First rows must increase strictly (PageIndex.md), so pages without rows are
+    refused too.
 
     Raises:
         CorruptIndexError: the index must not be used.
@@ -207,9 +205,9 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
 
 
 def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
-    """Check that a chunk's own OffsetIndex, which is valid, leaves no bytes out between its pages or behind them.
+    """Check that a valid OffsetIndex leaves no gap between its pages or behind them.
 
-    Some writers leave the page headers out of the sizes (xitongsys/parquet-go): such pages would be cut off.
+    Some writers leave the page headers out of the sizes (xitongsys/parquet-go), which would cut such pages off.
 
     Raises:
         CorruptIndexError: the index must not be used.
@@ -222,7 +220,7 @@ def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
 
 
 def decode_column_index(data: bytes) -> ColumnIndex:
-    """Read a ColumnIndex from the bytes that ColumnChunk names.
+    """Decode a ColumnIndex.
 
     Raises:
         CorruptIndexError: not a ColumnIndex, or its lists contradict each other (PageIndex.md).
@@ -268,13 +266,13 @@ def _column_index(lists: dict[int, Value], order: Value) -> ColumnIndex:
 
 
 def _counts(values: Value) -> list[int] | None:
-    """A list of counts; None if there is none or any is negative, which writers use for "unknown"."""
+    """A list of counts; None if it is missing or has a negative count, a writer's "unknown"."""
     counts: list[int] | None = _list_of(int, values)
     return None if counts is None or min(counts, default=0) < 0 else counts
 
 
-def _list_of(kind: type, values: Value) -> list[Any] | None:
-    if isinstance(values, list) and set(map(type, values)) <= {kind}:
+def _list_of(type_: type, values: Value) -> list[Any] | None:
+    if isinstance(values, list) and set(map(type, values)) <= {type_}:
         return values
     return None
 
@@ -284,14 +282,14 @@ def _binaries(reader: CompactReader) -> list[Value]:
     if length and element_type != BINARY:
         raise CorruptIndexError("the ColumnIndex's bounds are not byte strings")
     if length:
-        # Bounds of one length, as numbers have: cut at equal distances.
+        # Bounds of equal length, such as numbers, are cut at equal distances.
         data, pos = reader.data, reader.pos
         size = data[pos]
         step = size + 1
         stop = pos + step * length
         if size < 0x80 and stop <= reader.size and data[pos:stop:step] == data[pos : pos + 1] * length:
             reader.pos = stop
-            return [data[at + 1 : at + step] for at in range(pos, stop, step)]
+            return [data[start + 1 : start + step] for start in range(pos, stop, step)]
     values: list[Value] = []
     for _ in range(length):
         start = reader.pos + 1
@@ -307,7 +305,7 @@ _BOOLEANS: Final = (bytes([FALSE]), bytes([TRUE]))
 
 
 def encode_offset_index(index: OffsetIndex) -> bytes:
-    """The inverse of :func:`asyncpq.parquet.page_index.decode_offset_index`."""
+    """The inverse of :func:`decode_offset_index`."""
     writer = CompactWriter()
     writer.field_list(1, STRUCT, index.num_pages)
     for offset, size, first_row in zip(index.offsets, index.sizes, index.first_rows, strict=True):
@@ -320,7 +318,7 @@ def encode_offset_index(index: OffsetIndex) -> bytes:
 
 
 def encode_column_index(index: ColumnIndex) -> bytes:
-    """The inverse of :func:`asyncpq.parquet.page_index.decode_column_index`."""
+    """The inverse of :func:`decode_column_index`."""
     writer = CompactWriter()
     writer.field_list(1, TRUE, index.num_pages)
     for is_null in index.null_pages:

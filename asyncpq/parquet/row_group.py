@@ -1,9 +1,7 @@
-"""A row group of the metadata, whose column chunks are parsed when they are asked for.
+"""A row group of the metadata, whose column chunks are decoded at their first use.
 
-Where the column chunks of a row group begin, without parsing them.
-
-A ColumnChunk as writers write it is matched by one compiled pattern, about ten times faster than a loop
-in Python; whatever does not match is skipped field by field. Both ways agree on where a chunk ends.
+``locate_structs`` finds the positions of the chunks without decoding them. One compiled pattern matches the usual
+ColumnChunk about ten times faster than a Python loop; other chunks are skipped field by field.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     """The starts of the ``expected`` structs of a list, and the end of the last.
 
     Args:
-        reader: stands at the list's header; left behind the list.
-        expected: how many elements the list must have.
+        reader: at the list's header; moved behind the list.
+        expected: the number of elements that the list must have.
 
     Returns:
         ``expected + 1`` positions in the reader's bytes.
@@ -58,9 +56,9 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     match = chunk_pattern().match
     data, pos = reader.data, reader.pos
     for _ in range(length):
-        found = match(data, pos)
-        if found is not None:
-            pos = found.end()
+        usual = match(data, pos)
+        if usual is not None:
+            pos = usual.end()
         elif data[pos : pos + 1] == b"\0":  # an empty struct
             pos += 1
         else:
@@ -73,22 +71,22 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
-    """Where the page indexes of a chunk are, without parsing the rest of it.
+    """The locations of a chunk's page indexes, without decoding the rest of the chunk.
 
     Args:
         data: metadata of a file.
-        start, stop: where the ColumnChunk struct is in them.
+        start, stop: position of the ColumnChunk struct in them.
 
     Returns:
-        None for a chunk that is not as most writers write it, and has to be parsed.
+        None for an unusual chunk, which has to be decoded.
     """
-    found = chunk_pattern().match(data, start)
-    if found is None or found.end() != stop:
+    usual = chunk_pattern().match(data, start)
+    if usual is None or usual.end() != stop:
         return None
-    last_id, _ = _integers(data, *found.span(1), 0)
-    if last_id + (data[found.start(2)] >> 4) != _METADATA_ID:
+    last_id, _ = _integers(data, *usual.span(1), 0)
+    if last_id + (data[usual.start(2)] >> 4) != _METADATA_ID:
         return None
-    _, places = _integers(data, *found.span(3), _METADATA_ID)
+    _, places = _integers(data, *usual.span(3), _METADATA_ID)
     if _CRYPTO_ID in places:
         return None
     offset, length, column_offset, column_length = (places.get(field) for field in _INDEX_IDS)
@@ -96,7 +94,7 @@ def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
 
 
 def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict[int, int]]:
-    """Fields that the pattern has found to be integers with short headers: the last id, and the values by id."""
+    """The last id and the values by id of fields that the pattern has matched as integers with short headers."""
     reader = CompactReader(data, pos)
     values: dict[int, int] = {}
     while reader.pos < stop:
@@ -108,11 +106,10 @@ def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict
 
 @functools.cache
 def chunk_pattern() -> re.Pattern[bytes]:
-    """The pattern of a ColumnChunk struct, its groups what is before its metadata, their header, and what is behind;
-    made at the first use, as that takes some milliseconds.
+    """The pattern of a usual ColumnChunk. Groups: the fields before its metadata, their header, the fields behind.
 
-    Fields are taken in the order of their ids, by their types alone: ints between the structs and
-    lists, whichever of them are there.
+    Fields are matched in the order of their ids, by their types alone: integers between the structs and lists that
+    are present. Compiling takes some milliseconds, so it waits for the first use.
     """
     metadata = [
         INTEGER_FIELDS,  # type
@@ -125,20 +122,20 @@ def chunk_pattern() -> re.Pattern[bytes]:
         optional(headers(STRUCT) + INTEGER_STRUCT),  # size statistics
         STOP_BYTE,
     ]
-    # In front of the metadata the file offset, behind it the places of the indexes.
+    # The file offset stands before the metadata, the locations of the indexes behind them.
     chunk = [b"(", INTEGER_FIELDS, b")(", headers(STRUCT), b")", *metadata, b"(", INTEGER_FIELDS, b")", STOP_BYTE]
     return re.compile(b"".join(chunk), re.DOTALL)
 
 
-# Approximate bytes of the parsed objects.
+# Approximate bytes of the decoded objects.
 CHUNK_WEIGHT: Final = 1200
 _ROW_GROUP_WEIGHT: Final = 500
 
 
 class UnknownLeafError(CorruptFileError):
-    """Of this leaf's column chunks nothing is known: the metadata were put together from some leaves' alone.
+    """The metadata were joined without this leaf's column chunks (``footer.join_pieces``).
 
-    Whoever opened them so reads the file's own; it is not shown to users.
+    The caller that joined them then reads the file's own footer. Users do not see this error.
     """
 
 
@@ -157,8 +154,8 @@ class RowGroup:
         ordinal: index in the file.
         num_rows: rows in it.
         first_row: row number in the file of its first row.
-        total_byte_size: uncompressed bytes, as the writer said; 0 if it said nothing that can be.
-        sorting_columns: as the writer said; not verified.
+        total_byte_size: uncompressed bytes as the writer claims; 0 if missing or negative.
+        sorting_columns: as the writer claims; not verified.
         num_columns: the number of the schema's leaves.
     """
 
@@ -189,7 +186,7 @@ class RowGroup:
         sorting_columns: tuple[SortingColumn, ...],
         parsed_chunks: list[int],
     ) -> None:
-        """``parsed_chunks``: counts the chunks parsed of the whole file, in its only element."""
+        """``parsed_chunks`` counts the decoded chunks of the whole file, in its only element."""
         self._data = data
         self._schema = schema
         self._starts = starts  # of the chunks' structs, and the end of the last
@@ -207,34 +204,34 @@ class RowGroup:
 
     @property
     def weight(self) -> int:
-        """Approximate bytes held in memory, without parsed chunks."""
+        """Approximate bytes held in memory, without decoded chunks."""
         return _ROW_GROUP_WEIGHT + 8 * len(self._starts)
 
     @property
     def chunks_span(self) -> tuple[int, int]:
-        """Where in the metadata bytes the column chunks' structs are, all of them."""
+        """Position of all column chunks' structs in the metadata bytes."""
         return self._starts[0], self._starts[-1]
 
     def chunk_span(self, leaf_index: int) -> tuple[int, int]:
-        """Where in the metadata bytes the struct of a leaf's column chunk is."""
+        """Position of the struct of a leaf's column chunk in the metadata bytes."""
         return self._starts[leaf_index], self._starts[leaf_index + 1]
 
     def index_places(self, leaf_index: int) -> IndexPlaces:
-        """Where a leaf's page indexes are; its chunk is parsed only if it has to be.
+        """The locations of a leaf's page indexes. The chunk is decoded only if it is unusual.
 
         Raises:
-            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`, where it is parsed.
+            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`.
         """
-        found = find_indexes(self._data, *self.chunk_span(leaf_index))
-        if found is not None:
-            return found
+        places = find_indexes(self._data, *self.chunk_span(leaf_index))
+        if places is not None:
+            return places
         chunk = self.parse_chunk(leaf_index)
         if chunk.has_crypto or chunk.file_path is not None:
             return IndexPlaces(None, None)
         return IndexPlaces(chunk.offset_index_range, chunk.column_index_range)
 
     def chunk(self, leaf_index: int) -> ColumnChunk:
-        """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
+        """The chunk of a leaf, decoded at the first call. Safe to call from several threads.
 
         Raises:
             CorruptFileError: it has another physical type, or a required field is missing or negative.
@@ -243,7 +240,7 @@ class RowGroup:
         chunk = self._chunks.get(leaf_index)
         if chunk is None:
             chunk = self.parse_chunk(leaf_index)
-            # Two threads may both parse it: the results are equal and the first is kept.
+            # Two threads may both decode it: the results are equal, and the first is kept.
             kept = self._chunks.setdefault(leaf_index, chunk)
             self._parsed_chunks[0] += kept is chunk
             chunk = kept
@@ -262,7 +259,7 @@ class RowGroup:
         return True
 
     def parse_chunk(self, leaf_index: int) -> ColumnChunk:
-        """As :meth:`chunk`, but what is parsed is not kept: for who looks at all chunks."""
+        """As :meth:`chunk`, but the chunk is not kept: for callers that read all chunks once."""
         known = self._chunks.get(leaf_index)
         if known is not None:
             return known
@@ -273,9 +270,9 @@ class RowGroup:
         if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
             raise UnknownLeafError("nothing is known of the column's chunks", column=leaf.dotted)
         chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
-        # A leaf that is not repeated has a value in each row, which its pages are held to. Statistics that were
-        # counted with another number of values are not trusted.
+        # A leaf that is not repeated has one value in each row, and its pages are checked against that. Statistics of
+        # another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
-            what = f"a column chunk claims {chunk.num_values} values in a row group of {self.num_rows} rows"
-            return chunk._replace(num_values=self.num_rows, statistics=None, dropped=(*chunk.dropped, what))
+            claim = f"a column chunk claims {chunk.num_values} values in a row group of {self.num_rows} rows"
+            return chunk._replace(num_values=self.num_rows, statistics=None, dropped=(*chunk.dropped, claim))
         return chunk

@@ -1,9 +1,7 @@
 """The schema of a Parquet file: its elements as written, its leaves and its top-level fields.
 
-Parquet flattens the schema tree depth first into a list of SchemaElement (parquet.thrift). Only its
-leaves hold values; a leaf's maximum levels follow from the repetitions on its path.
-
-The elements of a schema as a footer lists them (parquet.thrift, SchemaElement).
+Parquet flattens the schema tree depth first into a list of SchemaElement (parquet.thrift). Only leaves hold values. A
+leaf's maximum levels follow from the repetitions on its path.
 """
 
 from __future__ import annotations
@@ -60,13 +58,13 @@ class SchemaElement(NamedTuple):
         name: as in the file; may be empty or contain dots.
         physical_type: of a leaf; None for a group.
         type_length: bytes of a FIXED_LEN_BYTE_ARRAY value.
-        repetition: REQUIRED where it is missing; of the root it means nothing, None where it is missing or unknown.
+        repetition: REQUIRED if missing; the root's has no meaning and is None if missing or unknown.
         num_children: of a group; 0 for a leaf.
-        converted_type: the deprecated annotation, if the file has one that is known.
-        logical_type: of the annotation, the deprecated one included; None without any.
+        converted_type: the deprecated annotation, if it is known.
+        logical_type: the annotation, also if it is the deprecated one; None without any.
         scale, precision: the deprecated decimal fields.
         field_id: of table formats such as Iceberg.
-        raw_start, raw_stop: where the element's struct lies in the metadata bytes.
+        raw_start, raw_stop: position of the element's struct in the metadata bytes.
     """
 
     name: str
@@ -84,7 +82,7 @@ class SchemaElement(NamedTuple):
 
 
 def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaElement]:
-    """Read FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
+    """Decode FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
 
     Raises:
         CorruptFileError: not such a list. ResourceLimitError: more than ``max_elements``.
@@ -98,7 +96,7 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
     if element_type != STRUCT or length == 0:
         raise CorruptFileError("the file's schema is empty or not a list of schema elements")
     elements: list[SchemaElement] = []
-    # Of most elements only the name differs from that of others: what follows the name is parsed once.
+    # Most elements differ only in the name, so the other bytes are decoded once.
     known: dict[bytes, SchemaElement] = {}
     data, match = reader.data, _usual_element().match
     elements.append(_decode_element(reader, is_root=True))
@@ -144,7 +142,7 @@ def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaEl
         raise UnsupportedFeatureError("fixed-size vectors (repetition VECTOR) are not supported", column=name)
     else:
         repetition = _member(fields, 3, _REPETITIONS, name, "repetition")
-        if repetition is None:  # as other readers take it
+        if repetition is None:  # as other readers do
             repetition = Repetition.REQUIRED
     precision, scale = _optional(fields, 8), _optional(fields, 7)
     converted, logical = _annotation(fields, precision, scale)
@@ -203,11 +201,12 @@ class Leaf:
     """A column of the file: a leaf of the schema tree.
 
     Attributes:
-        index: ordinal among the leaves, the same as its chunk's in every row group.
+        index: ordinal among the leaves, and of its chunk in every row group.
         path: names from the root's child down to the leaf.
         dotted: ``path`` joined with dots, for users.
-        element: its own schema element, the ``element_index``-th of the schema.
-        ancestor_indexes: elements above it, the root's child first, the root excluded.
+        element: its schema element.
+        element_index: ordinal of the element in the schema.
+        ancestor_indexes: elements above it, the root's child first, without the root.
         field_index: ordinal of its top-level field.
         max_definition_level, max_repetition_level: Encodings.md, levels.
     """
@@ -224,7 +223,7 @@ class Leaf:
 
     @property
     def is_flat(self) -> bool:
-        """A top-level column that is not repeated: one value or null in each row."""
+        """Whether it is a top-level column that is not repeated: one value or null in each row."""
         return len(self.path) == 1 and self.max_repetition_level == 0
 
     @property
@@ -255,7 +254,7 @@ class Projection(NamedTuple):
 
     Attributes:
         field: its ordinal.
-        leaves: ordinals of the leaves that are wanted, ascending; all of the field's leaves for the whole field.
+        leaves: ordinals of the selected leaves, ascending; all leaves of the field for the whole field.
     """
 
     field: int
@@ -268,8 +267,7 @@ class ParquetSchema:
     Attributes:
         elements: all elements, depth first, the root first.
         leaves: in file order; names may occur twice.
-        fields: the top-level fields in file order; without groups that hold no leaf, as in pyarrow: nothing is
-            written of them.
+        fields: the top-level fields in file order, without groups that hold no leaf, as in pyarrow.
     """
 
     __slots__ = ("__dict__", "elements", "fields", "leaves")
@@ -292,7 +290,7 @@ class ParquetSchema:
         return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
 
     def subtree_stop(self, index: int) -> int:
-        """The position behind the element at ``index`` and all that is below it."""
+        """The position behind the element at ``index`` and its descendants."""
         position, open_children = index + 1, self.elements[index].num_children
         while open_children:
             open_children += self.elements[position].num_children - 1
@@ -300,7 +298,7 @@ class ParquetSchema:
         return position
 
     def has_empty_group(self, field: Field) -> bool:
-        """Whether a group inside of a top-level field has no children."""
+        """Whether a group in a top-level field has no children."""
         elements = self.elements[field.element_index : self.subtree_stop(field.element_index)]
         return any(element.physical_type is None and not element.num_children for element in elements)
 
@@ -314,7 +312,7 @@ class ParquetSchema:
 
     @functools.cached_property
     def _leaves_by_path(self) -> dict[str, list[Leaf]]:
-        """Nested leaves by their own dotted path and by that of every group above them."""
+        """Nested leaves by their own dotted path and by those of the groups above them."""
         return _by_name(
             (".".join(leaf.path[:depth]), leaf)
             for leaf in self.leaves
@@ -330,10 +328,10 @@ class ParquetSchema:
         )
 
     def projection(self, key: str | int) -> Projection:
-        """The top-level field with the name or the ordinal ``key``, else the part of one at the dotted path ``key``.
+        """The top-level field with the name or ordinal ``key``, else the part at the dotted path ``key``.
 
-        A path is that of a leaf, or of a group, which stands for all leaves in it. As in pyarrow, it holds
-        the names of all groups of the file, those of lists included: ``a.list.element.b``.
+        The path of a group selects all leaves in it. As in pyarrow, a path names every group of the file, also those of
+        lists: ``a.list.element.b``.
 
         Raises:
             ColumnNotFoundError, AmbiguousColumnError: no such field or path, or several.
@@ -361,19 +359,19 @@ class ParquetSchema:
         """
         if isinstance(key, int):
             return _by_ordinal(self.fields, key, "top-level fields")
-        found = self._fields_by_name.get(key)
-        if found is None:
+        fields = self._fields_by_name.get(key)
+        if fields is None:
             raise ColumnNotFoundError("the file has no such column", column=key, hint=self._hint(key))
-        if len(found) > 1:
+        if len(fields) > 1:
             raise AmbiguousColumnError(
-                f"{len(found)} columns of the file have this name",
+                f"{len(fields)} columns of the file have this name",
                 column=key,
                 hint="Address the column by its ordinal.",
             )
-        return found[0]
+        return fields[0]
 
     def _hint(self, name: str) -> str | None:
-        """Which column may have been meant."""
+        """The column that may have been meant."""
         leaf = self._leaves_by_name.get(name)
         if leaf is not None:
             return f"It is inside the top-level column {shown(leaf[0].path[0])}."
@@ -381,23 +379,23 @@ class ParquetSchema:
         return nearest(name, paths, first_columns([field.name for field in self.fields]))
 
 
-# Where it stood, its bytes, the list elements in it, and what came of them.
+# Recent schemas: position in the footer, bytes, list elements in them, and the decoded schema.
 _RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
 _MAX_RECENT_BYTES = 64 * 1024
 
 
 def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
-    """Read FileMetaData.schema at the reader's position.
+    """Decode FileMetaData.schema at the reader's position.
 
-    Files of one dataset have the same schema, byte for byte and mostly in the same place: they share the object.
+    Files of one dataset mostly have the same bytes of schema at the same position, and then share the object.
 
     Raises:
         CorruptFileError: not a schema. ResourceLimitError: nested too deeply, or too many elements.
         UnsupportedFeatureError: it has fixed-size vectors.
     """
-    start, left = reader.pos, reader.elements_left
-    for at, raw, spent, known in tuple(_RECENT):
-        if at != start or spent > left or len(known.elements) > max_elements:
+    start, allowed = reader.pos, reader.elements_left
+    for position, raw, spent, known in tuple(_RECENT):
+        if position != start or spent > allowed or len(known.elements) > max_elements:
             continue
         if reader.data.startswith(raw, start):
             reader.pos += len(raw)
@@ -406,12 +404,12 @@ def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     schema = ParquetSchema(decode_elements(reader, max_elements=max_elements))
     raw = reader.data[start : reader.pos]
     if len(raw) <= _MAX_RECENT_BYTES:
-        _RECENT.append((start, raw, left - reader.elements_left, schema))
+        _RECENT.append((start, raw, allowed - reader.elements_left, schema))
     return schema
 
 
 def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:
-    """Walk the flattened tree once; ``open_groups`` holds what each unfinished group passes down."""
+    """Walk the flattened tree once; ``open_groups`` holds the state of the groups around the open one."""
     root = elements[0]
     if root.num_children < 0 or (root.physical_type is not None and not root.num_children):
         raise CorruptFileError("the root of the schema is not a group")
@@ -420,42 +418,38 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
     path: tuple[str, ...] = ()
     ancestors: tuple[int, ...] = ()
     definition = repetition = 0
-    left = root.num_children
+    missing = root.num_children  # children of the open group that have still to come
     open_groups: list[tuple[int, tuple[str, ...], tuple[int, ...], int, int]] = []
     first_leaf = field_element = 0
     for index in range(1, len(elements)):
-        while left == 0:
+        while missing == 0:
             if not open_groups:
                 raise _lying_counts(len(elements))
-            left, path, ancestors, definition, repetition = open_groups.pop()
-        left -= 1
+            missing, path, ancestors, definition, repetition = open_groups.pop()
+        missing -= 1
         element = elements[index]
         name = element.name
-        kind = element.repetition
         if not ancestors:
             if len(leaves) > first_leaf:
                 fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
             first_leaf, field_element = len(leaves), index
-        max_definition = definition + (kind is not Repetition.REQUIRED)
-        max_repetition = repetition + (kind is Repetition.REPEATED)
+        max_definition = definition + (element.repetition is not Repetition.REQUIRED)
+        max_repetition = repetition + (element.repetition is Repetition.REPEATED)
+        full = (*path, name) if path else (name,)
         if element.physical_type is not None and not element.num_children:
-            if path:
-                full = (*path, name)
-                dotted = ".".join(full)
-            else:
-                full, dotted = (name,), name
+            dotted = ".".join(full)
             leaves.append(
                 Leaf(len(leaves), full, dotted, element, index, ancestors, len(fields), max_definition, max_repetition)
             )
             continue
         if element.num_children < 0:
             raise _lying_counts(len(elements))
-        open_groups.append((left, path, ancestors, definition, repetition))
+        open_groups.append((missing, path, ancestors, definition, repetition))
         if len(open_groups) > MAX_DEPTH:
             raise ResourceLimitError(f"the schema is nested deeper than {MAX_DEPTH} levels")
-        left, path, ancestors = element.num_children, (*path, name), (*ancestors, index)
+        missing, path, ancestors = element.num_children, full, (*ancestors, index)
         definition, repetition = max_definition, max_repetition
-    if left or any(group[0] for group in open_groups):
+    if missing or any(group[0] for group in open_groups):
         raise _lying_counts(len(elements))
     if len(leaves) > first_leaf:
         fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))

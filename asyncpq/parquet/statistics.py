@@ -1,13 +1,9 @@
-"""How a column's values compare, and bounds as values that do (parquet.thrift, ColumnOrder).
+"""The facts that a file's statistics prove about its values (parquet.thrift, Statistics and ColumnIndex).
 
-ChunkBounds come as plain Python values that compare as the column's order does: integers for integers, dates,
-times, timestamps (in the column's unit) and decimals (unscaled), floats, bool, and bytes, which Python
-compares unsigned.
-
-What a file's statistics prove about values (parquet.thrift, ChunkStatistics and ColumnIndex).
-
-What cannot be trusted is left out, with the reason; counts stay where bounds go. How bounds compare:
-``format.column_order``.
+``order_of`` gives the sort order of a column. ``chunk_bounds`` and ``page_bounds`` turn raw statistics into bounds of
+plain Python values that compare in that order: integers for integers, dates, times, timestamps (in the column's unit)
+and decimals (unscaled), floats, bool, and bytes, which Python compares unsigned. Unreliable bounds are left out, with
+the reason; counts of nulls stay.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ Comparable: TypeAlias = bool | int | float | bytes
 
 
 class SortOrder(enum.Enum):
-    """How a column's values are compared, and so what its bounds decode to."""
+    """The order in which a column's values compare, which decides the type of its bounds."""
 
     BOOLEAN = "boolean"
     SIGNED = "signed"
@@ -55,7 +51,7 @@ _BY_PHYSICAL_TYPE: Final = {
     PhysicalType.FIXED_LEN_BYTE_ARRAY: SortOrder.BYTES,
     PhysicalType.INT96: SortOrder.UNDEFINED,
 }
-# The physical types that an annotation may stand on (LogicalTypes.md); on others it means nothing.
+# The physical types that an annotation may have (LogicalTypes.md); on others it is meaningless.
 _ALLOWED: Final = {
     LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
     LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
@@ -85,8 +81,8 @@ def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
 
     Args:
         leaf: the column.
-        column_order: the file's for this leaf. None if the file has no column orders at all: then only
-            the deprecated bounds of types that compare signed mean anything.
+        column_order: the file's for this leaf. None if the file has no column orders: then only the deprecated bounds
+            of types that compare signed are meaningful.
 
     Returns:
         UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
@@ -96,8 +92,8 @@ def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
         return order if order in SIGNED_ORDERS else SortOrder.UNDEFINED
     if column_order is ColumnOrder.TYPE_ORDER:
         return order
-    # In the total order bounds are never NaN unless all values are; -0 is below +0. Reading them as in
-    # the type's own order is sound.
+    # In the total order bounds are NaN only if all values are, and -0 is below +0. Reading them in the type's own order
+    # is sound.
     if column_order is ColumnOrder.IEEE_754_TOTAL_ORDER and order in (SortOrder.FLOAT, SortOrder.FLOAT16):
         return order
     return SortOrder.UNDEFINED
@@ -124,17 +120,17 @@ def _type_order(leaf: Leaf) -> SortOrder:
 
 
 def decode_value(raw: bytes, leaf: Leaf, order: SortOrder) -> Comparable:
-    """A bound (plainly encoded, without a length) as a Python value that compares in ``order``.
+    """A bound (PLAIN, without a length) as a Python value that compares in ``order``.
 
     Raises:
-        CorruptIndexError: it has the wrong length or size for the type, or the order is UNDEFINED.
+        CorruptIndexError: it has the wrong length for the type, or the order is UNDEFINED.
     """
     value: Comparable = decode_values([raw], leaf, order)[0]
     return value
 
 
 def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Many bounds at once; see :func:`decode_value`."""
+    """Decode many bounds at once; see :func:`decode_value`."""
     if order is SortOrder.BYTES:
         return list(raw)
     if order is SortOrder.DECIMAL:
@@ -142,7 +138,7 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
             raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
         if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
             length = leaf.element.type_length
-            if any(len(value) != length for value in raw):  # cut short, it is another number
+            if any(len(value) != length for value in raw):  # a shorter one is another number
                 raise CorruptIndexError(f"a decimal bound does not have {length} bytes", column=leaf.dotted)
         return [int.from_bytes(value, "big", signed=True) for value in raw]
     if order is SortOrder.BOOLEAN:
@@ -156,18 +152,18 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
     size = struct.calcsize(f"<{code}")
     if any(len(value) != size for value in raw):
         raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
-    found: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
+    numbers: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
     width = logical.bit_width if (logical := leaf.element.logical_type) is not None else None
-    if width is not None and width < 8 * size and found:
-        # A value that its type does not hold is read as another one.
+    if width is not None and width < 8 * size and numbers:
+        # A reader takes a value outside the type's range for another value.
         top = 1 << (width if order is SortOrder.UNSIGNED else width - 1)
-        if max(found) >= top or min(found) < (0 if order is SortOrder.UNSIGNED else -top):
+        if max(numbers) >= top or min(numbers) < (0 if order is SortOrder.UNSIGNED else -top):
             raise CorruptIndexError(f"a bound is no integer of {width} bits", column=leaf.dotted)
-    return found
+    return numbers
 
 
 def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
-    """A bound as it stands in statistics: the inverse of :func:`decode_value`."""
+    """A bound as statistics hold it: the inverse of :func:`decode_value`."""
     if isinstance(value, bytes):
         return value
     if order is SortOrder.BOOLEAN:
@@ -185,13 +181,13 @@ _OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_
 
 @dataclass(frozen=True, slots=True)
 class ChunkBounds:
-    """What is known of the values of one chunk.
+    """Proven bounds of the values of one chunk.
 
     Attributes:
-        order: how the bounds compare.
-        min, max: no value (NaN aside) is below or above; both None when nothing is known.
+        order: the order of the bounds.
+        min, max: no value except NaN is below or above; both None if unknown.
         min_exact, max_exact: the bound occurs as a value (0.0 may stand for -0.0).
-        null_count, nan_count: None when unknown. Of a nested leaf they count leaf values, not rows.
+        null_count, nan_count: None if unknown. For a nested leaf they count leaf values, not rows.
         num_values: leaf values with nulls; the rows of a leaf that is not repeated.
     """
 
@@ -206,7 +202,7 @@ class ChunkBounds:
 
     @property
     def all_null(self) -> bool:
-        """Certain that every value is null."""
+        """Whether every value is certainly null."""
         return self.null_count == self.num_values
 
 
@@ -218,20 +214,19 @@ def chunk_bounds(
     has_column_orders: bool,
     num_rows: int,
 ) -> tuple[ChunkBounds, str | None]:
-    """What a chunk's statistics prove.
+    """The bounds that a chunk's statistics prove.
 
     Args:
         chunk: with its raw statistics.
         leaf: its column.
-        order: :func:`order_of` it.
-        faults: of the file's writer: what it is known to get wrong is taken as unknown.
-        has_column_orders: whether the file has column orders; if so the deprecated bounds are not used,
-            if not only they are.
+        order: :func:`order_of` the column.
+        faults: of the file's writer; statistics that it gets wrong count as unknown.
+        has_column_orders: the file has column orders. Then the deprecated bounds are ignored, else only they are used.
         num_rows: of the row group.
 
     Returns:
-        The bounds, with nothing known when the statistics are absent or contradict each other; and why
-        they are not used although the file has some, else None.
+        The bounds, all unknown if the statistics are absent or contradict each other; and the reason why existing
+        statistics are ignored, or None.
     """
     statistics = chunk.statistics
     num_values = chunk.num_values
@@ -262,7 +257,7 @@ def chunk_bounds(
         return _unknown(order, num_values, error.message, nulls, nans)
     if low > high:
         return _unknown(order, num_values, "its min is above its max")
-    # The flags are newer than the fields: where one is missing, strings may have been cut short.
+    # The flags are newer than the fields. Without them, strings may be truncated.
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order in _TRUNCATED:
         min_exact, max_exact = min_exact is True, max_exact is True
@@ -277,10 +272,10 @@ def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[byt
 
 
 def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
-    """The values of a chunk's min and max; a zero includes the other one.
+    """The values of a chunk's min and max; a zero is widened to include the other zero.
 
     Raises:
-        CorruptIndexError: one of them is no value, or NaN.
+        CorruptIndexError: one of them is not a value of the type, or NaN.
     """
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
@@ -291,9 +286,9 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -
 
 
 def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:
-    """Why a claim of a chunk's statistics is not believed; None if it is."""
+    """The reason why a claim of a chunk's statistics is unreliable; None if it is reliable."""
     if claim is Claim.NULL_COUNTS and leaf.max_definition_level == 0:
-        return None  # no count says more than the schema
+        return None  # the schema allows no nulls
     fault = faults.find(claim, leaf, chunk.encodings)
     return None if fault is None else fault.reason(claim)
 
@@ -311,14 +306,13 @@ def _wide_zero(value: float, zero: float) -> float:
 
 @dataclass(slots=True, eq=False)
 class PageBounds:
-    """What is known of the values of each page of a chunk. ChunkBounds are inclusive; in byte order they may
-    be cut short, so they are never exact.
+    """Proven bounds of the values of each page of a chunk; inclusive, and perhaps truncated in byte order.
 
     Attributes:
-        order: how the bounds compare.
-        mins, maxs: NaN aside; both None of a page where unknown.
+        order: the order of the bounds.
+        mins, maxs: NaN aside; both None for a page without known bounds.
         null_pages: True where every value is null, as the null counts confirm.
-        null_counts, nan_counts: None when unknown. Of a nested leaf they count leaf values, not rows.
+        null_counts, nan_counts: None if unknown. For a nested leaf they count leaf values, not rows.
         boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
     """
 
@@ -354,19 +348,19 @@ def page_bounds(
     faults: WriterFaults | None = None,
     encodings: Sequence[int] = (),
 ) -> PageBounds:
-    """What a ColumnIndex proves.
+    """The bounds that a ColumnIndex proves.
 
     Args:
-        index: decoded, of the chunk of ``leaf``.
+        index: of the chunk of ``leaf``.
         leaf: the column.
-        order: :func:`order_of` it; with UNDEFINED only nulls are known.
+        order: :func:`order_of` the column; with UNDEFINED only nulls are known.
         page_row_counts: rows of each page, from the OffsetIndex.
-        has_column_orders: whether the file has column orders; a ColumnIndex's bounds mean nothing without.
-        faults: of the writer of the index: what it is known to get wrong is taken as unknown. None for one of our own.
+        has_column_orders: the file has column orders; without them a ColumnIndex's bounds are meaningless.
+        faults: of the index's writer; claims that it gets wrong count as unknown. None for an index of asyncpq.
         encodings: of the chunk.
 
     Raises:
-        CorruptIndexError: the index contradicts itself or the OffsetIndex, and proves nothing.
+        CorruptIndexError: the index contradicts itself or the OffsetIndex.
     """
     num_pages = index.num_pages
     if len(page_row_counts) != num_pages:
@@ -393,7 +387,7 @@ def page_bounds(
     null_pages = index.null_pages
     null_counts = None if Claim.PAGE_NULL_COUNTS in wrong else index.null_counts
     if null_counts is None and True in null_pages:
-        # parquet-mr marks the pages of a column written without statistics so, whatever is in them.
+        # parquet-mr marks all pages of a column without statistics as null pages.
         null_pages = [False] * num_pages
         claimed = BoundaryOrder.UNORDERED
     present = [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
@@ -426,7 +420,7 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
-    """Take out, in place, the bounds of pages with a NaN among them; widen zeros. Returns the order left."""
+    """Remove, in place, the bounds of pages with NaN as a bound, and widen zeros; return the order that remains."""
     for i, (low, high) in enumerate(zip(mins, maxs, strict=True)):
         if low is None:
             continue
@@ -450,7 +444,7 @@ def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
 
 
 def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> BoundaryOrder:
-    """How the bounds of the pages follow one another; a NaN among them follows nothing."""
+    """The order of the pages' bounds; UNORDERED if one is NaN."""
     if order is SortOrder.UNDEFINED:
         return BoundaryOrder.UNORDERED
     present = [page for page, is_null in enumerate(index.null_pages) if not is_null]

@@ -1,19 +1,7 @@
-"""Types, bounds and numbers of Thrift's compact protocol.
+"""Thrift's compact protocol: read from untrusted bytes, and written (thrift-compact-protocol.md of Apache Thrift).
 
-Regular expressions for Thrift's compact protocol, which run in C where a loop in Python is slow.
-
-They are built from the shapes of Thrift values (field header, varint, length-prefixed bytes, list, stop
-byte), each as ``thrift.CompactReader`` reads them, and accept a part of what it accepts. Quantifiers are
-possessive and alternatives differ in their first byte: nothing backtracks, the time is linear in the
-bytes whatever they are. Compile them with ``re.DOTALL``.
-
-Thrift's compact protocol, written for small footers.
-
-Thrift's compact protocol, read from hostile bytes.
-
-The reader is bounded in every direction: nothing is read past the end, no length is trusted before it
-is compared with the bytes that are left, nesting is at most :data:`MAX_DEPTH` deep and lists have at
-most ``max_elements`` elements in all. See thrift-compact-protocol.md of Apache Thrift.
+``CompactReader`` reads nothing past the end, checks each length against the remaining bytes, and limits nesting to
+:data:`MAX_DEPTH` levels and lists to ``max_elements`` elements in all.
 """
 
 from __future__ import annotations
@@ -51,23 +39,23 @@ Value: TypeAlias = "int | bool | float | bytes | list[Value] | Fields | None"
 
 
 def zigzag(n: int) -> int:
-    """The signed integer of its unsigned zigzag form ``n``."""
+    """The signed integer whose zigzag form is ``n``."""
     return (n >> 1) ^ -(n & 1)
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """The numbers, none of them negative, of many zigzag varints; faster than one by one.
+    """Decode many zigzag varints of non-negative numbers; faster than one by one.
 
     Args:
         values: varints of 1 to 9 bytes, each ending with its only byte below 0x80.
 
     Raises:
-        CorruptFileError: one is negative.
+        CorruptFileError: a number is negative.
     """
     numbers: list[int] = []
     for length, group in itertools.groupby(values, len):
-        # Byte i of all varints of a run lies in planes[i]. The continuation bits are taken off in one
-        # subtraction; the sign is the lowest bit of the first byte.
+        # planes[i] holds byte i of all varints of a run. One subtraction removes all continuation bits; the sign is
+        # the lowest bit of the first byte.
         run = b"".join(group)
         planes = [run[i::length] for i in range(length)]
         if planes[0].translate(None, _EVEN_BYTES):
@@ -113,10 +101,9 @@ def zigzag_varint(n: int) -> bytes:
 
 
 class CompactWriter:
-    """Writes one struct (and structs in it) in the compact protocol; fields in any order of ids.
+    """Writes one struct, and structs in it, in the compact protocol; fields in any order of ids.
 
-    ``getvalue()`` is the struct with its stop byte. Values are not checked: it writes this project's
-    own footers only.
+    Values are not checked: the writer serves this project's own footers.
     """
 
     __slots__ = ("_last_id", "_out", "_stack")
@@ -151,12 +138,12 @@ class CompactWriter:
         self.element_binary(value)
 
     def field_raw(self, field_id: int, kind: int, value: bytes) -> None:
-        """A field of type ``kind`` whose value's bytes are there already; a bool's are none."""
+        """A field of type ``kind`` whose value is encoded already; a bool has no bytes."""
         self._field(field_id, kind)
         self._out += value
 
     def field_list(self, field_id: int, element_type: int, length: int) -> None:
-        """A list's header; its ``length`` elements follow (``element_*``, ``begin_element``, ``raw``)."""
+        """A list's header. Its ``length`` elements follow (``element_*``, ``begin_element``, ``raw``)."""
         self._field(field_id, LIST)
         if length < 15:
             self._out.append(length << 4 | element_type)
@@ -165,7 +152,7 @@ class CompactWriter:
             self._out += varint(length)
 
     def element_i32(self, value: int) -> None:
-        """An integer (of any width) as a list element."""
+        """An integer of any width as a list element."""
         self._out += zigzag_varint(value)
 
     def element_binary(self, value: bytes) -> None:
@@ -174,7 +161,7 @@ class CompactWriter:
         self._out += value
 
     def begin_struct(self, field_id: int) -> None:
-        """Open a struct field; its fields follow, then ``end_struct()``."""
+        """Open a struct field. Its fields follow, then ``end_struct()``."""
         self._field(field_id, STRUCT)
         self.begin_element()
 
@@ -189,22 +176,21 @@ class CompactWriter:
         self._last_id = self._stack.pop()
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are: list elements copied verbatim."""
+        """List elements that are encoded already."""
         self._out += data
 
     def getvalue(self) -> bytes:
-        """The whole struct."""
+        """The whole struct with its stop byte."""
         return bytes(self._out) + b"\0"
 
 
-# One element of a list takes at least one byte, so a list's length is bounded by the bytes left.
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0x100))
 _FIXED_SIZES: Final = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
 _unpack_double = struct.Struct("<d").unpack_from
 
 
 class EndOfDataError(CorruptFileError):
-    """The bytes end inside a value. Decoders that are fed in parts take it as "more is needed"."""
+    """The bytes end inside a value. Decoders that are fed in parts then wait for more bytes."""
 
 
 class CompactReader:
@@ -213,10 +199,10 @@ class CompactReader:
     Args:
         data: the bytes.
         pos: where to begin.
-        max_elements: list elements that may be read or skipped with this reader, all lists together.
+        max_elements: list elements that this reader may read or skip, over all lists.
 
-    Every method raises CorruptFileError for bytes that are not the compact protocol (its subclass
-    EndOfDataError when they end too early) and ResourceLimitError when a bound is reached.
+    Every method raises CorruptFileError for bytes that are not the compact protocol, its subclass EndOfDataError if
+    they end too early, and ResourceLimitError if a bound is reached.
     """
 
     __slots__ = ("data", "elements_left", "pos", "size")
@@ -279,7 +265,7 @@ class CompactReader:
         return kind, self.integer()
 
     def list_header(self) -> tuple[int, int]:
-        """A list's or set's ``(element type, length)``; the length is bounded by what is left."""
+        """A list's or set's ``(element type, length)``; the length is at most the number of remaining bytes."""
         try:
             header = self.data[self.pos]
         except IndexError:
@@ -293,10 +279,10 @@ class CompactReader:
     # -- any value --------------------------------------------------------------------------------
 
     def struct(self, depth: int = 0) -> Fields:
-        """A struct as ``{field id: value}``; of a field that occurs twice the last value counts.
+        """A struct as ``{field id: value}``; the last value of a repeated field counts.
 
-        Integers of every width are int, strings are bytes, structs are dicts again; maps, which
-        Parquet does not use, are skipped and stand as None.
+        Integers of every width are int, strings are bytes, structs are dicts. Maps, which Parquet does not use, are
+        skipped; their value is None.
         """
         if depth > MAX_DEPTH:
             raise _too_deep()
@@ -317,7 +303,7 @@ class CompactReader:
                     last_id = self.integer()
                     pos = self.pos
                 if kind == I32 or kind == I64 or kind == I16:
-                    n = data[pos]  # most are of few bytes
+                    n = data[pos]  # most integers have one to three bytes
                     if n < 0x80:
                         pos += 1
                     elif (high := data[pos + 1]) < 0x80:
@@ -335,10 +321,8 @@ class CompactReader:
                     start = pos + 1
                     pos = start + data[pos]
                     fields[last_id] = data[start:pos]
-                elif kind == TRUE:
-                    fields[last_id] = True
-                elif kind == FALSE:
-                    fields[last_id] = False
+                elif kind == TRUE or kind == FALSE:
+                    fields[last_id] = kind == TRUE
                 else:
                     self.pos = pos
                     fields[last_id] = self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth)
@@ -347,7 +331,7 @@ class CompactReader:
             raise self._end() from None
 
     def value(self, kind: int, depth: int = 0) -> Value:
-        """A value of type ``kind`` that is not a bool field (whose value is in its header)."""
+        """A value of type ``kind``. A bool field's value is in its header instead."""
         if kind == BINARY:
             return self.binary()
         if kind == STRUCT:
@@ -375,7 +359,7 @@ class CompactReader:
         return self.data[start : self.pos] if kind == UUID else None
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Move behind a value of type ``kind`` (a bool as list element has one byte; as field none)."""
+        """Move behind a value of type ``kind``. A bool has one byte as a list element, and none as a field."""
         if kind in (I16, I32, I64):
             self.varint()
         elif kind == BINARY:
@@ -432,7 +416,7 @@ class CompactReader:
         return [self.integer() for _ in range(length)]
 
     def _booleans(self, length: int) -> list[Value]:
-        # One byte each; false is written as 2, by some as 0. The length is within the bytes left.
+        # One byte each; false is 2, or 0 by some writers.
         raw = self.data[self.pos : self.pos + length]
         self.pos += length
         return [byte == TRUE for byte in raw]

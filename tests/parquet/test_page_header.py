@@ -1,4 +1,4 @@
-"""RawPage headers against pages, checks against the metadata, and the page walker fed in pieces."""
+"""Page headers against pages, checks against the metadata, and the page walker fed in pieces."""
 
 from __future__ import annotations
 
