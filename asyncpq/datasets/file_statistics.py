@@ -7,15 +7,16 @@ Arrow types as the kinds of values by which files are pruned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError, QueryError
-from asyncpq.expressions import Expression, columns, simplify
+from asyncpq.expressions import Constant, Expression, columns, simplify
 from asyncpq.expressions.analysis import successor
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
@@ -60,6 +61,7 @@ def _domain(type_: pa.DataType) -> Domain:
 
 
 _UNKNOWN = ColumnBounds()
+_MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
 
 class Learnt(NamedTuple):
@@ -94,6 +96,7 @@ class FileStatistics:
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+        self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
         """Forget of files that are not among ``files``."""
@@ -120,18 +123,23 @@ class FileStatistics:
         """Numbers of the files in which ``where`` may be true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
-        named = columns(where)
         known: dict[str, Zones] = {}
         learnt: dict[str, Zones] = {}
-        for name in named:
+        is_described = next((True for file in files if file.partition or file.bounds), False)
+        for name in columns(where) if is_described or self._learnt else ():
             type_ = type_of(schema, name)
             if type_ is None:
                 continue
-            if name not in self._zones:
-                self._zones[name] = _zones(files, name, type_, self._trust_statistics)
-            known[name] = self._zones[name]
+            if is_described:
+                if name not in self._zones:
+                    self._zones[name] = _zones(files, name, type_, self._trust_statistics)
+                known[name] = self._zones[name]
             found = self._learnt.get(name)
-            if found:
+            if found and len(files) == 1:
+                one = _current(files[0], name, found.get(files[0].url))
+                if one is not None:
+                    learnt[name] = self._zones_of(name, type_, files[0].url, one)
+            elif found:
                 made = self._learnt_zones.get(name)
                 if made is None or made[0] != len(found):
                     made = (
@@ -140,7 +148,9 @@ class FileStatistics:
                     )
                     self._learnt_zones[name] = made
                 learnt[name] = made[1]
-        left = prune_files(where, known, len(files))
+        if not known and not learnt and not isinstance(where, Constant):
+            return RowRanges.all(len(files))
+        left = prune_files(where, known, len(files)) if known or not learnt else RowRanges.all(len(files))
         if learnt and left:
             left &= prune_files(where, {**known, **learnt}, len(files))
         return left
@@ -163,8 +173,17 @@ class FileStatistics:
                 zones[name] = value_zones(kind_of(type_), [file.partition[name]])
             elif self._trust_statistics:
                 known = self._learn(opened, name, type_, dataset)
-                zones[name] = _learnt_zones(name, type_, [known])
-        return bool(prune_files(simplify(where), zones, 1))
+                if known is not None:
+                    zones[name] = self._zones_of(name, type_, file.url, known)
+        where = simplify(where)
+        return bool(prune_files(where, zones, 1)) if zones or isinstance(where, Constant) else True
+
+    def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
+        """What was learnt of a column of one file, ready for pruning."""
+        kept: tuple[Learnt, Zones] | None = self._single.get((name, url))
+        if kept is None or kept[0] is not learnt:
+            kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
+        return kept[1]
 
     def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: DatasetColumns) -> Learnt | None:
         version, url = opened.version, opened.file.url

@@ -124,9 +124,10 @@ class ColumnPlan:
             self.pages = []
             self.num_bytes = self.chunk.stop - self.chunk.start
         else:
-            sizes = self.offsets.sizes
             self.pages = self.pages_of(rows)
-            self.num_bytes = sum([sizes[page] for page in self.pages], self.offsets.offsets[0] - self.chunk.start)
+            self.num_bytes = sum(
+                map(self.offsets.sizes.__getitem__, self.pages), self.offsets.offsets[0] - self.chunk.start
+            )
 
     @property
     def dictionary(self) -> ByteRange | None:
@@ -141,7 +142,7 @@ class ColumnPlan:
         if self.offsets is None:
             return []
         first_rows = self.offsets.first_rows
-        if rows.num_ranges > len(first_rows):
+        if len(rows.starts) > len(first_rows):
             spans = itertools.pairwise((*first_rows, self.num_rows))
             return [page for page, span in enumerate(spans) if rows.overlaps(*span)]
         found: list[int] = []

@@ -353,6 +353,7 @@ class ObjectSource:
 
     def keep(self, version: FileVersion) -> None:
         """Put ``version`` into the memory cache with its present weight, unless it stands there with that."""
+        version.has_grown = False
         version = version.original
         if self._once or version.kept_weight == version.weight:
             return

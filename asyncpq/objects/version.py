@@ -19,6 +19,7 @@ from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
+from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.storage.base import Validator
 
 
@@ -140,6 +141,8 @@ class FileVersion:
         spans: pieces of the object that came from an index beside it.
         made: page indexes that came from there, by row group and leaf.
         drops: see :meth:`drop`; by leaf.
+        all_rows: all rows of the file, once a scan has asked for them.
+        has_grown: its weight may have changed since the memory cache was told.
         chunks: what :mod:`asyncpq.objects.page_indexes` keeps of column chunks, by row group and leaf.
     """
 
@@ -183,6 +186,8 @@ class FileVersion:
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}
         self.drops: dict[int, dict[str, None]] = {}
+        self.all_rows: ResolvedAccess | None = None
+        self.has_grown = True
         self.chunks: dict[tuple[int, int], Any] = {}
         self._recent_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
@@ -207,6 +212,7 @@ class FileVersion:
         if known.metadata is not None and known.metadata is not self.metadata:
             self._derived_weight += known.metadata.weight
         self.spans.add(known.spans)
+        self.has_grown = True
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
@@ -262,12 +268,14 @@ class FileVersion:
         if value is None:
             value = self._derived[name] = make()
             self._derived_weight += weight if isinstance(weight, int) else weight(value)
+            self.has_grown = True
         return cast("T", value)
 
     def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
         """Keep ``chunk``, of about ``weight`` bytes, in :attr:`chunks`; return it."""
         self.chunks[row_group, leaf] = chunk
         self._derived_weight += weight
+        self.has_grown = True
         return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
@@ -280,6 +288,7 @@ class FileVersion:
                 self._recent, self._recent_weight = {}, 0
             self._recent[question] = value
             self._recent_weight += value.weight
+            self.has_grown = True
         return cast("Weighed", value)
 
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:

@@ -28,16 +28,23 @@ class RowGroupLayout:
         filled: ordinals of those that are not empty.
         num_rows: rows of the file.
         weight: approximate bytes held in memory.
+        wholes: what :meth:`whole` gave.
     """
 
-    __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight")
+    __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
 
     def __init__(self, counts: Iterable[int]) -> None:
         self.counts = tuple(counts)
         ends = tuple(accumulate(self.counts, initial=0))
         self.first_rows, self.stop_rows, self.num_rows = ends[:-1], ends[1:], ends[-1]
         self.filled = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
-        self.weight = 300 + 80 * len(self.counts)
+        self.wholes: dict[int, RowRanges] = {}
+        self.weight = 300 + 300 * len(self.counts)
+
+    def whole(self, ordinal: int) -> RowRanges:
+        """All rows of a row group, numbered from its first; kept in ``wholes``."""
+        rows = self.wholes[ordinal] = RowRanges.all(self.counts[ordinal])
+        return rows
 
 
 class ResolvedAccess(Mapping[int, RowRanges]):

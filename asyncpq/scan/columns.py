@@ -19,6 +19,7 @@ from asyncpq.expressions import Expression, atoms
 from asyncpq.expressions import columns as column_names
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
+from asyncpq.pruning.row_groups import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
@@ -63,12 +64,13 @@ class ReadColumns:
         bounded: those of them that are leaves with bounds that count rows.
         leaves: what is read of a row group that is filtered, the filter's leaves first.
         unfiltered: what is read of one that is not.
+        zones: statistics of the row groups for ``bounded``, by name; None before they are asked for.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
     """
 
-    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered")
+    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "zones")
 
     def __init__(
         self,
@@ -88,11 +90,13 @@ class ReadColumns:
         filtering = [column.projection for column in self.predicate.values()]
         self.leaves = _leaves(filtering, output)
         self.unfiltered = _leaves((), output)
+        self.zones: dict[str, RowGroupZones] | None = None
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """The same columns, of which ``names`` are not pruned by."""
         other = copy.copy(self)
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
+        other.zones = None
         return other
 
 

@@ -116,7 +116,7 @@ class FileScan:
         )
         self._tiers = source.tiers_of(version)
         self._shares = self._tiers is not None and self._tiers.take(self._read_bytes)
-        self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
+        self._has_room: bool | None = None  # in memory, for decoded pages; asked when there is one
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
@@ -274,14 +274,15 @@ class FileScan:
         matches: list[tuple[RowGroupPiece, RowGroupReader, Matched]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
         limit = self._shape.limits.max_decoded_bytes
-        allowance = Allowance(limit)
+        allowance: Allowance | None = None
         for piece in unit.pieces:
-            reader = self._reader(piece.row_group)
+            reader, plan = self._reader(piece.row_group), piece.row_group
             # what is read as a whole is what was asked for: each of its row groups may have as much
-            if self._whole:
+            if allowance is None or self._whole:
                 allowance = Allowance(limit)
             self._add(reader, piece.items, arrived)
-            matched = reader.match(self.plan.first_columns(piece.row_group), allowance)
+            first = self.plan.first_columns(plan) if self.plan.late else range(len(plan.columns))
+            matched = reader.match(first, allowance)
             self._rows_seen += matched.seen
             self.context.metrics.rows_scanned += matched.seen
             matches.append((piece, reader, matched))
@@ -324,6 +325,13 @@ class FileScan:
             self._readers[plan.ordinal] = reader
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
+
+    def _room(self) -> bool:
+        """Whether memory has room for decoded pages that are used once."""
+        if self._has_room is None:
+            memory = self._source.runtime.memory
+            self._has_room = memory.current_bytes * 2 < memory.max_bytes
+        return self._has_room
 
     def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
         """Cache a decoded page."""
@@ -381,6 +389,6 @@ class FileScan:
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):
                 # most pages are used once: without room, they are kept decoded from their second use on
-                if self._keep_decoded and item.kind == "page" and (self._has_room or key not in self._new):
+                if self._keep_decoded and item.kind == "page" and (key not in self._new or self._room()):
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, value)

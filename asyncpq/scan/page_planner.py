@@ -110,7 +110,8 @@ async def plan_read(
             late = _late(source, groups, query)
     if not version.padded_chunks:
         refuse_overlaps(groups, version.metadata.schema.leaves)
-    source.keep(version)
+    if version.has_grown:
+        source.keep(version)
     if version.drops or version.metadata.dropped:
         for reason in version.dropped([item.leaf for item in query.columns.leaves]):
             context.metrics.fall_back(reason)
@@ -205,12 +206,14 @@ def _row_groups(
 
 def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
     """What statistics say of each row group, for the columns that they count rows of, by name."""
-    zones: dict[str, RowGroupZones] = {}
-    for name, leaf in columns.bounded.items():
-        zones[name] = version.derived(
-            ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
-        )
-    return zones
+    if columns.zones is None:
+        columns.zones = {
+            name: version.derived(
+                ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
+            )
+            for name, leaf in columns.bounded.items()
+        }
+    return columns.zones
 
 
 def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
@@ -220,10 +223,10 @@ def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> lis
     row groups.
     """
     found: list[tuple[int, RowRanges]] = []
-    counts = rows.layout.counts
+    layout = rows.layout
     for start, stop in zip(left.starts, left.stops, strict=True):
         for ordinal in range(start, stop):
-            wanted = rows.selected.get(ordinal) or RowRanges.all(counts[ordinal])
+            wanted = rows.selected.get(ordinal) or layout.wholes.get(ordinal) or layout.whole(ordinal)
             if limit is not None:
                 if limit <= 0:
                     return found
@@ -312,7 +315,7 @@ def _report(
     metrics.pages_total = pages
     return PruningReport(
         row_groups=len(version.metadata.row_groups),
-        row_groups_accessed=len(rows),
+        row_groups_accessed=rows.scanned.num_rows + len(rows.selected),
         row_groups_after_statistics=num_left,
         row_groups_by_bloom=metrics.row_groups_by_bloom,
         row_groups_kept=len(groups),

@@ -129,6 +129,7 @@ class ScanPlanner:
         self.source = source
         self.question = question
         self.version: FileVersion | None = version
+        self._adopted = version
         self._adopt = adopt
         self.operation = operation
         self.other_bytes = 0
@@ -164,7 +165,6 @@ class ScanPlanner:
         elif source.freshness.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
-        source.describe(metrics)
         try:
             view = self.question.view
             if view is not None and view.digest != version.digest:
@@ -175,29 +175,38 @@ class ScanPlanner:
             self._check_types(resolved.schema)
             shape = self._shape(resolved, filter_)
             question = self.question
-            rows = _all_rows(version) if question.access is None else question.access.resolve(_layout(version))
+            if question.access is None:
+                rows = version.all_rows or _all_rows(version)
+            else:
+                rows = question.access.resolve(_layout(version))
             query = ResolvedRequest(
                 resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only
             )
-            plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
+            step = RequestContext(metrics, None, scan, metrics.rounds + 1, "index", scan, context.began)
+            plan = await plan_read(source, version, query, step)
         except AsyncpqError as error:
+            source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's present version may well have that column or row
                 await self._ensure_current(version, context)
             raise error.locate(url=version.url) from error.__cause__
-        self._adopt(version)
-        num_bytes, memory = plan.num_bytes(), source.runtime.memory.max_bytes
+        if version is not self._adopted:
+            self._adopted = version
+            self._adopt(version)
+        memory = source.runtime.memory.max_bytes
+        num_bytes = plan.num_bytes()
+        source.describe(metrics)
         size = self.other_bytes + num_bytes
-        data_context = context.step("data", metrics.rounds + 1)
-        if 0 < memory < size * 16:
-            data_context.probation = True  # so large a count or take would push out what lookups use
+        # so large a count or take would push out what lookups use
+        probation = scan or 0 < memory < size * 16
+        data_context = RequestContext(metrics, None, scan, metrics.rounds + 1, "data", probation, context.began)
         file_scan = FileScan(
             source,
             version,
             plan,
             shape,
             data_context,
-            admit=not data_context.probation or size < memory,
+            admit=not probation or size < memory,
             rows_only=question.rows_only,
             read_bytes=size,
         )
@@ -380,5 +389,5 @@ def _layout(version: FileVersion) -> RowGroupLayout:
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:
     """All of the file's rows."""
-    rows: ResolvedAccess = version.derived(("all rows",), lambda: AccessPlan.all().resolve(_layout(version)))
+    rows = version.all_rows = AccessPlan.all().resolve(_layout(version))
     return rows
