@@ -242,8 +242,6 @@ class FetchPlan:
 
     def num_bytes(self) -> int:
         """Compressed bytes of the first step, before coalescing and caches."""
-        if not self.late:
-            return sum([column.num_bytes for group in self.row_groups for column in group.columns])
         return sum(
             [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
         )

@@ -190,7 +190,7 @@ class FileVersion:
         self.has_grown = True
         self.chunks: dict[tuple[int, int], Any] = {}
         self._recent_weight = 0
-        self._valid_chunks: set[tuple[int, int]] = set()
+        self._valid_chunks: dict[tuple[int, int], ColumnChunk] = {}
 
     @property
     def weight(self) -> int:
@@ -297,6 +297,9 @@ class FileVersion:
         Raises:
             CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
         """
+        valid = self._valid_chunks.get((row_group, leaf))
+        if valid is not None:
+            return valid
         chunk = self.metadata.row_groups[row_group].chunk(leaf)
         if self.padded_chunks:
             padding = max(0, min(DICTIONARY_HEADER_PADDING, self.footer_start - chunk.stop))
@@ -308,11 +311,10 @@ class FileVersion:
             chunk = chunk._replace(
                 has_crypto=False, offset_index_offset=None, column_index_offset=None, bloom_filter_offset=None
             )
-        if (row_group, leaf) not in self._valid_chunks:
-            schema_leaf = self.metadata.schema.leaves[leaf]
-            try:
-                validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
-            except FormatError as error:
-                raise error.locate(url=self.url, column=schema_leaf.dotted) from None
-            self._valid_chunks.add((row_group, leaf))
+        schema_leaf = self.metadata.schema.leaves[leaf]
+        try:
+            validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
+        except FormatError as error:
+            raise error.locate(url=self.url, column=schema_leaf.dotted) from None
+        self._valid_chunks[row_group, leaf] = chunk
         return chunk

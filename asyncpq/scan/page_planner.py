@@ -226,7 +226,9 @@ def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> lis
     layout = rows.layout
     for start, stop in zip(left.starts, left.stops, strict=True):
         for ordinal in range(start, stop):
-            wanted = rows.selected.get(ordinal) or layout.wholes.get(ordinal) or layout.whole(ordinal)
+            wanted = rows.selected.get(ordinal) if rows.selected else layout.wholes.get(ordinal)
+            if wanted is None:
+                wanted = layout.whole(ordinal)
             if limit is not None:
                 if limit <= 0:
                     return found
@@ -323,6 +325,6 @@ def _report(
         pages=pages,
         pages_kept=pages_kept,
         rows=version.metadata.num_rows,
-        rows_accessed=rows.num_rows,
+        rows_accessed=rows.layout.num_rows if rows is version.all_rows else rows.num_rows,
         rows_kept=rows_kept,
     )

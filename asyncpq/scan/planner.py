@@ -176,7 +176,7 @@ class ScanPlanner:
             shape = self._shape(resolved, filter_)
             question = self.question
             if question.access is None:
-                rows = version.all_rows or _all_rows(version)
+                rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = question.access.resolve(_layout(version))
             query = ResolvedRequest(
@@ -194,7 +194,10 @@ class ScanPlanner:
             self._adopted = version
             self._adopt(version)
         memory = source.runtime.memory.max_bytes
-        num_bytes = plan.num_bytes()
+        if plan.late:
+            num_bytes = plan.num_bytes()
+        else:
+            num_bytes = sum([column.num_bytes for group in plan.row_groups for column in group.columns])
         source.describe(metrics)
         size = self.other_bytes + num_bytes
         # so large a count or take would push out what lookups use
