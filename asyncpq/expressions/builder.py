@@ -27,6 +27,7 @@ from asyncpq.expressions.tree import (
     Or,
     StartsWith,
     join,
+    not_a_predicate,
 )
 
 _OPS: dict[str, CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -145,7 +146,7 @@ class Column(NamedColumn):
         return asked
 
     def _no_logic(self, other: object = None) -> NoReturn:
-        raise self.bare()
+        raise not_a_predicate(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
 
@@ -171,7 +172,7 @@ def parse_filters(filters: object) -> Expression:
     if isinstance(filters, Expression):
         return filters
     if isinstance(filters, Column):
-        raise filters.bare()
+        raise not_a_predicate(filters)
     if not isinstance(filters, (list, tuple)):
         raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
     if not filters:

@@ -398,13 +398,14 @@ class NamedColumn:
     def __repr__(self) -> str:
         return f"col({self.name!r})"
 
-    def bare(self) -> ExpressionError:
-        """The error of a column where a predicate belongs."""
-        return ExpressionError(
-            f"{self!r} is a column, not a predicate",
-            column=self.name,
-            hint=f"Compare it, such as {self!r} == 1, or {self!r} == True for a column of booleans.",
-        )
+
+def not_a_predicate(column: NamedColumn) -> ExpressionError:
+    """The error of a column where a predicate belongs."""
+    return ExpressionError(
+        f"{column!r} is a column, not a predicate",
+        column=column.name,
+        hint=f"Compare it, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
+    )
 
 
 # -- building and looking at trees ----------------------------------------------------------------
@@ -428,7 +429,7 @@ def _operand(value: object, symbol: str) -> Expression:
     if isinstance(value, bool):
         return Constant(value)
     if isinstance(value, NamedColumn):
-        raise value.bare()
+        raise not_a_predicate(value)
     raise ExpressionError(
         f"{symbol} joins predicates, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
