@@ -98,7 +98,7 @@ def test_the_tables_are_found() -> None:
 
 
 def fault_line(fault: WriterFault) -> str:
-    """The line of a fault in the table of statistics that are not believed."""
+    """The line of a fault in the table of statistics that are not used."""
 
     def written(release: tuple[int, int, int]) -> str:
         return ".".join(map(str, release))
@@ -115,7 +115,7 @@ def fault_line(fault: WriterFault) -> str:
     return f"| {writer} | {releases} | {fault.columns.value} | {wrong} | {fault.source} |"
 
 
-def test_statistics_that_are_not_believed() -> None:
-    _, _, section = DOC.partition("\n## Statistics that are not believed\n")
+def test_statistics_that_are_not_used() -> None:
+    _, _, section = DOC.partition("\n## Statistics that are not used\n")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     assert lines[2:] == [fault_line(fault) for fault in FAULTS]

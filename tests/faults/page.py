@@ -12,7 +12,7 @@ from tests.faults.matrix import Outcome
 from tests.faults.operations import OPERATIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-SECTIONS = {False: "## Once", True: "## For ever"}
+SECTIONS = {False: "## Once", True: "## Persistent"}
 
 
 def check(name: str, found: Mapping[str, Sequence[Outcome]]) -> None:
