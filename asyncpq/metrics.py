@@ -7,7 +7,7 @@ wall-clock seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -219,6 +219,11 @@ class ReadMetrics:
         """Note that something was done in a slower way, once for each reason."""
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
+
+    def fall_back_all(self, reasons: Iterable[str]) -> None:
+        """:meth:`fall_back` for each of ``reasons``."""
+        for reason in reasons:
+            self.fall_back(reason)
 
     def part(self, rounds: int) -> ReadMetrics:
         """Metrics of one file of a dataset's read, which begins after ``rounds`` of it. Parts run side by side. Give it

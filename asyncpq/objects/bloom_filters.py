@@ -381,12 +381,7 @@ def row_group_filters(
     options = source.runtime.options
     if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
         return None
-    places = {
-        name: version.derived(
-            ("bloom filters", leaf.index), partial(_places, version, leaf), 100 * len(version.metadata.row_groups)
-        )
-        for name, leaf in leaves.items()
-    }
+    places = {name: _places_of(version, leaf) for name, leaf in leaves.items()}
     for name, found in places.items():
         if found.wrong is not None:
             context.metrics.fall_back(f"{name}: {found.wrong}; they are not used")
@@ -397,6 +392,17 @@ def row_group_filters(
     most = None if options.requests.bloom_filters == "always" else min(_MANY * groups, _MAX_CHECKS // groups)
     probes = compile_probes(prune, known, max_values=most)
     return None if probes is None else RowGroupFilters(source, version, probes, places, context)
+
+
+def may_have_filters(version: FileVersion, leaves: Iterable[Leaf]) -> bool:
+    """Whether the footer tells of Bloom filters of these leaves."""
+    places = [_places_of(version, leaf) for leaf in leaves]
+    return any(place.spans or place.wrong is not None for place in places)
+
+
+def _places_of(version: FileVersion, leaf: Leaf) -> FilterPlaces:
+    weight = 100 * len(version.metadata.row_groups)
+    return version.derived(("bloom filters", leaf.index), partial(_places, version, leaf), weight)
 
 
 def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:

@@ -123,8 +123,20 @@ async def fetch_page_indexes(
         await _fetch(source, version, missing, indexes, context)
     for request, chunk in wanted:
         if chunk.faults and chunk.bounds is not None and (request.row_group, request.leaf) in indexes.zones:
-            for reason in chunk.faults:
-                context.metrics.fall_back(reason)
+            context.metrics.fall_back_all(chunk.faults)
+    if unbounded:
+        _add_made_zones(source, version, unbounded, indexes, context)
+    return indexes
+
+
+def _add_made_zones(
+    source: ObjectSource,
+    version: FileVersion,
+    unbounded: Iterable[tuple[IndexRequest, IndexedChunk]],
+    indexes: PageIndexes,
+    context: RequestContext,
+) -> None:
+    """Bounds of chunks without a ColumnIndex, where an index beside the object gives them."""
     for request, chunk in unbounded:
         place = (request.row_group, request.leaf)
         zones = _made_zones(source, version, request, chunk, indexes) if place in indexes.offsets else None
@@ -132,7 +144,6 @@ async def fetch_page_indexes(
             indexes.zones[place] = zones
         else:
             context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
-    return indexes
 
 
 def _locations(

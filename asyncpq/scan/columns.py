@@ -64,13 +64,14 @@ class ReadColumns:
         bounded: those of them that are leaves with bounds that count rows.
         leaves: what is read of a row group that is filtered, the filter's leaves first.
         unfiltered: what is read of one that is not.
+        with_filters: some of ``bounded`` may have Bloom filters; None before that is looked for.
         zones: statistics of the row groups for ``bounded``, by name; None before they are asked for.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
     """
 
-    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "zones")
+    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "with_filters", "zones")
 
     def __init__(
         self,
@@ -90,13 +91,14 @@ class ReadColumns:
         filtering = [column.projection for column in self.predicate.values()]
         self.leaves = _leaves(filtering, output)
         self.unfiltered = _leaves((), output)
+        self.with_filters: bool | None = None
         self.zones: dict[str, RowGroupZones] | None = None
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """The same columns, of which ``names`` are not pruned by."""
         other = copy.copy(self)
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
-        other.zones = None
+        other.zones = other.with_filters = None
         return other
 
 

@@ -99,7 +99,7 @@ class FileScan:
         self.plan = plan
         self.version = version
         self.context = context
-        self.current = False
+        self.current = source.freshness.policy.kind == "immutable"
         self.rows_matched = plan.rows_known
         self._rows_seen = 0
         self._source = source
@@ -305,8 +305,8 @@ class FileScan:
                 reader.skip(matched)
             self.context.metrics.pages_read += reader.take_pages_decoded()
             if self.version.drops or self.version.metadata.dropped:
-                for reason in self.version.dropped([column.chunk.leaf for column in piece.row_group.columns]):
-                    self.context.metrics.fall_back(reason)
+                leaves = [column.chunk.leaf for column in piece.row_group.columns]
+                self.context.metrics.fall_back_all(self.version.dropped(leaves))
             if self._unproven:
                 self._prove(piece.row_group, matched.stop_row)
             if piece.last:

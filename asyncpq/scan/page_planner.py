@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import Constant, Expression
-from asyncpq.objects.bloom_filters import row_group_filters
+from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, PruningReport, RowGroupPlan, skips_pages
 from asyncpq.objects.source import ObjectSource
@@ -90,11 +90,10 @@ async def plan_read(
         proven = statistics.all_match
     rows_known = 0
     if proven is not _NONE and proven:
-        context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
-        if query.rows_only:
-            rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
-            candidates = [item for item in candidates if item[0] not in proven]
-    filters = row_group_filters(source, version, prune, query.columns.bounded, context) if candidates else None
+        candidates, rows_known = _without_proven(query, candidates, proven, context)
+    filters = None
+    if query.columns.with_filters is not False and candidates:
+        filters = _filters(source, version, prune, query.columns, context)
     if filters is not None:
         await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
         candidates = [item for item in candidates if item[0] not in filters.dropped]
@@ -113,11 +112,34 @@ async def plan_read(
     if version.has_grown:
         source.keep(version)
     if version.drops or version.metadata.dropped:
-        for reason in version.dropped([item.leaf for item in query.columns.leaves]):
-            context.metrics.fall_back(reason)
+        context.metrics.fall_back_all(version.dropped([item.leaf for item in query.columns.leaves]))
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
     learnt = _learnt(groups, indexes) if indexes.learnt else ()
     return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
+
+
+def _without_proven(
+    query: ResolvedRequest, candidates: list[tuple[int, RowRanges]], proven: RowRanges, context: RequestContext
+) -> tuple[list[tuple[int, RowRanges]], int]:
+    """The row groups to read, and how many rows of others match: rows that are only counted need not be read."""
+    context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
+    if not query.rows_only:
+        return candidates, 0
+    rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
+    return [item for item in candidates if item[0] not in proven], rows_known
+
+
+def _filters(
+    source: ObjectSource,
+    version: FileVersion,
+    prune: Expression | None,
+    columns: ReadColumns,
+    context: RequestContext,
+) -> RowGroupFilters | None:
+    """The Bloom filters that may rule out row groups; None without any."""
+    if columns.with_filters is None:
+        columns.with_filters = may_have_filters(version, columns.bounded.values())
+    return row_group_filters(source, version, prune, columns.bounded, context) if columns.with_filters else None
 
 
 def _row_group_plans(
