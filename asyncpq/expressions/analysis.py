@@ -87,9 +87,9 @@ class ValueDomain:
     """How literals compare with the values of a column. Domains are compared by identity: make each once.
 
     Attributes:
-        to_key: the key of a literal that is not None. Keys are ordered as the values are.
-        plain: types whose literals are all comparable and of the column's type, and what makes keys of them; None
-            where they are keys as they stand.
+        to_key: makes the key of a literal that is not None. Keys have the order of the values.
+        plain: types whose literals are all comparable and of the column's type, each with a function that makes the
+            key; None where the literal is the key.
         spark: comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null
             for null.
     """

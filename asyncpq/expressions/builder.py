@@ -91,7 +91,7 @@ class Column(NamedColumn):
         return StartsWith(self.name, self._text(prefix, "starts_with"))
 
     def contains(self, text: str | bytes) -> Expression:
-        """True where a string or binary column has ``text`` in it, case and all."""
+        """True where a string or binary column contains ``text``, case included."""
         return Contains(self.name, self._text(text, "contains"))
 
     def like(self, pattern: str | bytes) -> Expression:
@@ -102,7 +102,7 @@ class Column(NamedColumn):
         return Like(self.name, self._text(pattern, "like"))
 
     def has_tokens(self, text: str) -> Expression:
-        """True where every token (word, case folded) of ``text`` is one of the column's, in whatever order.
+        """True where the column has every token (word, case folded) of ``text``, in any order.
 
         Raises:
             ExpressionError: ``text`` has no token.
@@ -110,7 +110,7 @@ class Column(NamedColumn):
         return HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
 
     def has_phrase(self, text: str) -> Expression:
-        """True where the tokens (words, case folded) of ``text`` are in the column one after another.
+        """True where the column has the tokens (words, case folded) of ``text`` one after another.
 
         Raises:
             ExpressionError: ``text`` has no token.
@@ -160,14 +160,14 @@ def col(name: str) -> Column:
 
 
 def parse_filters(filters: object) -> Expression:
-    """Turn pyarrow's ``filters=`` lists into an expression.
+    """Convert pyarrow's ``filters=`` lists into an expression.
 
     Args:
         filters: ``[(column, op, value), ...]``, all of which must hold, or a list of such lists, of which one
             must. Ops: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned as it is.
 
     Raises:
-        ExpressionError: naming the tuple that cannot be understood.
+        ExpressionError: a tuple is not a filter; the message names it.
     """
     if isinstance(filters, Expression):
         return filters

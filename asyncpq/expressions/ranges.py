@@ -1,9 +1,8 @@
-"""The values of each column where a predicate is true, from the predicate alone, and predicates that contradict
-themselves.
+"""The values that each column may have where a predicate is true, and the predicates that no value can meet.
 
 Every answer is a superset. A literal stands for its Python value, as it does for the filter wherever a column's type
 holds the literal, and for numbers of integer and decimal columns. pyarrow casts other literals, which may round them:
-such atoms are named by ``inexact`` and say nothing of values.
+the caller names such atoms in ``inexact``, and they say nothing of values.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def _is_inexact(atom: Atom, inexact: Collection[Expression]) -> bool:
         return False
     # Keys are compared one by one, and some of them may be cast.
     each = [Comparison(atom.column, "==", value) for value in atom.values] if isinstance(atom, KeyIn) else []
-    return atom in inexact or any(one in inexact for one in each)
+    return atom in inexact or any(comparison in inexact for comparison in each)
 
 
 def _all_of(parts: Iterable[Ranges | None]) -> Ranges | None:

@@ -1,6 +1,6 @@
-"""The literals that predicates hold: Python values of a few plain types.
+"""The literals of predicates: Python values of a few plain types.
 
-numpy, pandas and pyarrow scalars are unwrapped by duck typing, so that none of them is imported here.
+Scalars of numpy, pandas and pyarrow are unwrapped by duck typing, without importing those libraries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from asyncpq.errors import ExpressionError
 
@@ -58,7 +58,7 @@ class Duration:
     """A duration finer or longer than ``timedelta`` can hold.
 
     Attributes:
-        nanoseconds: negative of those that go back.
+        nanoseconds: negative for durations into the past.
     """
 
     nanoseconds: int
@@ -69,10 +69,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class RelativeTime:
-    """A time relative to when a read begins; made by :func:`now`. Adding a ``timedelta`` moves it.
+    """A time relative to the beginning of a read; made by :func:`now`. Adding a ``timedelta`` moves it.
 
     Attributes:
-        offset: from then on; negative before it.
+        offset: from the beginning; negative before it.
     """
 
     offset: dt.timedelta
@@ -98,9 +98,9 @@ class RelativeTime:
 
 
 def now() -> RelativeTime:
-    """The time when a read begins, one for all of it: ``col("ts") >= now() - timedelta(days=7)``.
+    """The time when a read begins, the same for all of it: ``col("ts") >= now() - timedelta(days=7)``.
 
-    Timestamps with a zone are compared with that instant, those without with UTC's clock at it.
+    Timestamps with a zone are compared with that instant, timestamps without one with UTC's clock at that instant.
     """
     return RelativeTime(dt.timedelta())
 
@@ -123,26 +123,7 @@ Scalar: TypeAlias = (
     | RelativeTime
     | None
 )
-_PLAIN: frozenset[type] = frozenset(
-    {
-        type(None),
-        bool,
-        int,
-        float,
-        Decimal,
-        str,
-        bytes,
-        dt.datetime,
-        dt.date,
-        dt.time,
-        dt.timedelta,
-        uuid.UUID,
-        Timestamp,
-        TimeOfDay,
-        Duration,
-        RelativeTime,
-    }
-)
+_PLAIN: frozenset[type] = frozenset(get_args(Scalar))
 Moment: TypeAlias = dt.datetime | dt.time | dt.timedelta | Timestamp | TimeOfDay | Duration
 _BASES: tuple[type, ...] = (bool, int, float, Decimal, str, bytes, dt.date, dt.time, uuid.UUID)
 _ARROW_VALUES = frozenset({"extension<arrow.uuid>", "extension<arrow.bool8>"})  # of which as_py() is the value
@@ -154,12 +135,12 @@ _HINT = (
 
 
 def as_scalar(value: object) -> Scalar:
-    """Bring a literal into one of the :data:`Scalar` types; numpy, pandas and pyarrow scalars are unwrapped.
+    """Convert a literal into one of the :data:`Scalar` types, exactly, to the nanosecond.
 
-    The scalar has exactly the value of the literal, to the nanosecond.
+    Scalars of numpy, pandas and pyarrow are unwrapped.
 
     Raises:
-        ExpressionError: the value is not a scalar of a known kind.
+        ExpressionError: the value is not a scalar of a known type.
     """
     if type(value) in _PLAIN:
         return value  # type: ignore[return-value]  # just checked
@@ -226,7 +207,7 @@ def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
 
 
 def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp:
-    """A point in time as a ``datetime`` where that holds it exactly and there is no zone to look up."""
+    """A point in time as a ``datetime`` where that holds it exactly and it has no zone to look up."""
     micros, rest = divmod(nanoseconds, 1000)
     if rest or timezone is not None:
         return Timestamp(nanoseconds, timezone)
@@ -240,7 +221,7 @@ def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp
 
 
 def _from_arrow(value: Any) -> Scalar:
-    """Of pyarrow; ``as_py()`` cuts times and durations to microseconds."""
+    """A pyarrow scalar; its ``as_py()`` cuts times and durations to microseconds."""
     if not value.is_valid:
         return None
     kind = value.type
@@ -325,34 +306,34 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
 
 
 def is_collection(value: object) -> bool:
-    """Whether ``value`` stands for several literals; text and bytes do not."""
+    """Whether ``value`` holds several literals; text and bytes do not."""
     if type(value) in _PLAIN or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
         return False
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
 def as_scalars(values: object) -> tuple[Scalar, ...]:
-    """Bring each value of a collection through :func:`as_scalar`.
+    """Convert each value of a collection by :func:`as_scalar`.
 
     Args:
-        values: any iterable; one column of pyarrow, numpy, pandas or Polars. Of pandas, NaN is null, as to pyarrow.
+        values: any iterable, or one column of pyarrow, numpy, pandas or Polars. NaN of pandas is null, as in pyarrow.
 
     Raises:
-        ExpressionError: it is no collection, or not all of its values are scalars.
+        ExpressionError: not a collection, or one with other values than scalars.
     """
     _refuse_several_columns(values)
     if not is_collection(values):
         raise ExpressionError(
             f"expected a collection of values, not {_described(values)}", hint="Write [...] around the value."
         )
-    found = tuple(map(as_scalar, _elements(values)))
+    scalars = tuple(map(as_scalar, _elements(values)))
     if type(values).__module__.startswith("pandas"):
-        return tuple(None if type(value) is float and value != value else value for value in found)
-    return found
+        return tuple(None if type(value) is float and value != value else value for value in scalars)
+    return scalars
 
 
 def _refuse_several_columns(values: object) -> None:
-    """Frames, tables and arrays of several dimensions are no column."""
+    """Refuse frames, tables and arrays of several dimensions."""
     if len(getattr(values, "shape", ())) > 1:
         raise ExpressionError(
             f"expected one column of values, not a {type(values).__name__} of several",
@@ -361,33 +342,33 @@ def _refuse_several_columns(values: object) -> None:
 
 
 def _elements(values: Any) -> Iterable[Any]:
-    """The values one by one; at once where a library has a way that is exact."""
+    """The values, converted by their library at once where that is exact."""
     dtype = getattr(values, "dtype", None)
     if type(values).__module__.startswith("polars"):
         values = values.to_arrow()  # its own values are cut to microseconds
     elif hasattr(dtype, "pyarrow_dtype"):  # pandas with values of pyarrow
         values = values.array.__arrow_array__()
-    found: Iterable[Any] = values
+    elements: Iterable[Any] = values
     if hasattr(values, "to_pylist"):
         name = str(values.type)
         if "[ns" not in name and "date64" not in name:
             try:
-                found = values.to_pylist()
+                elements = values.to_pylist()
             except (ValueError, OverflowError):  # of a value that is no Python object as_scalar() says so
-                found = values
+                elements = values
     elif type(values).__module__ == "numpy" and getattr(dtype, "kind", "") in "biufSU":
-        found = values.tolist()
-    return found
+        elements = values.tolist()
+    return elements
 
 
 def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
-    """A finite ``value * 10**scale``, exactly: the decimal context's precision plays no part."""
+    """A finite ``value * 10**scale``, exactly, whatever the decimal context's precision."""
     unscaled = Fraction(value) * Fraction(10) ** scale
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
 
 
 def nanoseconds(value: Moment) -> int:
-    """Since 1970-01-01 (in UTC if there is a zone, else of the wall clock), since midnight, or of a duration."""
+    """Since 1970-01-01 (in UTC with a zone, on the wall clock without one), since midnight, or of a duration."""
     if isinstance(value, (Timestamp, TimeOfDay, Duration)):
         return value.nanoseconds
     if isinstance(value, dt.timedelta):
@@ -399,7 +380,7 @@ def nanoseconds(value: Moment) -> int:
 
 
 def literal_key(value: Scalar) -> tuple[object, ...]:
-    """What makes two literals the same question: type and exact value, NaN included."""
+    """A key that two literals share if they have the same type and exact value; NaN equals itself."""
     if type(value) is float:
         return (float, value.hex())  # tells -0.0 from 0.0, and NaN equals itself
     if type(value) is Decimal:
@@ -419,6 +400,6 @@ def show(value: Scalar) -> str:
 
 
 def show_many(values: tuple[Scalar, ...]) -> str:
-    """The first few of many literals, and their number."""
+    """The first few of many literals and their number, for messages."""
     shown = ", ".join(map(show, values[:_REPR_VALUES]))
     return f"[{shown}]" if len(values) <= _REPR_VALUES else f"[{shown}, ... {len(values)} values]"

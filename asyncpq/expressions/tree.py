@@ -35,9 +35,9 @@ _LIKE_ESCAPED: Final = re.compile(rb"\\([%_])")
 
 
 class Expression:
-    """Base of all nodes. Nodes are immutable, hashable, and equal when they ask the same question.
+    """Base of all nodes. Nodes are immutable and hashable; equal nodes have the same form and literals.
 
-    ``1``, ``1.0`` and ``True`` are different literals, as are ``0.0`` and ``-0.0``; NaN equals NaN.
+    The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``; NaN equals NaN.
     """
 
     __slots__ = ()
@@ -173,7 +173,7 @@ class _AnyOf(Atom):
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def derived(self, name: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``make``, which is called once for each ``name``: a read needs it for each file."""
+        """The result of ``make``, kept under ``name``: a read of many files computes it once."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -258,9 +258,9 @@ class Contains(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Like(Atom):
-    """SQL's LIKE: ``%`` is any string, ``_`` any character, a backslash takes their meaning from them.
+    """SQL's LIKE: ``%`` is any string, ``_`` any character, a backslash before one makes it plain.
 
-    Null where the column is null. Of binary columns, ``_`` is any byte.
+    Null where the column is null. In binary columns ``_`` is any byte.
     """
 
     operator: ClassVar[str] = "like"
@@ -386,7 +386,7 @@ class Not(Expression):
 
 
 class NamedColumn:
-    """A column by name, which is no predicate. :func:`asyncpq.col` makes one that can be compared."""
+    """A column by name. :func:`asyncpq.col` makes columns that can be compared."""
 
     __slots__ = ("name",)
 
@@ -419,7 +419,7 @@ def parts(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
 
 
 def join(node: type[_Node], args: list[Expression]) -> Expression:
-    """``args`` as one predicate."""
+    """``args`` as one predicate; a single one stays as it is."""
     return args[0] if len(args) == 1 else node(tuple(args))
 
 
@@ -437,7 +437,7 @@ def _operand(value: object, symbol: str) -> Expression:
 
 
 def atoms(expr: Expression) -> Iterator[Atom]:
-    """The comparisons that ``expr`` is made of, in order of appearance."""
+    """The comparisons in ``expr``, in order of appearance."""
     if isinstance(expr, (And, Or)):
         for arg in expr.args:
             yield from atoms(arg)

@@ -1,10 +1,8 @@
-"""Which row groups and rows of one file may be read, whatever the predicate says.
+"""Access plans: the row groups and rows of one file that a read may touch, whatever its predicate.
 
-Which rows of each row group may be read, once it is known where the row groups of the file begin.
-
-What access plans are made of: sets of rows of the file, sets of row groups with rows of theirs, and both joined.
-
-None of them knows the file: what is not named is in the set or not, however much of it there is.
+A plan is made without its file, as a term: a set of rows of the file (:class:`RowSet`), a set of row groups with their
+own rows (:class:`GroupSet`), or both joined (:class:`Joined`). Rows that a term does not name are in it or not as a
+whole. With the file's row groups (:class:`RowGroupLayout`) it resolves to the rows of each (:class:`ResolvedAccess`).
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class RowGroupLayout:
-    """Which rows of a file its row groups hold.
+    """Where the row groups of a file begin and end.
 
     Attributes:
         counts: rows of each row group.
-        first_rows, stop_rows: of each, the first row and the one behind the last, as rows of the file.
-        filled: ordinals of those that are not empty.
+        first_rows, stop_rows: the first row of each, and the one after its last, as rows of the file.
+        filled: ordinals of the row groups that have rows.
         num_rows: rows of the file.
         weight: approximate bytes held in memory.
         wholes: what :meth:`whole` gave.
@@ -48,19 +46,19 @@ class RowGroupLayout:
 
 
 class ResolvedAccess(Mapping[int, RowRanges]):
-    """The rows that may be read of each row group, by ordinal; row groups of which none may are not there.
+    """The readable rows of each row group, by ordinal; row groups without any are left out.
 
-    Row groups that may be read whole are kept as ranges of ordinals: a file may have thousands.
+    Row groups that are readable as a whole are kept as ranges of ordinals: a file may have thousands.
 
     Args:
         layout: of the file.
-        whole: ordinals of row groups that may be read whole; empty ones among them are dropped.
-        parts: by ordinal, of others, the rows that may be read, as rows of the row group.
+        whole: ordinals of the row groups that are readable as a whole; empty row groups are dropped.
+        parts: for other ordinals the readable rows, as rows of the row group.
 
     Attributes:
         layout: as given.
-        scanned: ordinals of the row groups that may be read whole.
-        selected: rows of the row groups that may be read in part; some, and not all of them.
+        scanned: ordinals of the row groups that are readable as a whole.
+        selected: readable rows of the others: at least one, and not all.
     """
 
     __slots__ = ("_num_rows", "layout", "scanned", "selected")
@@ -92,7 +90,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
         at = 0
         row = ranges.start
         while at < ranges.num_ranges:
-            # of empty row groups at the same row, the last is none
+            # Empty row groups begin at the same row as the next one, which bisect finds.
             ordinal = bisect_right(layout.first_rows, row) - 1
             first, stop = layout.first_rows[ordinal], layout.stop_rows[ordinal]
             if row == first and ranges.stops[at] >= stop:
@@ -110,12 +108,12 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     @property
     def ordinals(self) -> RowRanges:
-        """Of all row groups that may be read."""
+        """Ordinals of the row groups with readable rows."""
         return self.scanned | RowRanges.from_rows(sorted(self.selected)) if self.selected else self.scanned
 
     @property
     def num_rows(self) -> int:
-        """Rows that may be read."""
+        """How many rows are readable."""
         if self._num_rows is None:
             layout = self.layout
             whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
@@ -142,7 +140,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     # -- the algebra ------------------------------------------------------------------------------
 
     def __invert__(self) -> ResolvedAccess:
-        """The other rows of the file."""
+        """The rows of the file that are not readable."""
         layout = self.layout
         parts = {ordinal: rows.complement(layout.counts[ordinal]) for ordinal, rows in self.selected.items()}
         return ResolvedAccess(layout, layout.filled - self.ordinals, parts)
@@ -171,7 +169,7 @@ _SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
 
 
 class RowSet(NamedTuple):
-    """Rows of a file or of a row group, however many it has: ``ranges``, or with ``rest`` all but those."""
+    """The rows ``ranges`` of a file or row group of unknown length; with ``rest`` all rows but those."""
 
     ranges: RowRanges
     rest: bool
@@ -203,8 +201,7 @@ NONE: Final = RowSet(RowRanges.empty(), False)
 
 
 class GroupSet(NamedTuple):
-    """Row groups by ordinal, each with its rows: sorted, and none that is as ``rest`` says; with ``rest``, all
-    other row groups, too."""
+    """Rows by row group, ascending by ordinal. Other row groups are whole with ``rest``, empty without."""
 
     groups: tuple[tuple[int, RowSet], ...]
     rest: bool
@@ -219,7 +216,7 @@ class GroupSet(NamedTuple):
 
     def __and__(self, other: GroupSet) -> GroupSet:
         mine, its = dict(self.groups), dict(other.groups)
-        usual, its_usual = (ALL if some.rest else NONE for some in (self, other))
+        usual, its_usual = (ALL if side.rest else NONE for side in (self, other))
         both = {ordinal: mine.get(ordinal, usual) & its.get(ordinal, its_usual) for ordinal in {*mine, *its}}
         return GroupSet.of(both, self.rest and other.rest)
 
@@ -246,7 +243,7 @@ class GroupSet(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What is in all terms, or with ``either`` in any: at most one of each kind, and terms joined the other way."""
+    """The intersection of its terms, or with ``either`` their union: at most one set of each kind, and nested joins."""
 
     either: bool
     rows: RowSet | None
@@ -294,9 +291,9 @@ def both(left: Term, right: Term) -> Term:
                 others.add(term)
     if rows == NONE or groups == ((), False):
         return NONE
-    some = [term for term in (rows, groups) if term not in (ALL, ((), True))] + list(others)
-    if len(some) <= 1:
-        return some[0] if some else ALL
+    terms = [term for term in (rows, groups) if term not in (ALL, ((), True))] + list(others)
+    if len(terms) <= 1:
+        return terms[0] if terms else ALL
     return Joined(False, None if rows == ALL else rows, groups if groups.groups else None, frozenset(others))
 
 
@@ -312,14 +309,14 @@ def _rows_shown(rows: RowSet) -> str:
 
 
 class AccessPlan:
-    """Which row groups and rows of one file may be read. Immutable, hashable, to be pickled.
+    """The row groups and rows of one file that a read may touch. Immutable, hashable, picklable.
 
-    A file's row groups are scanned, skipped, or read at a selection of their rows. Plans are made of row groups
-    or of row numbers of the file, and combined: ``&`` (in both), ``|`` (in either), ``-`` (without the rows of the
-    other) and ``~`` (all others). They mean one version of one file: a read with one that names row groups or rows
-    does not start again on a changed object.
+    A plan scans a row group, skips it, or selects some of its rows. Plans are made of row groups or of row numbers of
+    the file, and combined: ``&`` (in both), ``|`` (in either), ``-`` (without the rows of the other) and ``~`` (all
+    others). A plan that names row groups or rows means one version of one file: its read does not start again on a
+    changed object.
 
-    Plans that are equal allow the same rows; those that mix row groups with rows of the file may do so without being
+    Equal plans allow the same rows. Plans that mix row groups with rows of the file may allow the same without being
     equal.
     """
 
@@ -351,7 +348,7 @@ class AccessPlan:
 
     @classmethod
     def row_groups(cls, ordinals: Iterable[int]) -> AccessPlan:
-        """All rows of some row groups.
+        """All rows of the named row groups.
 
         Raises:
             RowIndexError: an ordinal is negative.
@@ -361,7 +358,7 @@ class AccessPlan:
 
     @classmethod
     def rows(cls, rows: Iterable[int]) -> AccessPlan:
-        """Rows by their numbers in the file, in any order; one that is named twice is read once.
+        """Rows by their numbers in the file, in any order; duplicates are read once.
 
         Raises:
             RowIndexError: a number is negative.
@@ -381,7 +378,7 @@ class AccessPlan:
 
     @classmethod
     def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
-        """By ordinal, half-open ranges of a row group's own rows, or None for all of them. Others are skipped.
+        """Half-open ranges of a row group's own rows, by ordinal; None for all of them. Other row groups are skipped.
 
         Raises:
             RowIndexError: an ordinal is negative, or a range begins before row 0.
@@ -389,13 +386,13 @@ class AccessPlan:
         """
         if not isinstance(groups, Mapping):
             raise InvalidOptionError("row groups must be a mapping of ordinals to row ranges, or to None for all rows")
-        some = [ALL if ranges is None else RowSet(_ranges(ranges), False) for ranges in groups.values()]
-        return cls._groups(dict(zip(_numbers(groups, "row group"), some, strict=True)))
+        rows = [ALL if ranges is None else RowSet(_ranges(ranges), False) for ranges in groups.values()]
+        return cls._groups(dict(zip(_numbers(groups, "row group"), rows, strict=True)))
 
     @classmethod
     def _groups(cls, groups: Mapping[int, RowSet]) -> AccessPlan:
-        some = GroupSet.of(groups, False)
-        return cls._of(some if some.groups else NONE)
+        named = GroupSet.of(groups, False)
+        return cls._of(named if named.groups else NONE)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -411,17 +408,17 @@ class AccessPlan:
 
     @property
     def is_positional(self) -> bool:
-        """It names row groups or rows, which mean something in one version of a file only."""
+        """It names row groups or rows, which one version of a file has."""
         return not self.is_all and not self.is_none
 
     def resolve(self, row_group_rows: Sequence[int] | RowGroupLayout) -> ResolvedAccess:
-        """The rows that may be read of each row group, as rows of the row group; those without are not there.
+        """The readable rows of each row group, as rows of the row group.
 
         Args:
             row_group_rows: how many rows each row group of the file has.
 
         Raises:
-            RowIndexError: the file has no such row group or row, whether it was to be read or left out.
+            RowIndexError: the file has no such row group or row, be it readable or left out.
         """
         layout = row_group_rows if isinstance(row_group_rows, RowGroupLayout) else RowGroupLayout(row_group_rows)
         return self._term.resolve(layout)
@@ -457,15 +454,15 @@ class AccessPlan:
 
 
 def _numbers(values: Any, what: str) -> list[int]:
-    """Whole numbers, none of them negative; Arrow and numpy arrays are taken as lists."""
+    """Whole numbers from 0 on, of any iterable, Arrow array or numpy array."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InvalidOptionError(f"{values!r}: must be a list of {what} numbers")
     listed = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
-    some = list(values) if listed is None else listed()
-    if any(isinstance(value, bool) for value in some):
+    items = list(values) if listed is None else listed()
+    if any(isinstance(value, bool) for value in items):
         raise InvalidOptionError(f"{what} numbers must be whole numbers, not True or False")
     try:
-        numbers = [operator.index(value) for value in some]
+        numbers = [operator.index(value) for value in items]
     except TypeError as error:
         raise InvalidOptionError(f"{what} numbers must be whole numbers: {error}") from error
     if numbers and min(numbers) < 0:

@@ -1,8 +1,8 @@
-"""What bloom filters say about a predicate: whether any row of a row group can match (BloomFilter.md).
+"""Bloom filters: whether any row of a row group can match a predicate (BloomFilter.md).
 
-A filter holds the hashes of a chunk's values, plainly encoded, nulls left out. So only equality asks it, and
-only with literals that the column's physical type holds in exactly one form: NaN has many, zero has two, and
-neither is looked up; what is stored in several forms is looked up in each.
+A filter holds the hashes of a chunk's values in PLAIN encoding, without nulls. So it answers for predicates that
+a few values alone can make true. A value that has several encodings is looked up in each; NaN, which has many, and zero
+of floats, which has two, are not looked up.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Probe(NamedTuple):
 
 
 class AllOf(NamedTuple):
-    """True only where all of its parts can be."""
+    """True only in row groups where all of its parts can be true."""
 
     parts: tuple[Probes, ...]
 
 
 class AnyOf(NamedTuple):
-    """True only where one of its parts can be."""
+    """True only in row groups where one of its parts can be true."""
 
     parts: tuple[Probes, ...]
 
@@ -46,7 +46,7 @@ Probes: TypeAlias = "Probe | AllOf | AnyOf"
 
 
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
-    """The probes that ``expr`` takes; None if Bloom filters can rule nothing out.
+    """The lookups that tell where ``expr`` can be true; None if Bloom filters can rule nothing out.
 
     Args:
         expr: a predicate.
@@ -74,8 +74,8 @@ def may_match(probes: Probes, contains: Contains) -> bool:
     """Whether a row group can hold a matching row.
 
     Args:
-        probes: what the predicate asks.
-        contains: whether a column may hold a value with a hash; True where that is not known.
+        probes: of the predicate.
+        contains: whether a column may hold a value with a hash; True where the filter is missing.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)
@@ -85,18 +85,18 @@ def may_match(probes: Probes, contains: Contains) -> bool:
 
 
 def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
-    """Every hash that may be asked for."""
+    """All hashes of the probes, by column."""
     if isinstance(probes, Probe):
         return {probes.column: set(probes.hashes)}
-    found: dict[str, set[int]] = {}
+    by_column: dict[str, set[int]] = {}
     for part in probes.parts:
         for column, hashes in hashes_by_column(part).items():
-            found.setdefault(column, set()).update(hashes)
-    return found
+            by_column.setdefault(column, set()).update(hashes)
+    return by_column
 
 
 def num_values(probes: Probes) -> int:
-    """How many values must be absent, at least, to rule a row group out."""
+    """The least number of values whose absence rules a row group out."""
     if isinstance(probes, Probe):
         return len(probes.hashes)
     counts = [num_values(part) for part in probes.parts]
@@ -136,10 +136,10 @@ _DECIMAL128_DIGITS: Final = 38
 
 
 def plain_encoder(leaf: Leaf) -> Encode | None:
-    """What turns a key of :mod:`asyncpq.pruning.literals` into all plain encodings that the value may have.
+    """A function from a key of :mod:`asyncpq.pruning.literals` to all PLAIN encodings of its value.
 
-    None for types that filters are not asked about. The encoder gives no form for a key that is not exactly
-    a value of the column, and for NaN and zero of floats.
+    None for types whose filters are not read. A key that is not exactly a value of the column has no encoding; nor
+    have NaN and zero of floats.
     """
     physical, logical = leaf.physical_type, leaf.element.logical_type
     kind = None if logical is None else logical.kind

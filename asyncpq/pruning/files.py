@@ -1,4 +1,4 @@
-"""Which files of a dataset can match, from what is known of their columns before they are opened."""
+"""The files of a dataset that can match, by bounds that are known before the files are opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
-# Below and above all keys of a domain. Above all strings there is none.
+# Below and above all keys of a domain. No string is above all others.
 _LEAST: Final[Mapping[Domain, Any]] = {
     **dict.fromkeys(
         (Domain.INTEGER, Domain.FLOAT, Domain.FLOAT32, Domain.DECIMAL, Domain.DATE, Domain.TIME), float("-inf")
@@ -38,18 +38,18 @@ def file_zones(
     may_be_nan: Sequence[bool],
     is_nested: bool = False,
 ) -> Zones:
-    """The files of a dataset as zones of one of its columns. Make them once, they are immutable.
+    """The files of a dataset as zones of one column. Immutable: make them once.
 
     All sequences have one entry for each file.
 
     Args:
         kind: of the column.
-        mins, maxs: inclusive bounds of the values that are neither null nor NaN, true ones though perhaps wide;
-            None where unknown. NaN, and what is not compared exactly with the column, counts as unknown.
+        mins, maxs: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
+            unknown. NaN, and a value that is not compared exactly with the column, counts as unknown.
         null_counts: None where unknown.
-        all_null: the file has no value of the column but null; of a file without the column too.
+        all_null: the file has only nulls in the column, or lacks the column.
         may_be_nan: False where the file is known to hold no NaN.
-        is_nested: the column is a leaf of a struct, or deeper: null counts may leave out its parents' nulls.
+        is_nested: the column is inside a struct: null counts may leave out its parents' nulls.
     """
     convert = domain_of(kind).to_key
     least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
@@ -59,7 +59,7 @@ def file_zones(
     for low, high, is_null in zip(mins, maxs, all_null, strict=True):
         low_key = least if low is None and high is not None else _bound(low, convert)
         high_key = greatest if high is None and low is not None else _bound(high, convert)
-        # What contradicts itself proves nothing; NaN is above and below nothing.
+        # Contradicting bounds prove nothing; NaN compares with nothing.
         nulls.append(is_null and low is None and high is None)
         known = low_key is not None and high_key is not None and low_key <= high_key and not is_null
         lows.append(low_key if known else None)
@@ -76,7 +76,7 @@ def file_zones(
 
 
 def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
-    """The files of a dataset as zones of a column that has one value in each, such as a partition's: None for null."""
+    """The files of a dataset as zones of a column with one value in each file, such as a partition's; None is null."""
     return file_zones(
         kind,
         values,
@@ -92,7 +92,7 @@ def prune_files(expr: Expression, zones: Mapping[str, Zones], num_files: int) ->
 
     Args:
         expr: the predicate.
-        zones: for each column name in ``expr`` the files; an atom whose column is not there prunes nothing.
+        zones: the files as zones, by column; an atom of another column prunes nothing.
         num_files: of the dataset.
 
     Returns:

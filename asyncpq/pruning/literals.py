@@ -42,13 +42,13 @@ from asyncpq.parquet.statistics import SortOrder
 
 
 class Domain(enum.Enum):
-    """Groups of types whose values compare alike; in parentheses how bounds and keys are held."""
+    """Groups of types whose values compare alike; in parentheses the type of bounds and keys."""
 
     BOOLEAN = "boolean"  # (bool)
     INTEGER = "integer"  # (int)
     FLOAT = "float"  # of 64 bits (float)
     FLOAT32 = "float32"  # (float)
-    FLOAT16 = "float16"  # never compared, but NaN may be among them
+    FLOAT16 = "float16"  # never compared, but may hold NaN
     DECIMAL = "decimal"  # (int or Fraction: the value times 10**scale)
     DATE = "date"  # (int or Fraction: days)
     TIME = "time"  # (int or Fraction: units)
@@ -65,8 +65,8 @@ class ValueKind:
         domain: how values compare.
         scale: of decimals.
         unit: of times and timestamps: s, ms, us or ns.
-        zoned: whether timestamps are instants; None where that is checked elsewhere.
-        why_not: why values are never compared, of ``FLOAT16`` and ``OTHER``.
+        zoned: timestamps are instants; None where the filter checks that.
+        why_not: of ``FLOAT16`` and ``OTHER``, why values are never compared.
     """
 
     domain: Domain
@@ -77,12 +77,12 @@ class ValueKind:
 
     @property
     def has_nan(self) -> bool:
-        """Whether NaN may be among the values."""
+        """The values may include NaN."""
         return self.domain in (Domain.FLOAT, Domain.FLOAT32, Domain.FLOAT16)
 
     @property
     def is_bytes(self) -> bool:
-        """Whether values compare byte by byte, so that bounds may be cut short."""
+        """Values compare byte by byte, so bounds may be cut short."""
         return self.domain is Domain.BYTES or self.domain is Domain.FIXED
 
 
@@ -118,7 +118,7 @@ def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
     if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP) and logical is not None:
         if logical.unit is None:
             return _other("its unit of time is unknown")
-        # Which of the two kinds of timestamps a literal must be is the filter's to check.
+        # The filter checks whether a literal needs a time zone.
         return ValueKind(Domain.TIMESTAMP if kind is LogicalKind.TIMESTAMP else Domain.TIME, unit=logical.unit)
     if order in (SortOrder.SIGNED, SortOrder.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
         return ValueKind(Domain.INTEGER)
@@ -190,14 +190,14 @@ def _integer(value: Scalar) -> Comparable | Incomparable:
 
 
 def _float(value: Scalar) -> Comparable | Incomparable:
-    # Decimals are cast to floats, perhaps rounded: not compared here.
+    # pyarrow casts decimals to floats, which may round them: not compared here.
     if type(value) is float:
         return Comparable(value, same_type=True)
     return Comparable(value, same_type=False) if type(value) is int else _mismatch(value)
 
 
 def _float32(value: Scalar) -> Comparable | Incomparable:
-    # Compared as they are, in 64 bits; but ``isin`` rounds them to the column's 32 first.
+    # Comparisons take them in 64 bits; ``isin`` rounds them to the column's 32 first.
     literal = _float(value)
     if type(value) is float and isinstance(literal, Comparable) and not is_float32(value):
         return Comparable(value, same_type=False)
@@ -205,7 +205,7 @@ def _float32(value: Scalar) -> Comparable | Incomparable:
 
 
 def is_float32(value: float) -> bool:
-    """Whether 32 bits hold the value exactly; NaN and infinities are among them."""
+    """Whether 32 bits hold the value exactly, as they hold NaN and infinities."""
     if value != value or value in (math.inf, -math.inf):
         return True
     try:

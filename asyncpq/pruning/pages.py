@@ -1,4 +1,4 @@
-"""Which rows of a row group can match, from the ColumnIndexes of its chunks (PageIndex.md)."""
+"""The rows of a row group that can match, by the ColumnIndexes of its chunks (PageIndex.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class PageZones:
-    """The pages of one chunk as zones, and the rows that each holds. Made once for each chunk; cache it.
+    """The pages of one chunk as zones, and the rows of each. Made once for each chunk: cache it.
 
     Attributes:
         zones: bounds by page.
@@ -37,7 +37,7 @@ class PageZones:
             num_rows: of the row group.
 
         Raises:
-            CorruptIndexError: the two indexes speak of other numbers of pages, or rows do not ascend.
+            CorruptIndexError: the two indexes differ in their number of pages, or rows do not ascend.
         """
         firsts = offset_index.first_rows
         if len(firsts) != len(bounds.mins):
@@ -75,7 +75,7 @@ def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones])
     Args:
         expr: the predicate.
         num_rows: of the row group.
-        pages: for each column name in ``expr`` its pages; all rows may match an atom whose column is not there.
+        pages: the pages by column; all rows may match an atom of another column.
 
     Returns:
         row numbers within the row group.

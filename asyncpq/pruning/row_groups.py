@@ -24,19 +24,19 @@ from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class RowGroupZones:
-    """The row groups of a file as zones of one leaf. Made once for each file and leaf; cache it.
+    """The row groups of a file as zones of one leaf. Made once for each file and leaf: cache it.
 
     Attributes:
         zones: bounds by row group.
-        reason: why the bounds of some row group cannot be used although the file has them; None if all can.
-        proves: whether what they say may stand as a proof; the deprecated statistics only rule out.
+        reason: why the bounds of a row group are not used although the file has them; None if all are used.
+        proves: the bounds can prove that all rows match; the deprecated statistics only rule out.
         weight: approximate bytes held in memory.
     """
 
     __slots__ = ("domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
-        """Parses the leaf's chunks in ``metadata``, and no others.
+        """Parse the leaf's chunks in ``metadata``, and no others.
 
         Raises:
             CorruptFileError: a chunk's metadata contradicts the schema.
@@ -49,26 +49,26 @@ class RowGroupZones:
             )
             for group in metadata.row_groups
         ]
-        bounds = [found for found, _ in known]
+        bounds = [chunk for chunk, _ in known]
         self.zones = Zones(
             ZonedColumn.of_leaf(leaf, order),
-            [found.min for found in bounds],
-            [found.max for found in bounds],
-            all_null=[found.all_null for found in bounds],
-            null_counts=[found.null_count for found in bounds],
-            nan_counts=[found.nan_count for found in bounds],
-            exact=[found.min_exact and found.max_exact for found in bounds],
+            [chunk.min for chunk in bounds],
+            [chunk.max for chunk in bounds],
+            all_null=[chunk.all_null for chunk in bounds],
+            null_counts=[chunk.null_count for chunk in bounds],
+            nan_counts=[chunk.nan_count for chunk in bounds],
+            exact=[chunk.min_exact and chunk.max_exact for chunk in bounds],
         )
         self.domain: ValueDomain = self.zones.domain
         self.holding = self.zones.holding
         self.reason = next((reason for _, reason in known if reason is not None), None)
         self.proves = orders is not None
-        strings = sum([len(bound) for found in bounds for bound in (found.min, found.max) if isinstance(bound, bytes)])
+        strings = sum([len(bound) for chunk in bounds for bound in (chunk.min, chunk.max) if isinstance(bound, bytes)])
         self.weight = 600 + 200 * len(bounds) + strings
 
 
 class RowGroupPruning:
-    """What :func:`prune_row_groups` found.
+    """The result of :func:`prune_row_groups`.
 
     Attributes:
         kept: ordinals of the row groups in which the predicate may be true.
@@ -87,7 +87,7 @@ class RowGroupPruning:
 
     @property
     def all_match(self) -> RowRanges:
-        """Ordinals of the row groups of which statistics prove that the predicate is true for every row."""
+        """Ordinals of the row groups whose statistics prove that the predicate is true for every row."""
         if not all(zones.proves for zones in self._zones.values()):
             return RowRanges.empty()
         surely = self.kept
@@ -98,7 +98,7 @@ class RowGroupPruning:
 
     @property
     def dropped_by(self) -> dict[str, int]:
-        """For each condition that all rows must meet: how many row groups it alone rules out."""
+        """The number of row groups that each condition of an AND rules out by itself."""
         conditions = self._expr.args if isinstance(self._expr, And) else (self._expr,)
         dropped = {}
         for condition in conditions:
@@ -108,7 +108,7 @@ class RowGroupPruning:
 
     @property
     def reasons(self) -> list[str]:
-        """Where statistics do not help, and why: one sentence for each such part of the predicate."""
+        """Why statistics do not help: one sentence for each such part of the predicate."""
         reasons: dict[str, None] = {}
         for atom in atoms(self._expr):
             if atom.column is None:
@@ -131,7 +131,7 @@ def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_r
 
     Args:
         expr: the predicate.
-        zones: for each column name in ``expr`` its row groups; an atom whose column is not there prunes nothing.
+        zones: the row groups as zones, by column; an atom of another column prunes nothing.
         num_row_groups: of the file.
     """
     return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)

@@ -13,8 +13,8 @@ from asyncpq.errors import InvalidOptionError
 class RowRanges:
     """An immutable set of row numbers: sorted, disjoint, non-adjacent half-open ranges.
 
-    Row numbers are those of whatever the ranges speak of: a row group or a file. All operations take time
-    linear in the number of ranges, less where one side is small.
+    Row numbers count within a row group, a file or any other sequence. Operations take time linear in the number of
+    ranges, less where one side is small.
 
     Attributes:
         starts, stops: the ranges, as parallel tuples.
@@ -246,7 +246,7 @@ class RowRanges:
         """The ``position``-th row of the set, from 0.
 
         Raises:
-            IndexError: there are no so many rows.
+            IndexError: the set has fewer rows.
         """
         if not 0 <= position < self.num_rows:
             raise IndexError(f"position {position} of {self.num_rows} rows")

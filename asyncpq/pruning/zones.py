@@ -1,4 +1,7 @@
-"""Bounds of one column over zones of rows (files, row groups or pages), arranged for searching."""
+"""Zones: bounds of one column by file, row group or page, arranged for searching.
+
+A zone is left out only where its bounds and counts prove that no row of it has the result asked for. Proofs are the
+same search: rows left over neither where a predicate may be false nor where it may be null match for certain."""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ class ZonedColumn:
 
     Attributes:
         kind: what its values are.
-        is_nested: counts of nulls are not known to be counts of rows.
-        is_repeated: it has several values in a row; bounds are not used.
-        is_nullable: nulls may be among its values.
+        is_nested: counts of nulls may differ from counts of rows.
+        is_repeated: a row may have several values; bounds are not used.
+        is_nullable: the column may hold nulls.
     """
 
     kind: ValueKind
@@ -50,14 +53,14 @@ class ZonedColumn:
     @classmethod
     def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
         """A leaf of a file whose statistics are in ``order``."""
-        # Counts of a nested leaf speak of its ancestors' nulls too, those of a repeated one not even of rows.
+        # Counts of a nested leaf include its ancestors' nulls; those of a repeated leaf count values, not rows.
         repeated = leaf.max_repetition_level > 0
         nested = repeated or len(leaf.path) > 1
         return cls(kind_of_leaf(leaf, order), nested, repeated, leaf.max_definition_level > 0)
 
 
 class Searchable(Protocol):
-    """What is known of one column in numbered zones, or rows."""
+    """Bounds of one column, searchable for the zones, or rows, that may hold a value."""
 
     @property
     def domain(self) -> ValueDomain: ...
@@ -73,7 +76,7 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
         expr: a predicate.
         truth: the result asked for.
         total: number of rows (or zones).
-        columns: what is known of the columns; an atom whose column is not there may have any result.
+        columns: bounds by column; an atom of another column may have any result.
     """
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
@@ -98,14 +101,15 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
 
 
 class Zones:
-    """Zones and what they may hold. Immutable once made; every answer is a superset, as RowRanges of zone numbers.
+    """Zones and the values that they may hold. Immutable; answers are supersets, as ranges of zone numbers.
 
     Attributes:
         column: the column.
-        num_zones: how many.
+        num_zones: the number of zones.
         domain: how literals compare with the bounds.
         is_sorted: whether bounds ascend or descend over the zones that have them.
-        present: zones with bounds. unknown: zones without, that may hold any value.
+        present: zones with bounds.
+        unknown: zones without bounds, which may hold any value.
         maybe_null, maybe_nan: zones that may hold nulls, NaN.
     """
 
@@ -154,9 +158,9 @@ class Zones:
             mins, maxs: inclusive bounds of the values that are neither null nor NaN, in the domain of
                 ``pruning.literals``; None where unknown. A max in byte order may be a bare prefix of the
                 true one, unless ``exact``.
-            all_null: whether all of the zone's values are null.
+            all_null: all values of the zone are null.
             null_counts, nan_counts: None, as a whole or singly, where unknown.
-            exact: in byte order, whether both are bounds as they stand, not cut short; None for never.
+            exact: in byte order, neither bound is cut short; None for unknown everywhere.
         """
         self.column = column
         self.domain = domain_of(column.kind)
@@ -288,15 +292,15 @@ class Zones:
 
     def _unsorted_runs(self, low: Any, high: Any, low_open: bool, high_open: bool) -> Runs:
         mins, maxs = self._mins, self._maxs
-        found: Iterable[int] = range(len(mins))
+        numbers: Iterable[int] = range(len(mins))
         if low is not None:
             if self._open_max:
-                found = [i for i in found if maxs[i] >= low or _begins_with(low, maxs[i])]
+                numbers = [i for i in numbers if maxs[i] >= low or _begins_with(low, maxs[i])]
             else:
-                found = [i for i in found if maxs[i] > low] if low_open else [i for i in found if maxs[i] >= low]
+                numbers = [i for i in numbers if maxs[i] > low] if low_open else [i for i in numbers if maxs[i] >= low]
         if high is not None:
-            found = [i for i in found if mins[i] < high] if high_open else [i for i in found if mins[i] <= high]
-        return [(i, i + 1) for i in found]
+            numbers = [i for i in numbers if mins[i] < high] if high_open else [i for i in numbers if mins[i] <= high]
+        return [(i, i + 1) for i in numbers]
 
     def _bare_prefixes(self, key: Any, stop: int) -> Runs:
         """Sorted zones before ``stop`` whose max is a proper prefix of ``key``: their true max may be above it."""
@@ -320,7 +324,7 @@ class Zones:
         return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
     def within(self, keys: Sequence[Any]) -> tuple[int, int]:
-        """Which of the keys, which are sorted, some zone may hold: where those begin, and where they end."""
+        """The slice of the ascending keys, as start and stop, outside of which no zone holds a key."""
         if self.unknown:
             return 0, len(keys)
         if not self._mins:
