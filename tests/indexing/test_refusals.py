@@ -69,7 +69,7 @@ async def test_kinds(session: asyncpq.Session, lake: Path, kinds: Any, error: ty
         (MemoryBackend, "at: must be a url or a backend, not the class MemoryBackend"),
         (3, "at: must be a url or a backend, not an object of type int"),
         ("", "not ''"),
-        ("mysql://user:secret@host/indexes", "indexes are not kept in mysql.*PostgreSQL"),
+        ("mysql://user:secret@host/indexes", "an index cannot be kept in mysql.*PostgreSQL"),
         ("postgres://user:secret@host/indexes", "postgresql"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Requests to servers that are no object stores, counted in the operation of whoever asks."""
+"""Count requests to database servers in the caller's operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SentRequest:
     """A request under way.
 
     Attributes:
-        bytes: of the answer.
+        bytes: of the response; set by the caller.
     """
 
     __slots__ = ("bytes",)
@@ -25,11 +25,11 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """One round trip.
+    """Count one round trip.
 
     Args:
-        operation: the request is counted there; None: nowhere.
-        method: what was sent, e.g. "SELECT".
+        operation: counts the request; None: it is not counted.
+        method: name of the command, such as "SELECT".
     """
     sent = SentRequest()
     if operation is None:

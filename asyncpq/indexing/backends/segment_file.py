@@ -1,9 +1,9 @@
-"""Segments as Parquet files: small row groups of one page a column, which one GET brings whole.
+"""Write segments as Parquet files with small row groups of one page per column: one GET fetches a row group.
 
-Only within a row group do a file's columns stand beside each other, so a key costs one request where row groups are as
-small as pages would be. Their keys' bounds are those of the footer; there is no page index. How large they are is
-decided once all rows are known, so that the footer stays below ``FOOTER_BYTES``. Of a long one there is a deflated copy
-before it, of a fourth of its bytes, which is what readers fetch.
+The columns of a file lie together only within a row group, so row groups as small as pages make a key cost one request.
+The footer holds the bounds of their keys; there is no page index. The size of row groups is chosen once all rows are
+known, so that the footer stays below ``FOOTER_BYTES``. A deflated copy stands before a long footer, with a fourth of
+its bytes; readers fetch that.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from asyncpq.indexing.model import IndexTable
 
 FOOTER_BYTES: Final = 256 * 1024
 TRAILER_BYTES: Final = 8  # length of the footer, and the magic
-BOUNDED: Final = ("key", "max")  # columns whose bounds in each row group stand in the footer
-_GROUP_BYTES = 64 * 1024  # of a row group, as ``weights_of`` has them: about half of that once compressed
-_OFTEN_WHOLE = 8  # times as large where all rows are mostly read at once: each row group takes its time
-_WHOLE_BYTES = 2 * _GROUP_BYTES  # what is not larger is fetched whole anyway
-_PACKED_BYTES = 4096  # a footer that is not longer has no copy
-_FOOTER_OF_GROUP = 56  # bytes of a row group in the footer, beside its columns
-_FOOTER_OF_COLUMN = 52  # bytes of a column chunk there, beside its bounds
-_NUMBER_BYTES = 4  # of a number: most are small, and all are packed
-_MAX_BOUND_BYTES = 4096  # above it pyarrow writes no bounds
+BOUNDED: Final = ("key", "max")  # columns with bounds in the footer
+_GROUP_BYTES = 64 * 1024  # of a row group, by ``weights_of``; about half of that once compressed
+_OFTEN_WHOLE = 8  # times as large for tables mostly read whole: each row group takes time
+_WHOLE_BYTES = 2 * _GROUP_BYTES  # smaller files are fetched whole anyway
+_PACKED_BYTES = 4096  # shorter footers have no copy
+_FOOTER_OF_GROUP = 56  # bytes of a row group in the footer, without its columns
+_FOOTER_OF_COLUMN = 52  # bytes of a column chunk in the footer, without its bounds
+_NUMBER_BYTES = 4  # of a number: most are small, and delta encoding packs them
+_MAX_BOUND_BYTES = 4096  # pyarrow writes no longer bounds
 _MAX_PAGE_BYTES = 64 << 20
 _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED", pa.int32(): "DELTA_BINARY_PACKED"}
 
 
 class Written(NamedTuple):
-    """What was written.
+    """A segment file that was written.
 
     Attributes:
         size: bytes of the file.
-        tail: of the footer and the trailer behind it.
-        footer: digest of its Thrift.
-        packed: bytes of the deflated copy of the tail, right before it; 0 without one.
-        whole: digest of the file; None where it is too large to be fetched whole.
+        tail: bytes of the footer with its trailer.
+        footer: digest of the footer's Thrift.
+        packed: bytes of the deflated copy of the tail right before it; 0 without one.
+        whole: digest of the file; None if it is too large to be fetched whole.
     """
 
     size: int
@@ -63,11 +63,11 @@ class Written(NamedTuple):
 
 
 class SegmentSpool:
-    """Rows on their way to a segment, on disk until it is known how many there are. Blocking.
+    """Keeps a segment's rows in a local file until all are known, then writes the segment. Blocking.
 
     Args:
-        path: of a file that is not there yet.
-        part: whose rows they are.
+        path: of the local file, which must not exist.
+        index_table: table of the rows.
     """
 
     def __init__(self, path: Path, index_table: IndexTable) -> None:
@@ -80,7 +80,7 @@ class SegmentSpool:
         self._longest: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep rows, which come sorted.
+        """Keep sorted rows.
 
         Raises:
             StoreError: a key is too long.
@@ -91,7 +91,7 @@ class SegmentSpool:
             if name in self._schema.names:
                 longest = pc.max(pc.binary_length(batch.column(name))).as_py()
                 if longest > _MAX_BOUND_BYTES:
-                    raise StoreError(f"a key of {longest} bytes; {_MAX_BOUND_BYTES} are the most")
+                    raise StoreError(f"a key has {longest} bytes; at most {_MAX_BOUND_BYTES} are supported")
                 self._longest[name] = max(self._longest.get(name, 0), longest)
         self._weight += pc.sum(weights_of(batch)).as_py()
         self._writer.write_batch(batch)
@@ -103,7 +103,7 @@ class SegmentSpool:
             self._writer.close()
 
     def write(self, path: Path, whole_bytes: int) -> Written:
-        """Write the rows as a Parquet file, which is fetched whole if it has at most ``whole_bytes``."""
+        """Write the rows as a Parquet file; one of at most ``whole_bytes`` gets a digest, so readers fetch it whole."""
         self.close()
         schema = self._schema
         encodings = {field.name: _ENCODINGS[field.type] for field in schema if field.type in _ENCODINGS}
@@ -136,7 +136,7 @@ class SegmentSpool:
         return Written(size, length, footer, len(packed), whole)
 
     def _groups(self) -> Iterator[pa.Table]:
-        """The rows, in row groups."""
+        """Yield the rows in row groups."""
         target = self._weight + 1
         if self._weight > _WHOLE_BYTES:
             num_leaves = len(self._schema)
@@ -153,7 +153,7 @@ class RowCutter:
     """Cuts rows into tables of about the same weight.
 
     Args:
-        target: bytes of one, as :func:`weights_of` has them; the last may have less, and one row more.
+        target: bytes of a table, by :func:`weights_of`; one row may exceed it, and the last table may be smaller.
     """
 
     def __init__(self, target: int) -> None:
@@ -162,7 +162,7 @@ class RowCutter:
         self._held = 0  # weight of those
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """What is full with these rows."""
+        """Add rows; yield the tables that are full."""
         if not batch.num_rows:
             return
         sums = memoryview(pc.cumulative_sum(weights_of(batch)).buffers()[1]).cast("q")
@@ -177,19 +177,19 @@ class RowCutter:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """What is left."""
+        """Yield the last table, if it has rows."""
         if self._pending:
             yield pa.Table.from_batches(self._pending)
             self._pending, self._held = [], 0
 
 
 def digest_of(data: bytes) -> str:
-    """What tells a segment, or its footer, from a damaged one."""
+    """Return the digest that detects a damaged segment or footer."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def weights_of(batch: pa.RecordBatch) -> pa.Int64Array:
-    """Bytes of each row in a file, roughly, before they are compressed."""
+    """Return the bytes of each row in a file, roughly, before compression."""
     weights = pa.repeat(pa.scalar(_NUMBER_BYTES * batch.num_columns, pa.int64()), batch.num_rows)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):

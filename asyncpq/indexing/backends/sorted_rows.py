@@ -1,7 +1,4 @@
-"""Rows sorted by their first column, ``key``: whether they are, and what lies in ranges of it.
-
-Which groups of sorted rows hold ranges of keys.
-"""
+"""Rows sorted by their first column, ``key``: check the order, and find the rows or row groups of key ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import pyarrow.compute as pc
 from asyncpq.errors import StoreError
 from asyncpq.indexing.model import IndexTable, KeyRange
 
-_BLOCK_ROWS: Final = 256  # whose greatest values are known, so that most are not looked at
+_BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
 
 
 class SortedRows:
@@ -34,11 +31,11 @@ class SortedRows:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self._pieces = [(_Keys(batch.column(0)), batch) for batch in table.to_batches() if batch.num_rows]
-        self._most: dict[str, list[list[bytes]]] = {}  # of each column asked for, by block of each piece
+        self._most: dict[str, list[list[bytes]]] = {}  # greatest values by column, piece and block
 
     @property
     def weight(self) -> int:
-        """Bytes, roughly."""
+        """Bytes in memory, roughly."""
         return int(self.table.nbytes) + 1000
 
     def select(
@@ -49,7 +46,7 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """As :meth:`asyncpq.indexing.model.IndexBackend.read_segment`."""
+        """Return rows as :meth:`asyncpq.indexing.model.IndexBackend.read_segment` does."""
         found = self.table
         if ranges is not None or at_least is not None:
             spans = self._all() if ranges is None else self._within(ranges)
@@ -71,7 +68,7 @@ class SortedRows:
     def _reaching(
         self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
     ) -> Iterator[tuple[int, int, int]]:
-        """Of ``spans``, without the blocks in which no row has ``least``."""
+        """Yield the parts of ``spans`` in blocks that may reach ``least``."""
         if name not in self._most:
             self._most[name] = [_greatest(batch.column(name)) for _, batch in self._pieces]
         for piece, start, stop in spans:
@@ -83,7 +80,7 @@ class SortedRows:
                     yield piece, max(start, some[0] * _BLOCK_ROWS), min(stop, (some[-1] + 1) * _BLOCK_ROWS)
 
     def _within(self, ranges: Sequence[KeyRange]) -> Iterator[tuple[int, int, int]]:
-        """Rows with keys in ``ranges``: number of the piece, first row, and that after the last."""
+        """Yield the rows with keys in ``ranges``: number of the piece, first row, and the row after the last."""
         first = 0
         for piece, (keys, _) in enumerate(self._pieces):
             low, last = keys[0], keys[-1]
@@ -99,20 +96,20 @@ class SortedRows:
 
 
 def _greatest(column: pa.BinaryArray) -> list[bytes]:
-    """The greatest value of each block."""
+    """Return the greatest value of each block."""
     blocks = [column.slice(start, _BLOCK_ROWS) for start in range(0, len(column), _BLOCK_ROWS)]
     return [pc.max(block).as_py() or b"" for block in blocks]
 
 
 class OrderCheck:
-    """Looks at rows as they come: whether they are the part's, and ascend.
+    """Checks the schema and the order of rows as they come.
 
     Args:
-        part: whose they are.
-        place: for messages.
+        index_table: table of the rows.
+        backend: its description, for messages.
 
     Attributes:
-        num_rows: that came.
+        num_rows: rows checked so far.
     """
 
     def __init__(self, index_table: IndexTable, backend: str) -> None:
@@ -122,30 +119,30 @@ class OrderCheck:
         self.num_rows = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """``batch`` with the part's own schema.
+        """Return ``batch`` with the table's own schema.
 
         Raises:
-            StoreError: it has other columns, or keys that do not ascend.
+            StoreError: the batch has other columns, or its keys do not ascend.
         """
         try:
             batch = batch.cast(self._table.schema)
             batch.validate()
         except (pa.ArrowException, ValueError) as error:
-            raise StoreError(f"rows that are none of {self._table}: {error}", url=self._backend) from error
+            raise StoreError(f"rows do not fit the table {self._table}: {error}", url=self._backend) from error
         if batch.num_rows:
             keys = batch.column(0)
             ascend = keys[0].as_py() >= self._last
             if ascend and batch.num_rows > 1:
                 ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
             if not ascend:
-                raise StoreError(f"rows of {self._table} that are not sorted by key", url=self._backend)
+                raise StoreError(f"rows of {self._table} are not sorted by key", url=self._backend)
             self._last = keys[-1].as_py()
             self.num_rows += batch.num_rows
         return batch
 
 
 class _Keys(Sequence[bytes]):
-    """The values of a binary array, each made only when it is looked at."""
+    """The values of a binary array; each is made when it is read."""
 
     __slots__ = ("_data", "_offsets", "_size")
 
@@ -168,14 +165,14 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Where the keys of a segment are: in row groups of a file, or chunks of another kind.
+    """Key ranges of the row groups of a segment file, or of chunks in another backend.
 
     Args:
-        num_rows: of each.
-        bounds: least and greatest values of each, by the name of the column; of ``key`` at least.
+        num_rows: of each group.
+        bounds: least and greatest values of each group, by column; of ``key`` at least.
 
     Attributes:
-        weight: approximate bytes held in memory, once all bounds were looked at.
+        weight: bytes in memory once all bounds are parsed, roughly.
     """
 
     __slots__ = ("_bounds", "_num_rows", "weight")
@@ -192,15 +189,15 @@ class KeyGroups:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all of them."""
+        """Rows of all groups."""
         return sum(self._num_rows)
 
     def num_rows_of(self, ordinal: int) -> int:
-        """Rows of one of them."""
+        """Return the number of rows of one group."""
         return self._num_rows[ordinal]
 
     def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
-        """Ordinals of those that may hold keys in ``ranges``, and as much as ``at_least`` in that column."""
+        """Return the ordinals of groups that may hold keys in ``ranges``, and values of at least ``at_least``."""
         if ranges is None:
             found: Sequence[int] = range(len(self))
         else:
@@ -217,20 +214,21 @@ class KeyGroups:
         return list(found)
 
     def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
-        """How many rows are in ``ranges`` at least, of the groups that they touch."""
+        """Return a lower bound of the rows in ``ranges``, by the groups whose keys are all inside one range."""
         if ranges is None:
             return self.num_rows
         lows, highs = self._bounds["key"]
         starts = [wanted.low for wanted in ranges]
         count = 0
         for ordinal in ordinals:
-            inside = bisect_left(starts, lows[ordinal] + b"\x00") - 1  # the last range that begins before its keys do
+            # the last range that begins before the group's keys
+            inside = bisect_left(starts, lows[ordinal] + b"\x00") - 1
             if inside >= 0 and highs[ordinal] in ranges[inside]:
                 count += self._num_rows[ordinal]
         return count
 
     def runs(self, num_rows: int) -> Iterator[range]:
-        """All of them, in runs of about so many rows."""
+        """Yield all groups in runs of about so many rows."""
         start = held = 0
         for ordinal, rows in enumerate(self._num_rows):
             held += rows

@@ -34,25 +34,25 @@ T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _THREADS = 4
-_BUSY_S = 30  # that a writer waits for another one, in SQLite
-_BATCH_ROWS = 10_000  # that are written, or read, at once
-_MAX_RANGES = 200  # of one statement, and names: each has up to two parameters
-_CREATING = 0x6173796E63  # number of the lock that who makes the tables holds, in PostgreSQL
+_BUSY_S = 30  # for which a writer waits for another one, in SQLite
+_BATCH_ROWS = 10_000  # written or read by one statement
+_MAX_RANGES = 200  # or names in one statement; each takes up to two parameters
+_CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 _DIALECTS: Final = ("postgresql", "sqlite")
 
 
 class SqlBackend:
-    """A backend of tables whose names begin with ``name``: one for each kind of part,
-    with an index on segment and key, and those of manifests, segments and builds.
+    """An index in SQL tables whose names begin with ``name``: one table for each kind, and those of manifests, segments
+    and builds.
 
     Args:
-        database: SQLAlchemy's url, or an engine of the caller's, which is not disposed of.
-        name: begins the tables' names.
+        database: SQLAlchemy's url; or an engine, which the caller disposes of.
+        name: prefix of the tables' names.
         schema: the database's schema for them; None for its default.
 
     Raises:
         UsageError: SQLAlchemy, or the driver, is not installed.
-        InvalidOptionError: the url or the name cannot be used, or it is another kind of database.
+        InvalidOptionError: the url or the name cannot be used, or the database is of another kind.
     """
 
     def __init__(self, database: str | URL | Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
@@ -71,7 +71,7 @@ class SqlBackend:
         self._clock = clock(self._engine.dialect.name)
         self._threads: Threads | None = None
         self._is_closed = False
-        self._is_there = False  # the tables were seen
+        self._is_there = False  # the tables exist
 
     def __repr__(self) -> str:
         return f"SqlBackend({self.description!r})"
@@ -90,7 +90,7 @@ class SqlBackend:
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """It is whole once its row among the segments says its rows."""
+        """Write the segment. It is complete once its row in the table of segments has a number of rows."""
         segment = await self._write(operation, "INSERT", partial(self._begin_segment, name=name, kind=index_table.kind))
         order, size = OrderCheck(index_table, self.description), 0
         try:
@@ -194,11 +194,11 @@ class SqlBackend:
         where: ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Rows of a whole segment: one statement, so what it sees is one state of the database.
+        """Return rows of a complete segment, by one statement: it sees one state of the database.
 
         Args:
-            searches: no two are true of one row.
-            where: what must be true of each row besides.
+            searches: disjoint conditions; a row satisfies at most one.
+            where: a condition on each row.
         """
         from sqlalchemy import and_, cast, null, select, union_all
 
@@ -207,7 +207,7 @@ class SqlBackend:
         segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
         whole = and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
-        # the first one is the segment's own row
+        # the first row is the segment's own
         query = union_all(
             select(segments.c.num_rows, *(cast(null(), column.type).label(column.name) for column in wanted)).where(
                 whole
@@ -233,12 +233,12 @@ class SqlBackend:
         try:
             found = await self._read(operation, "SELECT", work)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise self._corrupt(segment, f"it has other values than were written: {error}") from error
+            raise self._corrupt(segment, f"its values cannot be read: {error}") from error
         if not found:
             raise StaleSnapshotError(
-                f"segment {segment.name} of the index is not there any more",
+                f"segment {segment.name} of the index is gone",
                 url=self.description,
-                hint="Open the index again: an older snapshot than the kept ones may have been vacuumed.",
+                hint="Open the index again: a vacuum may have removed the snapshot.",
             )
         num_rows, table = found
         self._check_rows(segment, num_rows)
@@ -327,7 +327,7 @@ class SqlBackend:
             if not connection.execute(update).rowcount:
                 try:
                     connection.execute(table.insert().values(name=build, created=self._clock))
-                except IntegrityError:  # another one was faster
+                except IntegrityError:  # another process was faster
                     connection.rollback()
 
         await self._write(operation, "UPDATE", work)
@@ -348,12 +348,12 @@ class SqlBackend:
         self._is_there = False
 
     async def close(self) -> None:
-        """End the connections, unless the engine is the caller's. It cannot be used any more."""
+        """Close the connections, unless the engine is the caller's. The backend cannot be used afterwards."""
         self._is_closed = True
         if self._threads is not None:
             await self._threads.close()
             self._threads = None
-            if self._owns_engine:  # now that all connections have been given back
+            if self._owns_engine:  # all connections are back by now
                 await asyncio.get_running_loop().run_in_executor(None, self._engine.dispose)
 
     # -- statements -------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class SqlBackend:
         work: Callable[[Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
-        """What ``work`` finds; nothing where there are no tables."""
+        """Return the result of ``work``; nothing if there are no tables."""
         from sqlalchemy.exc import SQLAlchemyError
 
         with counted_request(operation, method, purpose) as sent:
@@ -387,12 +387,12 @@ class SqlBackend:
                     self._is_there = False
                     if self._exist():
                         raise
-                    return []  # the tables were dropped since they were last seen
+                    return []  # the tables were dropped meanwhile
 
             return await self._in_thread(run)
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[Connection], T]) -> T:
-        """``work`` in one transaction; the tables are made where there are none."""
+        """Run ``work`` in one transaction; create the tables if there are none."""
         with counted_request(operation, method, "write"):
 
             def run() -> T:
@@ -426,29 +426,31 @@ class SqlBackend:
             ) from error
 
     def _refusal(self) -> UsageError | None:
-        """Why nothing is asked once the place is closed: what is opened then, nobody closes."""
+        """Return the error for a closed backend: a connection opened then would never be closed."""
         if not self._is_closed:
             return None
-        return UsageError("the index's place is closed", url=self.description, hint="Use it while the session is open.")
+        return UsageError(
+            "the index's backend is closed", url=self.description, hint="Use it while the session is open."
+        )
 
     def _exist(self) -> bool:
-        """Whether the tables are there."""
+        """Whether the tables exist."""
         from sqlalchemy import inspect
 
         path = self._engine.url.database
         if not self._is_there and not (
             self._engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not os.path.exists(path)
         ):  # connecting would make an empty database
-            table = self._tables.builds  # the last one to be made
+            table = self._tables.builds  # the last table to be created
             self._is_there = inspect(self._engine).has_table(table.name, schema=table.schema)
         return self._is_there
 
     def _create(self) -> None:
-        """Make the tables, unless another one was faster."""
+        """Create the tables, unless another process was faster."""
         is_sqlite = self._engine.dialect.name == "sqlite"
         with self._engine.connect() as connection:
             if is_sqlite:
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # whoever reads keeps nobody from writing
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # readers do not block writers
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATING})")
@@ -458,7 +460,7 @@ class SqlBackend:
 
 
 def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
-    """An engine, and whether it was made here."""
+    """Return an engine, and whether it was made here."""
     try:
         from sqlalchemy import Engine, create_engine, make_url
         from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -478,11 +480,11 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
         except ImportError as error:
             raise UsageError(
                 f"the driver of the index's database is not installed: {error.name}",
-                hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
+                hint="Install the driver's package, or name another driver: postgresql+psycopg://host/database.",
             ) from error
         except InvalidOptionError:
             raise
-        except (ArgumentError, NoSuchModuleError, ValueError) as error:  # whose text may have the password
+        except (ArgumentError, NoSuchModuleError, ValueError) as error:  # their text may hold the password
             raise InvalidOptionError(
                 f"the url of the index's database cannot be used: {type(error).__name__}",
                 hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
@@ -490,7 +492,7 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
     _check_dialect(engine.dialect.name)
     if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
         raise InvalidOptionError(
-            "a SQLite database in memory is of one thread alone", hint="Take a MemoryBackend, or a file."
+            "a SQLite database in memory belongs to one thread", hint="Use a MemoryBackend, or a file."
         )
     return engine, owned
 
@@ -498,6 +500,6 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
 def _check_dialect(name: str) -> None:
     if name not in _DIALECTS:
         raise InvalidOptionError(
-            f"indexes are not kept in {name}",
-            hint="They are in SQLite and PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+            f"an index cannot be kept in {name}",
+            hint="Use SQLite or PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
         )

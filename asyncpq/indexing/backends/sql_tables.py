@@ -1,4 +1,4 @@
-"""Tables of an index in a SQL database, and rows in Arrow and back. With ``sql``, the door to SQLAlchemy."""
+"""The SQL tables of an index, and the conversion of their rows to Arrow and back. Imports SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class IndexTables:
     """The tables of one index.
 
     Args:
-        name: begins their names.
+        name: prefix of their names.
         schema: the database's schema for them; None for its default.
 
     Attributes:
-        manifests, segments, builds: one row each.
-        rows: by kind, the rows of all segments, in order of segment, key, and their order in the segment.
+        manifests, segments, builds: tables with one row for each.
+        rows: tables by kind, with the rows of all segments; indexed by segment, key and ordinal.
     """
 
     def __init__(self, name: str, schema: str | None) -> None:
@@ -53,7 +53,7 @@ class IndexTables:
             Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
             Column("name", Text, nullable=False, unique=True),
             Column("kind", Text, nullable=False),
-            Column("num_rows", BigInteger),  # null: it is not whole, or not any more
+            Column("num_rows", BigInteger),  # null: the segment is incomplete
             Column("created", Double, nullable=False),
         )
         self.builds = Table(
@@ -72,20 +72,19 @@ class IndexTables:
             Column("key", LargeBinary, primary_key=True),
             Column("ordinal", BigInteger, primary_key=True, autoincrement=False),
             *(Column(field.name, _type(field.type), nullable=field.nullable) for field in list(schema)[1:]),
-            sqlite_with_rowid="payload" in schema.names,  # else the rows are in the index itself
+            sqlite_with_rowid="payload" in schema.names,  # else the primary key holds the rows
         )
 
 
 def clock(dialect: str) -> ColumnElement[float]:
-    """The database's time, in seconds since the epoch."""
+    """Return an expression for the database's time, in seconds since the epoch."""
     if dialect == "sqlite":
         return literal_column("(julianday('now') - 2440587.5) * 86400.0", Double)
     return func.extract("epoch", func.clock_timestamp()).cast(Double)
 
 
 def conditions(key: ColumnElement[bytes], ranges: Sequence[KeyRange]) -> list[ColumnElement[bool]]:
-    """Conditions for each of which one search of the index by ``key`` is enough, as it is not for some of them in an
-    OR: SQLite would look at the whole segment."""
+    """Return conditions that one search by ``key`` each can answer. In one OR, SQLite would scan the whole segment."""
     points = [low for low, high in ranges if high == low + b"\x00"]
     found = [
         key >= low if high is None else and_(key >= low, key < high) for low, high in ranges if high != low + b"\x00"
@@ -94,7 +93,7 @@ def conditions(key: ColumnElement[bytes], ranges: Sequence[KeyRange]) -> list[Co
 
 
 def to_rows(batch: pa.RecordBatch, segment: int, first: int) -> list[dict[str, Any]]:
-    """Rows to insert; ``first`` is the number of the first one in its segment."""
+    """Return rows to insert; ``first`` is the ordinal of the first one in its segment."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for ordinal, row in enumerate(rows, first):
         row["segment"], row["ordinal"] = segment, ordinal
@@ -105,10 +104,10 @@ def to_rows(batch: pa.RecordBatch, segment: int, first: int) -> list[dict[str, A
 
 
 def to_table(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Rows whose values are those of ``schema``'s columns.
+    """Return the rows as a table.
 
     Raises:
-        ValueError: they are not.
+        ValueError: the values do not fit ``schema``.
     """
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = []

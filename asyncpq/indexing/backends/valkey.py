@@ -1,7 +1,7 @@
-"""Indexes in a Valkey or Redis server, which keeps all of them in its memory.
+"""Indexes in the memory of a Valkey or Redis server.
 
-A segment is one hash: chunks of its rows, and a directory that says which keys each has. The directory's digest stands
-in the manifest, the chunks' digests in the directory, so a miss or another value is always noticed.
+A segment is one hash: chunks of rows, and a directory with the key range of each chunk. The manifest holds the digest
+of the directory, the directory those of the chunks, so a missing or changed value is always noticed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 Command = tuple[bytes | int, ...]
 
-_CHUNK_BYTES = 32 * 1024  # of rows, before they are compressed: about a third of that in the server
-_WHOLE_BYTES = 1 << 20  # segments up to this size are fetched whole, and kept
-_WINDOW = 64  # chunks that are sent, or asked for, at once
-_MAX_REPLY_BYTES = 512 << 20  # the most that the server keeps as one value
+_CHUNK_BYTES = 32 * 1024  # of rows before compression; about a third of that in the server
+_WHOLE_BYTES = 1 << 20  # smaller segments are fetched whole and kept in memory
+_WINDOW = 64  # chunks in one exchange
+_MAX_REPLY_BYTES = 512 << 20  # the server's limit for one value
 _MAX_ELEMENTS = 1 << 22  # of a listing
 _CONNECTIONS = 8
 _CONNECT_S = 10.0
 _ATTEMPTS = 3
-_MEMORY_BYTES = 64 << 20  # directories and small segments that are kept
+_MEMORY_BYTES = 64 << 20  # of directories and small segments in memory
 _DIRECTORY: Final = b"directory"
 _DIRECTORY_SCHEMA: Final = pa.schema(
     [
@@ -59,7 +59,7 @@ _DIRECTORY_SCHEMA: Final = pa.schema(
 
 
 class _Directory(NamedTuple):
-    """Which keys the chunks of a segment have, their digests, and how long they are once decompressed."""
+    """Key ranges, digests and decompressed sizes of the chunks of a segment."""
 
     groups: KeyGroups
     digests: Sequence[str]
@@ -67,14 +67,14 @@ class _Directory(NamedTuple):
 
 
 class ValkeyBackend:
-    """An :class:`asyncpq.indexing.model.IndexBackend`. Belongs to one event loop.
+    """An index in a Valkey or Redis server. Belongs to one event loop.
 
-    The server must evict nothing (``maxmemory-policy noeviction``), which is looked at first where it tells; keys have
-    no expiry.
+    The server must not evict keys (``maxmemory-policy noeviction``); the first request checks that, if the server
+    tells. Keys have no expiry.
 
     Args:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password. Never shown.
-        prefix: begins every key in the server; another one than a cache's.
+        prefix: of every key in the server; not that of a cache.
         timeout_s: of one exchange with the server.
 
     Raises:
@@ -84,7 +84,7 @@ class ValkeyBackend:
     def __init__(self, url: str, prefix: str = "asyncpq-index:", *, timeout_s: float = 30.0) -> None:
         if not prefix or prefix == "asyncpq:":
             raise InvalidOptionError(
-                f"prefix={prefix!r}: must not be empty, and not that of a shared cache", hint="Take another one."
+                f"prefix={prefix!r}: must not be empty or the prefix of a shared cache", hint="Choose another prefix."
             )
         if not timeout_s > 0:
             raise InvalidOptionError(f"timeout_s={timeout_s!r}: must be a positive number")
@@ -112,7 +112,7 @@ class ValkeyBackend:
         return f"ValkeyBackend({self.description!r})"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Every kind may be kept in a server, as far as its memory goes."""
+        """A server takes every kind, as far as its memory goes."""
 
     # -- segments ---------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class ValkeyBackend:
         return writer.size, {"directory": digest}
 
     async def _register(self, operation: Operation | None, name: str) -> None:
-        """Note when it was begun, before there is anything of it: so it is found if it is never ended."""
+        """Record the segment before its first chunk, so that a vacuum finds it if the write breaks off."""
         now = await self._clock(operation)
         await self._ask(operation, [(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
 
@@ -197,7 +197,7 @@ class ValkeyBackend:
             raise self._gone(segment)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
             raise self._corrupt(segment, "its directory is not what was written")
-        table = pa.ipc.open_stream(data).read_all()  # what was written: it may be trusted
+        table = pa.ipc.open_stream(data).read_all()  # the digest proves that it was written here
         num_rows = table.column("num_rows").to_pylist()
         if sum(num_rows) != segment.num_rows:
             raise self._corrupt(segment, f"it has {sum(num_rows)} rows, where {segment.num_rows} were written")
@@ -232,16 +232,16 @@ class ValkeyBackend:
 
     def _gone(self, segment: Segment) -> StaleSnapshotError:
         return StaleSnapshotError(
-            f"segment {segment.name} of the index is not there any more",
+            f"segment {segment.name} of the index is gone",
             url=self.description,
-            hint="Open the index again. Has the server evicted keys, or started without its data?",
+            hint="Open the index again. Check that the server does not evict keys or lose its data at a restart.",
         )
 
     def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
         return CorruptIndexError(
             f"segment {segment.name} of the index cannot be used: {why}",
             url=self.description,
-            hint="Drop the index and build it again. Does the server evict keys?",
+            hint="Drop the index and build it again. Check that the server does not evict keys.",
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
@@ -321,7 +321,7 @@ class ValkeyBackend:
         return self._prefix + b":".join(names)
 
     async def _clock(self, operation: Operation | None) -> int:
-        """The server's time, in microseconds."""
+        """Return the server's time in microseconds."""
         (reply,) = await self._ask(operation, [(b"TIME",)], "TIME", "write")
         return self._microseconds(reply)
 
@@ -333,7 +333,7 @@ class ValkeyBackend:
         return seconds * 1_000_000 + microseconds
 
     async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
-        """Fields of a hash of times, with the seconds since then."""
+        """Return the fields of a hash of times, with the seconds since each."""
         pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
         now = self._microseconds(time)
         if not isinstance(pairs, list):
@@ -347,15 +347,15 @@ class ValkeyBackend:
             raise self._unexpected() from None
 
     def _unexpected(self) -> StoreError:
-        return StoreError("the server's answer is none to what was asked", url=self.description)
+        return StoreError("the server sent a response of the wrong type", url=self.description)
 
     async def _ask(
         self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
     ) -> list[Reply]:
-        """The replies to commands that are sent at once, in one round trip.
+        """Send commands in one round trip; return their replies.
 
         Raises:
-            StoreError: the server cannot be reached, or refuses one of them.
+            StoreError: the server cannot be reached, or refuses a command.
         """
         if not self._is_checked:
             await self._check_server(operation)
@@ -366,14 +366,15 @@ class ValkeyBackend:
                 raise StoreError(
                     f"the server refused {shown}: {reply}",
                     url=self.description,
-                    hint="Has it memory left, and may its user do that with the keys of this prefix?",
+                    hint="Check the server's free memory, and the user's permissions for keys of this prefix.",
                 )
         return replies
 
     async def _check_server(self, operation: Operation | None) -> None:
-        """
+        """Check that the server keeps the index's keys.
+
         Raises:
-            InvalidOptionError: the server says that it evicts keys, or that the index's expire.
+            InvalidOptionError: the server evicts keys, or the index's keys expire.
         """
         commands: list[Command] = [
             (b"CONFIG", b"GET", b"maxmemory-policy"),
@@ -386,14 +387,16 @@ class ValkeyBackend:
             said = policy[1]
         elif isinstance(info, bytes):
             said = next((line[17:] for line in info.split(b"\r\n") if line.startswith(b"maxmemory_policy:")), b"")
-        # Where it says neither, whatever is missing will be noticed when it is asked for
+        # If the server tells neither, missing keys are noticed when they are read
         if said not in (b"", b"noeviction"):
             raise InvalidOptionError(
                 f"the server's maxmemory-policy is {said.decode('utf-8', 'replace')!r}: it may drop parts of an index",
-                hint="Set it to noeviction, or take another server than the cache's.",
+                hint="Set it to noeviction, or use another server than the cache's.",
             )
         if isinstance(expires, int) and expires >= 0:
-            raise InvalidOptionError("the index's keys expire in this server", hint="PERSIST them, or take another.")
+            raise InvalidOptionError(
+                "the index's keys expire in this server", hint="PERSIST the keys, or use another server."
+            )
         self._is_checked = True
 
     async def _exchange(
@@ -404,7 +407,8 @@ class ValkeyBackend:
             self._owner = owner
         if self._owner != owner:
             raise UsageError(
-                "a ValkeyBackend belongs to the event loop and process that used it first", hint="Make one for each."
+                "a ValkeyBackend belongs to the event loop and process that used it first",
+                hint="Make one for each loop.",
             )
         attempt = 1
         while True:
@@ -424,13 +428,13 @@ class ValkeyBackend:
                     raise TransportError(
                         f"the server cannot be reached ({str(error) or type(error).__name__})",
                         url=self.description,
-                        hint="Does it run there, and are user and password right?",
+                        hint="Check that the server runs at this address, and that user and password are right.",
                     ) from error
                 attempt += 1
 
 
 class _Chunks:
-    """Writes the chunks of a segment, some at once."""
+    """Writes the chunks of a segment, several in one exchange."""
 
     def __init__(self, ask: Callable[[Sequence[Command], str, Purpose], Awaitable[list[Reply]]], key: bytes) -> None:
         self._ask = ask
@@ -459,7 +463,7 @@ class _Chunks:
             await self._flush()
 
     async def finish(self) -> str:
-        """Write the directory, once all else is there; returns its digest."""
+        """Write the directory after all chunks; return its digest."""
         await self._flush()
         table = pa.Table.from_pylist(self._directory, schema=_DIRECTORY_SCHEMA)
         sink = pa.BufferOutputStream()

@@ -1,8 +1,8 @@
-"""From one snapshot of an index to the next: manifests are loaded, and created where there is none of that number.
+"""Load snapshots, commit the next one, and read which file versions a snapshot lists.
 
-Signs of life of whoever writes an index, so that others let what it has not committed yet alone.
-
-The rows of the part "files": which versions of which files an index knows.
+A commit creates the manifest of the next number, which must not exist. A process that loses that race applies its
+change to the winner's snapshot and tries again. Heartbeats keep others from removing what a build has not committed
+yet.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 from asyncpq.storage.concurrency import results_of
 
-#: Given the newest manifest, or None, what is to follow it; None if that is nothing. It is asked again where another
-#: commit came first, and raises where what it wanted cannot be had any more.
+#: Returns the manifest that follows the given newest one (None: there is no index yet); None if nothing changes. It is
+#: called again if another commit came first, and raises if its change is no longer possible.
 Change = Callable[[Manifest | None], Awaitable[Manifest | None]]
 
 _OLD_S: Final = 60.0
-_ATTEMPTS: Final = 64  # commits that may come first
+_ATTEMPTS: Final = 64  # other commits that may come first
 _WAIT_S: Final = 0.02
 _FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
 _PIECE_BYTES: Final = 1 << 20
@@ -55,12 +55,12 @@ _LONG_PART: Final = IndexTable("manifest")
 
 
 def segment_name(build: str) -> str:
-    """A name that no other segment has; it begins with the build's id."""
+    """Return a new, unique segment name; it begins with the build's id."""
     return f"{build}-{uuid.uuid4().hex[:16]}"
 
 
 def new_id() -> str:
-    """Names an index, a build or a commit."""
+    """Return a new id of an index, a build or a commit."""
     return uuid.uuid4().hex
 
 
@@ -68,25 +68,25 @@ def new_id() -> str:
 
 
 async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
-    """A manifest that was the newest not long ago; None: there is no index. One request, unless it is very large.
+    """Return a recent manifest, not always the newest; None without an index. One request, unless it is very large.
 
     Raises:
-        UnsupportedFeatureError, CorruptIndexError: it cannot be read.
+        UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read.
     """
     found = await backend.latest(operation=operation)
     return None if found is None else await _decoded(backend, *found, operation)
 
 
 async def numbered(backend: IndexBackend, number: int, operation: Operation | None = None) -> Manifest | None:
-    """The manifest of a snapshot; None where there is none. One request, unless it is very large."""
+    """Return the manifest of a snapshot; None if there is none. One request, unless it is very large."""
     content = await backend.manifest(number, operation=operation)
     return None if content is None else await _decoded(backend, number, content, operation)
 
 
 async def load(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
-    """The newest manifest; None: there is no index."""
+    """Return the newest manifest; None without an index."""
     manifest = await latest(backend, operation)
-    manifest = manifest or await numbered(backend, 1, operation)  # what is latest is told only once it was created
+    manifest = manifest or await numbered(backend, 1, operation)  # `latest` is written after the manifest itself
     return None if manifest is None else await _forward(backend, manifest, operation)
 
 
@@ -102,27 +102,27 @@ async def _decoded(backend: IndexBackend, number: int, content: bytes, operation
     bodies = await results_of([_long_member(backend, segment, operation) for segment in elsewhere.values()])
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
-        raise CorruptIndexError(f"manifest {number} says that it is {manifest.snapshot}", url=url)
+        raise CorruptIndexError(f"manifest {number} has the content of snapshot {manifest.snapshot}", url=url)
     return manifest
 
 
 async def _long_member(backend: IndexBackend, segment: Segment, operation: Operation | None) -> bytes:
     table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
-        raise CorruptIndexError("a part of the manifest was not given", url=backend.description)
+        raise CorruptIndexError("a member of the manifest is missing", url=backend.description)
     return b"".join(table.column("payload").to_pylist())
 
 
 class Head:
-    """The newest snapshot, as far as is known.
+    """The newest known snapshot.
 
     Args:
-        root: url that the paths of files are relative to, where that is not the manifest's.
+        root: url that the paths of files are relative to, if not the manifest's.
 
     Attributes:
-        manifest: of it.
-        checked_at: ``time.monotonic()`` when it was asked whether there is a newer one.
-        pinned: newer ones are not looked for.
+        manifest: of the snapshot.
+        checked_at: ``time.monotonic()`` of the last check for a newer one.
+        pinned: stay at this snapshot.
     """
 
     def __init__(
@@ -138,17 +138,17 @@ class Head:
         self._root = root
         self.manifest = self._rooted(manifest)
         self.checked_at = time.monotonic() if checked_at is None else checked_at
-        self._loaded_at = self.checked_at  # when it was asked for from the beginning
+        self._loaded_at = self.checked_at  # of the last load that did not start from a known snapshot
         self._backend = backend
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
-        """Look for a newer snapshot; whether there is one. One request where there is none; now and then two.
+        """Look for a newer snapshot; return whether there is one. One request if there is none; now and then two.
 
         Args:
-            anew: from the beginning, so that it is noticed if the index is not there any more.
+            anew: load the newest snapshot, which also notices that the index was dropped.
 
         Raises:
-            StaleSnapshotError: the index was dropped, or is another one now.
+            StaleSnapshotError: the index was dropped, or another one replaced it.
         """
         known, began = self.manifest, time.monotonic()
         if self.pinned:
@@ -169,10 +169,10 @@ class Head:
         return self.manifest is not known
 
     async def reload(self, operation: Operation | None = None) -> None:
-        """After a segment was found missing: the newest snapshot, from the beginning.
+        """Load the newest snapshot, because a segment is missing.
 
         Raises:
-            StaleSnapshotError: there is no other one, so the index is incomplete or was dropped.
+            StaleSnapshotError: there is no newer one: the index is incomplete or was dropped.
         """
         known = self.manifest
         found = await load(self._backend, operation)
@@ -186,7 +186,7 @@ class Head:
 
 
 def gone(backend: IndexBackend) -> StaleSnapshotError:
-    """The index is not there any more as it was known."""
+    """Return the error for an index that was dropped or replaced."""
     return StaleSnapshotError(
         "the index was dropped or replaced, or parts of it are gone", url=backend.description, hint="Open it again."
     )
@@ -198,22 +198,23 @@ def gone(backend: IndexBackend) -> StaleSnapshotError:
 async def commit(
     backend: IndexBackend, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
 ) -> Manifest | None:
-    """Make ``change`` the newest snapshot.
+    """Commit the next snapshot.
 
     Args:
-        base: the newest known one.
-        build: begins the names of segments that this takes.
+        base: the newest known manifest.
+        change: makes the next manifest; its errors pass through.
+        build: the names of segments that this writes begin with it.
 
     Returns:
-        the new manifest, or the newest one if there was nothing to change.
+        The new manifest, or the newest one if nothing changed.
 
     Raises:
-        StaleSnapshotError: another index is there now, or none.
-        StoreError: others came first too often; or whatever ``change`` raises.
+        StaleSnapshotError: the index was dropped or replaced.
+        StoreError: other commits came first too often.
     """
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
-        # the numbers behind it may have been vacuumed, and would be free again
+        # a vacuum may have removed the numbers behind it, and freed them
         newest = await load(backend, operation)
         if newest is None or newest.index != index:
             raise gone(backend)
@@ -228,7 +229,7 @@ async def commit(
         try:
             created = await backend.commit(number, encode(proposed), operation=operation)
         except StoreError as error:
-            # its answer may have been lost
+            # only the answer may have been lost
             if not await _is_mine(backend, number, mine, operation):
                 raise error
             created = True
@@ -236,7 +237,7 @@ async def commit(
             return proposed
         found = await numbered(backend, number, operation) or await load(backend, operation)
         if found is not None and found.commit == mine:
-            return proposed  # a PUT that was sent again met itself
+            return proposed  # a PUT that was sent twice found its own object
         if found is None or (index is not None and found.index != index):
             raise gone(backend)
         base = await _forward(backend, found, operation)
@@ -246,7 +247,7 @@ async def commit(
     raise StoreError(
         f"{_ATTEMPTS} other commits came first",
         url=backend.description,
-        hint="Let fewer processes write one index at once, and run it again.",
+        hint="Let fewer processes write the index at once, and try again.",
     )
 
 
@@ -254,15 +255,15 @@ async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Ope
     try:
         found = await numbered(backend, number, operation)
     except (StoreError, CorruptIndexError):
-        return False  # what went wrong first is what counts
+        return False  # the first error is the one to raise
     return found is not None and found.commit == mine
 
 
 async def _with_long(
     backend: IndexBackend, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
 ) -> Manifest:
-    """The manifest with as many members in segments of their own as keep its root small. One that has not changed stays
-    where it is."""
+    """Return the manifest with as many members in segments of their own as keep its root small. The segment of an
+    unchanged member is used again."""
     manifest = replace(manifest, long=())
     known = {} if base is None else dict(base.long)
     held: list[tuple[str, Segment]] = []
@@ -296,10 +297,10 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """``async with``: the place is told now and then that ``build`` is alive.
+    """Sends heartbeats of a build, by ``async with``.
 
     Args:
-        grace_s: who has been silent for so long counts as dead: it must not commit.
+        grace_s: after so long without a heartbeat the build has expired, and must not commit.
         operation: counts the requests.
     """
 
@@ -325,19 +326,22 @@ class Heartbeat:
         try:
             await self._backend.end_build(self.build, operation=self._operation)
         except AsyncpqError as failed:
-            logger.warning("%s still names the build %s: %s", self._backend.description, self.build, failed)
+            logger.warning(
+                "%s: the end of build %s could not be recorded: %s", self._backend.description, self.build, failed
+            )
 
     def check(self) -> None:
-        """
+        """Check that the build has not expired.
+
         Raises:
-            StaleSnapshotError: others may have taken it for dead.
+            StaleSnapshotError: it has; others may have taken over its files.
         """
         silent = time.time() - self._last
         if silent > self._grace_s:
             raise StaleSnapshotError(
-                f"this build gave no sign of life for {silent:.0f} s, and others may have taken its place",
+                f"the build expired: no heartbeat for {silent:.0f} s, so other builds may have taken over its files",
                 url=self._backend.description,
-                hint="Run it again: what it has committed is used.",
+                hint="Run it again: it goes on from what was committed.",
             )
 
     async def _beat(self) -> None:
@@ -346,7 +350,7 @@ class Heartbeat:
             try:
                 await self._touch()
             except AsyncpqError as error:
-                logger.warning("%s took no sign of life: %s", self._backend.description, error)
+                logger.warning("%s: a heartbeat failed: %s", self._backend.description, error)
 
     async def _touch(self) -> None:
         began = time.time()
@@ -362,10 +366,10 @@ class IndexedFile:
     """A file in an index.
 
     Attributes:
-        id: of its version.
+        id: of the version.
         path: relative to the dataset's root, or a whole url.
-        validator: of the version; None where it was not seen.
-        num_rows: None where nothing else is known of it.
+        validator: of the version; None if the version was never read.
+        num_rows: None if the file could not be read.
     """
 
     id: int
@@ -374,7 +378,7 @@ class IndexedFile:
     num_rows: int | None
 
     def is_version_of(self, file: DataFile) -> bool:
-        """Whether what a listing or a table says of ``file`` is this version for certain."""
+        """Whether the listing or table that gave ``file`` proves that it is this version."""
         if self.validator is None:
             return False
         if file.validator is not None:
@@ -382,7 +386,7 @@ class IndexedFile:
         return file.immutable and self.num_rows is not None and file.size in (None, self.validator.size)
 
     def is_newer_than(self, other: IndexedFile) -> bool:
-        """Whether it was written after ``other``, as far as their store says."""
+        """Whether the store says that it was written after ``other``."""
         mine, theirs = _written(self), _written(other)
         return mine is not None and theirs is not None and mine > theirs
 
@@ -400,46 +404,47 @@ def _written(file: IndexedFile) -> float | None:
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
-    """The files of these ids that the index knows.
+    """Return the files with these ids that the index lists.
 
     Raises:
-        CorruptIndexError: rows that cannot be.
+        CorruptIndexError: a row is impossible.
     """
-    found: list[IndexedFile] = []
-    wanted = ids.num_ranges <= _MOST_RANGES
-    ranges = [KeyRange(file_key(start), file_key(stop)) for start, stop in ids] if wanted else None
+    files: list[IndexedFile] = []
+    few = ids.num_ranges <= _MOST_RANGES
+    ranges = [KeyRange(file_key(start), file_key(stop)) for start, stop in ids] if few else None
     for segment in manifest.segments_of(FILES):
         if not any(ids.overlaps(start, stop) for start, stop in segment.files):
             continue
         table = await backend.read_segment(segment, ranges, operation=operation)
         if table is not None:
             listed = await worked(runtime, table.num_rows, partial(files_in, table))
-            found += [file for file in listed if file.id in ids]
-    return found
+            files += [file for file in listed if file.id in ids]
+    return files
 
 
 def files_in(table: pa.Table) -> list[IndexedFile]:
-    """
+    """Return the files in rows of the table "files".
+
     Raises:
-        CorruptIndexError: rows that cannot be.
+        CorruptIndexError: a row is impossible.
     """
     names = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
     columns = [table.column(name).to_pylist() for name in names]
-    found: list[IndexedFile] = []
+    files: list[IndexedFile] = []
     for key, path, size, etag, last_modified, version, num_rows, problem in zip(*columns, strict=True):
         if len(key) != 8 or (problem is None and num_rows is None):
-            raise CorruptIndexError("the index lists files that cannot be")
+            raise CorruptIndexError("the index's list of files has an impossible row")
         seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
         validator = Validator(size, etag, last_modified, version) if seen else None
-        found.append(IndexedFile(int.from_bytes(key, "big"), path, validator, num_rows))
-    return found
+        files.append(IndexedFile(int.from_bytes(key, "big"), path, validator, num_rows))
+    return files
 
 
 def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:
-    """Of each path the one with the highest id; there is but one among those in use."""
-    found: dict[str, IndexedFile] = {}
+    """Return the files by path; of several versions, the one with the highest id. Only one of them is live."""
+    newest: dict[str, IndexedFile] = {}
     for file in files:
-        last = found.get(file.path)
+        last = newest.get(file.path)
         if last is None or last.id < file.id:
-            found[file.path] = file
-    return found
+            newest[file.path] = file
+    return newest

@@ -1,13 +1,10 @@
-"""One snapshot of an index.
+"""The manifest: one snapshot of an index, and its JSON.
 
-How a manifest is written down.
-
-JSON in UTF-8: ``{"asyncpq_index": 1, ..., "crc32": 1234}``, the checksum being over all that stands before it. Unknown
-members are ignored. What is long (:data:`LONG`: the schema, the segments, the ids that are out of use, what the files
-are of, if that is a list) goes to segments of kind "manifest" where the root would be larger than 64 KiB: so it is the
-root of a tree. Byte strings are base64; of ids, the lengths of gaps and ranges are written by turns, as varints, and
-deflated. Segments of one build have the same files: the first one says which, the others name it by its place in the
-list of segments.
+``{"asyncpq_index": 1, ..., "crc32": 1234}`` in UTF-8; the checksum covers all bytes before it. Unknown members are
+ignored. If the object would exceed 64 KiB, long members (:data:`LONG`) move to segments of kind "manifest". Byte
+strings are base64. Sets of ids are the lengths of gaps and ranges by turns, as deflated varints. Segments of one build
+cover the
+same files: the first segment holds the set, the others hold its position in the list of segments.
 """
 
 from __future__ import annotations
@@ -189,20 +186,20 @@ def union(sets: Iterable[RowRanges]) -> RowRanges:
 
 FORMAT: Final = 1
 ROOT_BYTES: Final = 64 * 1024
-#: Members of the root that may stand in segments of their own, by what they are worth.
+#: Members of the root that may move to segments of their own.
 LONG: Final = ("segments", "schema", "retired", "dataset")
 
 BOUNDS_VERSION: Final = 1
-"""Of segments of the part "bounds", which are made of files' statistics. It is raised when statistics that were
-believed are found to be wrong (``format.writer_faults``): segments of an older version, or of none, are left out."""
+"""Version of the segments of "bounds", which are made of files' statistics. It is raised when more statistics turn out
+to be wrong (``asyncpq.parquet.writer_faults``): segments of an older version, or of none, are left out."""
 
-_MAX_BYTES = 1 << 28  # of a packed member: none comes near it
+_MAX_BYTES = 1 << 28  # of a packed member; real ones are far smaller
 _TAIL = b',"crc32":'
 _HINT = "Drop the index and build it again."
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The root. Members that ``manifest.long`` names are left out: they are where it says."""
+    """Return the root as JSON, without the members that ``manifest.long`` names."""
     elsewhere = dict(manifest.long)
     record: dict[str, Any] = {
         "asyncpq_index": FORMAT,
@@ -229,19 +226,20 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def encode_long(manifest: Manifest, name: str) -> bytes:
-    """A member of ``LONG``, to be kept in a segment."""
+    """Return a member of ``LONG`` as JSON, to be kept in a segment."""
     return _json(_member(manifest, name))
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """
+    """Return the manifest.
+
     Args:
         content: the root.
         long: the members that :func:`long_members` names.
-        url: of the place, for messages.
+        url: of the index, for messages.
 
     Raises:
-        UnsupportedFeatureError: it is of a later version.
+        UnsupportedFeatureError: the manifest is of a later version.
         CorruptIndexError: it is damaged.
     """
     record = _checked(content, url)
@@ -271,14 +269,14 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             long=tuple(held.items()),
         )
         if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
-            raise ValueError("ids that were never given, or no files")
+            raise ValueError("ids that were never given, or no table of files")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise _damaged(url, str(error)) from error
     return manifest
 
 
 def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
-    """Members of the manifest that stand in segments of their own, by name.
+    """Return the members of the manifest that stand in segments of their own, by name.
 
     Raises:
         UnsupportedFeatureError, CorruptIndexError: as :func:`decode`.
@@ -302,12 +300,12 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
     version = record.get("asyncpq_index")
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedFeatureError(
-            f"the index is of format {version}, and this version of asyncpq reads {FORMAT}",
+            f"the index has format {version}; this version of asyncpq reads format {FORMAT}",
             url=url,
             hint="Update asyncpq, or build the index again with this version.",
         )
     if version != FORMAT:
-        raise _damaged(url, "it is no manifest of an index")
+        raise _damaged(url, "it is not a manifest")
     if not tail or checksum != b"%d}" % zlib.crc32(body):
         raise _damaged(url, "its checksum is wrong")
     return record
@@ -352,7 +350,7 @@ def _part(record: Any) -> IndexTable:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples: parts are hashed."""
+    """Return lists as tuples, because tables are hashed."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
@@ -389,7 +387,7 @@ def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segme
 
 
 def _is_believed(segment: Segment, record: Any) -> bool:
-    """Whether the statistics that a segment was made of are believed today."""
+    """Whether this version of asyncpq trusts the statistics that a segment was made of."""
     return segment.table.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
 
 
@@ -411,13 +409,13 @@ def _segment(record: Any, index_tables: tuple[IndexTable, ...], before: Sequence
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
