@@ -1,8 +1,8 @@
-"""Checksums of a DataFrame's rows that do not depend on their order: whether two DataFrames hold the same rows.
+"""Order-independent checksums of a DataFrame, to compare the rows of two DataFrames.
 
-A row counts by the 64-bit hashes of its values: their exclusive or, and their sum, which tells apart what comes twice.
-Of each column, and of rows as a whole: columns whose rows were shuffled against each other have the same checksums, but
-their rows have not. Floats are the same where Spark's ``=`` says so: all NaN, and the two zeros.
+Each value has a 64-bit hash. A checksum is the exclusive or and the sum of the hashes; the sum notices duplicates.
+There is one checksum for each column, and one for whole rows, which notices values that moved to other rows. Floats
+hash as Spark's ``=`` compares them: all NaN are equal, and so are the two zeros.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from asyncpq.spark.types.special_types import is_spatial
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Of values in any order.
+    """Checksum of values in any order.
 
     Attributes:
-        nulls: how many are null.
-        xor, total: of the hashes of all of them.
+        nulls: number of nulls.
+        xor, total: exclusive or and sum of the hashes.
     """
 
     nulls: int
@@ -42,11 +42,11 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """Of a DataFrame.
+    """Checksums of a DataFrame.
 
     Attributes:
-        rows: how many.
-        whole: of rows, whose hashes are made of those of their values.
+        rows: number of rows.
+        whole: of the rows; a row's hash combines those of its values.
         columns: by name.
     """
 
@@ -55,30 +55,30 @@ class Checksums:
     columns: Mapping[str, Checksum] = field(repr=False)
 
     def differences(self, other: Checksums) -> list[str]:
-        """What is not the same, in words, columns first; empty if both hold the same rows."""
+        """Describe the differences, columns first; empty if both have the same rows."""
         found = [name for name, mine in self.columns.items() if other.columns.get(name) != mine]
         found += [name for name in other.columns if name not in self.columns]
         named = [f"column {name!r}" for name in found]
         if self.rows != other.rows:
             named.append(f"{self.rows} rows and {other.rows}")
         elif self.whole != other.whole and not named:
-            named.append("which values stand in one row")
+            named.append("which values belong to one row")
         return named
 
 
 def numbered(frame: DataFrame) -> DataFrame:
-    """The same columns, named ``c0``, ``c1``, ...: names may hold dots, or differ by case alone."""
+    """The frame with columns named ``c0``, ``c1``, ..., since names may contain dots or differ only in case."""
     return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
 def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tuple[Checksums, Mapping[str, Any]]:
-    """Read all of ``frame`` once.
+    """Compute checksums in one read of ``frame``.
 
     Args:
-        more: aggregates to compute on the way, over columns as :func:`numbered` names them.
+        more: further aggregates over the columns of :func:`numbered`.
 
     Returns:
-        the checksums, and the values of ``more``.
+        The checksums, and the values of ``more``.
     """
     fields, more = frame.schema.fields, more or {}
     hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), one.dataType)) for at, one in enumerate(fields)]
@@ -95,18 +95,18 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
 
 
 def row_hash(schema: StructType) -> Column:
-    """A 64-bit hash of a row of :func:`numbered`: the same for equal rows."""
+    """A 64-bit hash of a row of :func:`numbered`; equal rows have equal hashes."""
     return columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(schema.fields)])
 
 
 def columns_hash(columns: Sequence[tuple[Column, DataType]]) -> Column:
-    """A 64-bit hash of columns with their types, nulls told apart from all values."""
+    """A 64-bit hash of columns, which distinguishes null from all values."""
     parts = [part for column, kind in columns for part in _inside(column, kind)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
 
 
 def _summed(name: str, hashed: Column) -> list[Column]:
-    # as decimals: a sum of 64-bit integers overflows, which is an error in Spark's ANSI mode
+    # decimals, since overflow of a 64-bit sum is an error in Spark's ANSI mode
     return [
         F.bit_xor(hashed).alias(f"xor{name}"),
         F.sum(hashed.cast("decimal(38,0)")).alias(f"total{name}"),
@@ -118,12 +118,12 @@ def _checksum(row: Any, name: str, nulls: int) -> Checksum:
 
 
 def _inside(value: Column, kind: DataType) -> list[Column]:
-    """As :func:`_hashable`, where null must be told apart, since xxhash64 passes over nulls."""
+    """The result of :func:`_hashable` with a null flag, since xxhash64 skips nulls."""
     return [value.isNull(), *_hashable(value, kind)]
 
 
 def _hashable(value: Column, kind: DataType) -> list[Column]:
-    """What xxhash64 takes in the place of ``value``: it refuses maps and variants, and no two lists may look alike."""
+    """Columns that xxhash64 accepts for ``value``: it refuses maps and variants, and lists must hash apart."""
     if isinstance(kind, MapType):
         of_key, of_value = kind.keyType, kind.valueType
         entries = F.transform(
@@ -143,5 +143,5 @@ def _hashable(value: Column, kind: DataType) -> list[Column]:
     if isinstance(kind, NullType):
         return []
     if isinstance(kind, StringType):
-        return [value.cast("binary")]  # collations take different strings for one
+        return [value.cast("binary")]  # a collation may make different strings equal
     return [value]

@@ -1,16 +1,11 @@
-"""``spark.read.format("asyncpq")``, ``.readStream`` and ``.write``: asyncpq as a data source of Spark.
+"""asyncpq as a data source of Spark: ``spark.read.format("asyncpq")``, ``.readStream`` and ``.write``.
 
-Spark calls it in processes of its own: one infers the schema, one plans, others read. None of them sees the settings of
-Spark's session, so all that matters is among the options. The options ``predicate`` and ``where`` only leave out what
-cannot match: rows that do not match may come, and the query filters them as well.
+Spark calls the source in processes of its own: one infers the schema, one plans, others read. They do not see the
+settings of the session, so everything is an option. The options ``predicate`` and ``where``, and filters that Spark
+pushes with ``pushdown=true``, only prune: rows that do not match may come, and Spark filters them.
 
-Filters that Spark hands to the source with ``pushdown=true``; they only prune, and Spark applies all of them again.
-
-Spark below 5.0 keeps what was pushed with the relation (SPARK-58551): where one loaded relation is scanned twice,
-every scan gets the filters of the last one, and an unfiltered scan after a filtered one asks Python nothing. Nothing
-that a reader does can make that right, so the option is refused there.
-
-``spark.readStream.format("asyncpq")``: files as they come, each version of a file once (docs/spark.md).
+Spark below 5.0 keeps pushed filters with the relation (SPARK-58551). If a loaded relation is scanned twice, all scans
+get the filters of the last one. A reader cannot prevent that, so ``pushdown`` is refused there.
 """
 
 from __future__ import annotations
@@ -81,9 +76,10 @@ _COMPARED: Final[dict[type[spark.Filter], str]] = {
 
 
 def require_safe_pushdown(version: str = pyspark.__version__) -> None:
-    """
+    """Check that this version of Spark pushes filters correctly.
+
     Raises:
-        UnsupportedFeatureError: this version of Spark may give rows of another scan's filters.
+        UnsupportedFeatureError: it may give rows filtered for another scan.
     """
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _FIXED_IN:
@@ -95,15 +91,15 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 
 
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
-    """A condition that is true wherever all of the filters are, in Spark's meaning; None for no condition."""
+    """A condition with Spark's semantics that is true wherever all filters are; None for none."""
     found = [one for one in map(_expression, filters) if one is not None]
     return found[0] if len(found) == 1 else And(tuple(found)) if found else None
 
 
 def _expression(pushed: spark.Filter) -> Expression | None:
-    """None for what has no counterpart."""
+    """The condition of one filter; None if asyncpq has none."""
     if isinstance(pushed, spark.Not):
-        # Nothing is lost in between: each of these is the filter itself, not something wider.
+        # Negation is exact, since _expression translates a filter exactly or not at all.
         inner = None if isinstance(pushed.child, spark.EqualNullSafe) else _expression(pushed.child)
         return None if inner is None else Not(inner)
     path = getattr(pushed, "attribute", ())
@@ -111,7 +107,7 @@ def _expression(pushed: spark.Filter) -> Expression | None:
         return None
     try:
         return _leaf(pushed, ".".join(path))
-    except ExpressionError:  # a literal that asyncpq has no form for
+    except ExpressionError:  # asyncpq has no such literal
         return None
 
 
@@ -135,28 +131,29 @@ _OTHERS: Final[dict[type[spark.Filter], Callable[..., Expression | None]]] = {
 
 
 class AsyncpqDataSource(DataSource):
-    """See docs/spark.md for the options. To be registered by :func:`asyncpq.spark.register`."""
+    """The format "asyncpq". See docs/spark.md for its options, and :func:`asyncpq.spark.register`."""
 
     @classmethod
     def name(cls) -> str:
         return "asyncpq"
 
     def schema(self) -> StructType:
-        """As ``spark.read.parquet`` infers it: of the first file, and of the folders' names.
+        """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders.
 
         Raises:
-            AsyncpqError: there are no files, or an option cannot be; or PySpark takes no data of a type.
+            AsyncpqError: there are no files, an option is invalid, or PySpark takes no data of a type.
         """
-        options = SourceOptions.parse(self.options, streaming=True)  # Spark does not say whether it is a stream
+        options = SourceOptions.parse(self.options, streaming=True)  # Spark does not tell whether it is a stream
         found = sessions.run(options.settings, lambda session: inferred_schema(session, options))
         check_asked(found)
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """
+        """Return the reader of a batch query.
+
         Raises:
-            InvalidOptionError: an option that cannot be.
-            UnsupportedFeatureError: ``pushdown`` with a version of Spark that goes wrong then.
+            InvalidOptionError: an invalid option.
+            UnsupportedFeatureError: ``pushdown`` with a version of Spark that gives wrong rows.
         """
         options = SourceOptions.parse(self.options)
         check_asked(schema)
@@ -166,39 +163,42 @@ class AsyncpqDataSource(DataSource):
         return PushdownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # pyspark's name
-        """New files, as they come."""
+        """Return the reader of a stream of new files."""
 
         return FileStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Files and the commit of them."""
+        """Return the writer, which writes files in tasks and commits them."""
         from asyncpq.spark.lake_writer import lake_writer
 
         return lake_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
-        """
+        """Refuse to write streams.
+
         Raises:
-            UnsupportedFeatureError: in any case.
+            UnsupportedFeatureError: always.
         """
         raise UnsupportedFeatureError(
-            "streams are not written", hint="Write batches: writeStream.foreachBatch, and df.write in its function."
+            "asyncpq does not write streams",
+            hint="Write batches: writeStream.foreachBatch with df.write in its function.",
         )
 
     @staticmethod
     def require_safe_pushdown() -> None:
-        """
+        """Check this version of Spark; tests replace this method.
+
         Raises:
-            UnsupportedFeatureError: this version of Spark goes wrong with it.
+            UnsupportedFeatureError: filters cannot be pushed safely.
         """
         require_safe_pushdown()
 
 
 class LakeReader(DataSourceReader):
-    """Plans when it is sent to the tasks, and reads there.
+    """Plans when it is pickled for the tasks, and reads in tasks.
 
-    PySpark pickles the reader before it asks for the partitions, and takes what happens then for a failure of pickling:
-    so it is planned when it is pickled, and said afterwards if that has failed.
+    PySpark pickles the reader before it asks for partitions, and reports errors then as failures of pickling. So an
+    error of planning is kept and raised by :meth:`partitions`.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -217,22 +217,24 @@ class LakeReader(DataSourceReader):
         return {"_schema": self._schema, "_lake": lake}
 
     def partitions(self) -> list[InputPartition]:
-        """
+        """Return the splits.
+
         Raises:
-            AsyncpqError: it could not be planned.
+            AsyncpqError: the read could not be planned.
         """
         if self._failed is not None:
             raise self._failed
         return [SplitPartition(split) for split in self._planned().tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
+        """Read a split in a task.
+
         Raises:
-            ObjectChangedError: a file is not there any more as it was planned.
-            AsyncpqError: it could not be read.
+            ObjectChangedError: a file was replaced or deleted after planning.
+            AsyncpqError: the split could not be read.
         """
         if self._lake is None or not isinstance(partition, SplitPartition):
-            return iter(())  # PySpark has a task for an empty plan, too
+            return iter(())  # PySpark starts a task even for an empty plan
         return as_asked(read_split(self._lake, partition.split), self._schema)
 
     def _planned(self) -> LakePlan:
@@ -246,22 +248,22 @@ class LakeReader(DataSourceReader):
 
 
 class PushdownReader(LakeReader):
-    """The same with filters that Spark pushes, which it goes on to apply itself."""
+    """A reader that prunes by filters that Spark pushes; Spark applies them as well."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # pyspark's name
-        """Remember them; all are given back."""
+        """Keep the filters for pruning and return all of them."""
         self._pushed = pushed_expression(filters)
         return filters
 
 
 T = TypeVar("T")
 
-#: Of one batch, where no option limits it.
+#: Maximum files of a batch if no option limits it.
 MAX_FILES: Final = 1000
 
 
 class StreamPartition(SplitPartition):
-    """One split, with what it shares with others of its batch: the reader was pickled before any batch was planned."""
+    """A split with the scan of its batch, which is planned after the reader was pickled."""
 
     def __init__(self, split: bytes, lake: LakeScan) -> None:
         super().__init__(split)
@@ -269,12 +271,12 @@ class StreamPartition(SplitPartition):
 
 
 class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are as in :mod:`asyncpq.spark.stream_files`; the first says nothing, so it asks for nothing."""
+    """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_asked(schema)
         if options.format in ("delta", "iceberg") or not isinstance(options.target, str):
-            raise InvalidOptionError("a stream is of one folder or pattern, not of a table, nor of several paths")
+            raise InvalidOptionError("a stream reads one folder or pattern, not a table or several paths")
         self._options = options
         self._schema = schema
         self._stream: ListedStream | IndexStream | None = None
@@ -286,25 +288,25 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the process that plans ----------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # pyspark's names
-        """Before all files."""
+        """The offset before all files."""
         return dict(START)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options say."""
+        """The limit of the options."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         return ReadMaxFiles(self._options.max_files or MAX_FILES)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Nothing that comes from now on is read."""
+        """Ignore files that come after this call."""
         self._ends = True
         self._run(self._opened)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The offset behind the next batch.
+        """Return the offset behind the next batch.
 
         Raises:
-            AsyncpqError: the files cannot be listed; or the checkpoint is of another stream.
+            AsyncpqError: the files cannot be listed, or the checkpoint belongs to another stream.
         """
 
         async def advance(session: Session) -> dict[str, Any]:
@@ -314,9 +316,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run(advance)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """
+        """Plan the batch between two offsets.
+
         Raises:
-            ObjectChangedError: files of the batch are not there any more as they were, unless that may be ignored.
+            ObjectChangedError: files of the batch were replaced or deleted, and the options do not ignore that.
         """
         if start == end:
             return []
@@ -331,7 +334,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{batch.expected - batch.num_files} of the {batch.expected} files of this batch were replaced or"
                     " deleted before they were read",
                     url=safe_url(batch.gone or str(self._options.target)),
-                    hint="The option ignoreMissingFiles=true goes on without them; what replaced them is read later.",
+                    hint="The option ignoreMissingFiles=true skips them; their replacements are read later.",
                 )
             if batch.opened is None or not batch.num_files:
                 return None
@@ -346,7 +349,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sessions.run(self._options.settings, work)
 
     async def _opened(self, session: Session, offset: Mapping[str, Any] = START) -> ListedStream | IndexStream | None:
-        """Where the files come from: as the offset says, which a checkpoint may have kept. None: nobody knows yet."""
+        """The provider of the stream's files, as the offset tells; None if it is not known yet."""
         kind: type[ListedStream | IndexStream] | None
         if "after" in offset:
             kind = ListedStream
@@ -356,7 +359,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._stream
         else:
             kind = await kind_of_stream(session, self._options)
-            if kind is None and self._ends:  # before the first file has come
+            if kind is None and self._ends:  # no file has come yet
                 kind = ListedStream
         if kind is not None and type(self._stream) is not kind:
             self._stream = kind(self._options, self._schema)
@@ -367,9 +370,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in tasks ---------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
+        """Read a split in a task.
+
         Raises:
-            ObjectChangedError: a file is not there any more as it was planned.
+            ObjectChangedError: a file was replaced or deleted after planning.
         """
         if not isinstance(partition, StreamPartition):
             return iter(())
@@ -383,4 +387,4 @@ def _limits(limit: ReadLimit) -> StreamLimits:
         return StreamLimits(max_bytes=limit.max_bytes)
     if isinstance(limit, ReadAllAvailable):
         return StreamLimits()
-    raise InvalidOptionError(f"a stream of files has no limit such as {type(limit).__name__}")
+    raise InvalidOptionError(f"a stream of files cannot be limited by {type(limit).__name__}")

@@ -1,6 +1,6 @@
-"""Parquet files that are read in few requests: with page indexes, streamed to their store as they are written.
+"""Write Parquet files that need few requests to read: with page indexes, streamed to the store row group by row group.
 
-Whether rows that are written come sorted as their file says.
+:class:`SortCheck` checks that rows have the order that the file declares.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from asyncpq.storage.urls import absolute, safe_url
 
 
 class SortCheck:
-    """Looks at the rows of one file, as they come; in Spark's order, in which NaN is greater than all else."""
+    """Checks the order of the rows of one file as they come, in Spark's order, where NaN is the greatest value."""
 
     def __init__(self, url: str, schema: pa.Schema, columns: Sequence[SortedBy]) -> None:
         self._url = url
@@ -39,12 +39,13 @@ class SortCheck:
         self._last: list[pa.ChunkedArray] | None = None
 
     def check(self, rows: pa.Table) -> None:
-        """
+        """Check the next rows.
+
         Args:
-            rows: the next ones, at least one.
+            rows: at least one row.
 
         Raises:
-            InvalidOptionError: one of them belongs before the one that it follows.
+            InvalidOptionError: a row belongs before the one that it follows.
         """
         if not self._columns:
             return
@@ -53,7 +54,7 @@ class SortCheck:
         if self._last:
             seen = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(self._last, values, strict=True)]
         self._last = [one.slice(len(one) - 1) for one in values]
-        tied = None  # so far
+        tied = None  # rows that are equal in the columns so far
         for (column, _), one in zip(self._columns, seen, strict=True):
             before, equal = _compared(one.slice(0, len(one) - 1), one.slice(1), column)
             right = pc.or_(before, equal)
@@ -61,11 +62,11 @@ class SortCheck:
                 right, equal = pc.or_(right, pc.invert(tied)), pc.and_(equal, tied)
             if not pc.all(right, min_count=0).as_py():
                 raise InvalidOptionError(
-                    "sortedBy: the rows are not sorted so",
+                    "sortedBy: the rows are not in this order",
                     url=safe_url(self._url),
                     column=column.column,
-                    hint="Sort them within their partitions: df.sortWithinPartitions(...). Spark puts nulls first, or"
-                    ' last where it is descending: {"column": "id", "descending": true, "nullsFirst": false}.',
+                    hint="Sort them within partitions: df.sortWithinPartitions(...). Spark puts nulls first, or last in"
+                    ' descending order: {"column": "id", "descending": true, "nullsFirst": false}.',
                 )
             tied = equal
 
@@ -79,7 +80,7 @@ def _leaf(rows: pa.Table, places: Sequence[int]) -> pa.ChunkedArray:
 def _compared(
     ones: pa.ChunkedArray, others: pa.ChunkedArray, column: SortedBy
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Of each pair, whether the first belongs before the second, and whether they are equal."""
+    """For each pair, whether the first precedes the second, and whether they are equal."""
     if column.descending:
         return _compared(others, ones, SortedBy(column=column.column, nulls_first=not column.nulls_first))
     before, equal = pc.less(ones, others), pc.equal(ones, others)
@@ -92,25 +93,24 @@ def _compared(
     return pc.or_(pc.fill_null(before, False), by_null), pc.or_(pc.fill_null(equal, False), pc.and_(null, other_null))
 
 
-#: Of files' ends, so much is kept for the index: it travels in messages, which the driver holds until it commits.
+#: Maximum bytes of a file's end in a commit message for the index; the driver holds the messages until it commits.
 TAIL_BYTES: Final = 64 * KIB
 TAIL_TASKS: Final = 1000
-_TRAILER_BYTES: Final = 8  # length of the footer, and PAR1
-_BATCH_ROWS: Final = 256  # pyarrow looks that often how large a page is
+_TRAILER_BYTES: Final = 8  # footer length and PAR1
+_BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFile:
-    """A file that is in its store. Can be pickled.
+    """A file in its store. Picklable.
 
     Attributes:
         path: relative to the target.
-        validator: of its version, as a GET has it.
+        validator: of its version, as a GET returns it.
         size: bytes.
-        rows: how many.
-        footer_start: where the footer begins.
-        tail: the object's last bytes: page indexes and footer. Empty where these are more than ``TAIL_BYTES``, or were
-            left out.
+        rows: number of rows.
+        footer_start: offset of the footer.
+        tail: the last bytes: page indexes and footer. Empty if they exceed ``TAIL_BYTES``, or were left out.
     """
 
     path: str
@@ -122,7 +122,7 @@ class WrittenFile:
 
 
 def folder_url(target: str) -> str:
-    """With its slash, and the same to executors."""
+    """The absolute url of a folder, with a slash at its end."""
     found: str = absolute(target)
     return found if found.endswith("/") else f"{found}/"
 
@@ -140,11 +140,11 @@ def write_partition(
     *,
     partition: int = 0,
 ) -> list[WrittenFile]:
-    """:func:`write_files` for the thread of a task.
+    """Run :func:`write_files` in the thread of a task.
 
     Args:
-        partition: number of the task among those of the job. The first ones give tails along, all in all at most
-            ``TAIL_BYTES * TAIL_TASKS``.
+        partition: number of the task in its job. The first ``TAIL_TASKS`` tasks return tails, together at most
+            ``TAIL_BYTES`` a task.
 
     Raises:
         AsyncpqError: as :func:`write_files`.
@@ -160,7 +160,7 @@ def write_partition(
     async def work(session: Session) -> list[WrittenFile]:
         return await write_files(session, target, stem, pulled(), schema, options)
 
-    # rows that are gone another attempt of the task has, not another call
+    # rows can be read once: only another attempt of the task can repeat the write
     written = run(settings, work, repeatable=lambda: not begun)
     left = TAIL_BYTES if partition < TAIL_TASKS else 0
     for at, file in enumerate(written):
@@ -178,18 +178,17 @@ async def write_files(
     schema: pa.Schema,
     options: WriteOptions,
 ) -> list[WrittenFile]:
-    """Write rows to as many files as it takes; none for no rows.
+    """Write rows to one or more files; to none if there are no rows.
 
     Args:
         target: url of a folder.
-        stem: begins the names of the files below it: ``<stem>.parquet``, then ``<stem>-1.parquet``. Nobody else writes
-            files of this name.
-        schema: of the batches; its metadata goes to the footer.
+        stem: prefix of the file names: ``<stem>.parquet``, then ``<stem>-1.parquet``. It must be unique.
+        schema: of the batches; its metadata goes into the footer.
 
     Raises:
-        InvalidOptionError: an option makes no sense for this schema, or rows are not sorted as one says.
-        SchemaMismatchError: the format cannot hold the rows, or not as the schema says.
-        StoreError: the store failed, or a file of this name is there. What is there of the files is left.
+        InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
+        SchemaMismatchError: Parquet cannot hold the rows as the schema declares.
+        StoreError: the store failed, or a file of this name exists. Files that were written stay.
     """
     runtime = session.runtime
     runtime.check()
@@ -208,7 +207,7 @@ async def write_files(
 async def _row_groups(
     batches: AsyncIterator[pa.RecordBatch], options: WriteOptions
 ) -> AsyncGenerator[list[pa.RecordBatch]]:
-    """Batches of one row group each; none is empty."""
+    """Collect batches for one row group at a time; none is empty."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     async for batch in batches:
@@ -225,7 +224,7 @@ async def _row_groups(
 
 
 def _rows_of(batch: pa.RecordBatch, size: int) -> int:
-    """About so many rows of it have ``size`` bytes; rounded up."""
+    """Number of rows with about ``size`` bytes, rounded up."""
     in_all: int = max(1, batch.nbytes)
     rows: int = batch.num_rows
     return max(1, -(-size * rows // in_all))
@@ -235,7 +234,7 @@ def _rows_of(batch: pa.RecordBatch, size: int) -> int:
 
 
 class _Sink(io.RawIOBase):
-    """What the encoder wrote and nobody has taken yet."""
+    """Buffers what the encoder writes until it is taken."""
 
     def __init__(self) -> None:
         self.position: int = 0
@@ -259,7 +258,7 @@ class _Sink(io.RawIOBase):
 
 
 class _FileWriter:
-    """A file on its way to its store.
+    """Encodes one file and streams it to its store.
 
     Args:
         url: of the file.
@@ -285,7 +284,7 @@ class _FileWriter:
         first: list[pa.RecordBatch],
         groups: AsyncIterator[list[pa.RecordBatch]],
     ) -> WrittenFile:
-        """Write row groups until there are no more, or the file is large enough."""
+        """Write row groups until there are no more, or the file has its size."""
         context = RequestContext(ReadMetrics(), purpose="write")
         try:
             async with aclosing(self._pieces(first, groups)) as pieces:
@@ -300,7 +299,7 @@ class _FileWriter:
             await stored.close()
         size = self._sink.position
         if found.validator.size != size or (not created and found.data != self._ending):
-            raise StoreError("another file of this name is there", url=safe_url(self._url))
+            raise StoreError("another file of this name exists", url=safe_url(self._url))
         return WrittenFile(
             path=path,
             validator=found.validator,
@@ -346,11 +345,11 @@ class _FileWriter:
         return written
 
     def _close(self) -> None:
-        """What was not ended is dropped."""
+        """Drop an unfinished file."""
         if self._writer is not None and self._writer.is_open:
             with suppress(pa.ArrowException, RuntimeError):
                 self._writer.close()
-            self._writer.is_open = False  # else it tries again when it is collected
+            self._writer.is_open = False  # otherwise its finalizer closes again
 
     def _opened(self, rows: int) -> pq.ParquetWriter:
         options = self._options
@@ -375,7 +374,7 @@ class _FileWriter:
             store_schema=options.store_schema,
             metadata_collector=self._metadata,
         )
-        if not options.store_schema and self._schema.metadata:  # it is left out with the schema
+        if not options.store_schema and self._schema.metadata:  # omitted together with the schema
             writer.add_key_value_metadata(dict(self._schema.metadata))
         return writer
 

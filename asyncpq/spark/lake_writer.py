@@ -1,10 +1,8 @@
-"""``df.write.format("asyncpq")``: files are written by tasks, and are there from one commit of the lake's index on.
+"""``df.write.format("asyncpq")``: tasks write files, and one commit to the lake's index makes them visible.
 
-Spark plans a write, runs its tasks, and commits it in processes of their own. A task that is run twice writes two
-files: those count that the messages name which Spark hands to the commit. The others are deleted where the write
-fails, and by :func:`asyncpq.spark.vacuum`.
-
-What a write to a lake is to be: its options, its columns, and whether the folder may be written to.
+Spark plans a write, runs its tasks and commits it in separate processes. A task that runs twice writes two files; the
+commit lists those whose messages Spark passes to it. Others are deleted if the write fails, and by
+:func:`asyncpq.spark.vacuum`.
 """
 
 from __future__ import annotations
@@ -64,30 +62,30 @@ from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_option
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
-_SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # dates and times are of the calendar that Spark 3 has
+_SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # tells readers that dates use Spark 3's calendar
 
 Publish = Literal["index", "plain"]
 
 _KINDS: Final[Mapping[str, type[IndexKind]]] = {
     kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
 }
-#: Options of a write, beside the settings.
+#: Options of a write, apart from the settings.
 WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """One ``save()``, as its tasks and its commit are told. Can be pickled; holds no secrets.
+    """One ``save()``, for its tasks and its commit. Picklable; without secrets.
 
     Attributes:
-        folder: url of the lake, with its slash.
-        job: names the write; its files are below ``data/<job>/``.
+        folder: url of the lake, with a slash at its end.
+        job: name of the write; its files are below ``data/<job>/``.
         began: seconds since the epoch.
-        struct: the files' columns, in the lake's order and by its names.
-        order: of each of them the place among the columns that are written.
-        overwrite: nothing else is there after the commit.
-        kinds: of a new index; None: as that of the lake, or the usual ones.
-        publish: "plain": nothing was there before, and the commit is followed by ``_SUCCESS``.
+        struct: columns of the files, in the lake's order and spelling.
+        order: for each of them its position among the columns that are written.
+        overwrite: the commit retires all other files.
+        kinds: of a new index; None: those of the lake's index, or the default.
+        publish: "plain": the folder was empty, and ``_SUCCESS`` follows the commit; or "index".
     """
 
     folder: str
@@ -104,12 +102,12 @@ class LakeWrite:
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
-    """What one ``save()`` is to do.
+    """Plan one ``save()``.
 
     Raises:
-        InvalidOptionError: an option that cannot be, or a folder that holds what asyncpq did not write.
-        SchemaMismatchError: the columns are not those of the lake that rows are appended to.
-        UnsupportedFeatureError, AmbiguousColumnError: columns that are not written.
+        InvalidOptionError: an invalid option, or a folder with files that asyncpq did not write.
+        SchemaMismatchError: the columns do not match those of the lake that rows are appended to.
+        UnsupportedFeatureError, AmbiguousColumnError: columns that cannot be written.
         StoreError: the store failed.
     """
     given = {name.lower(): value for name, value in options.items()}
@@ -120,7 +118,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_option("indexKinds", given["indexkinds"]))
-    file_columns(schema, conf)  # refuses what cannot be written
+    file_columns(schema, conf)  # raises if a type cannot be written
     base = run(settings, lambda session: _look(session, folder, publish))
     struct, order = schema, tuple(range(len(schema)))
     if base is not None and not overwrite:
@@ -133,7 +131,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         raise InvalidOptionError(
             f"indexKinds: the lake's index knows {', '.join(map(str, base.tables[1:])) or 'files alone'}",
             url=safe_url(folder),
-            hint="Leave indexKinds out to append, or overwrite.",
+            hint="Append without indexKinds, or overwrite.",
         )
     return LakeWrite(
         folder=folder,
@@ -151,14 +149,14 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
 
 
 def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
-    """How rows of ``struct`` are written; of its columns none is required, as of files that Spark writes.
+    """Conversion of rows of ``struct`` to columns of files, all of them nullable as in files that Spark writes.
 
     Raises:
-        UnsupportedFeatureError: a type that is not written.
-        AmbiguousColumnError: two fields of one name.
+        UnsupportedFeatureError: a type that cannot be written.
+        AmbiguousColumnError: two fields with the same name.
     """
     if not struct.fields:
-        raise UnsupportedFeatureError("rows without columns are not written", hint="Write at least one column.")
+        raise UnsupportedFeatureError("rows without columns cannot be written", hint="Write at least one column.")
     found = from_spark(nullable_struct(struct), conf)
     metadata = {**(found.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
     schema = found.schema.with_metadata(metadata)
@@ -166,10 +164,10 @@ def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
 
 
 async def _look(session: Session, folder: str, publish: Publish) -> Manifest | None:
-    """What the index says of the lake.
+    """The manifest of the lake's index; None for a new lake.
 
     Raises:
-        InvalidOptionError: what is there is not to be written to.
+        InvalidOptionError: the folder has content that prevents the write.
     """
     runtime = session.runtime
     place = await lake_backend(runtime, folder, create=True)
@@ -182,24 +180,24 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
     found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
     if publish == "plain" and found:
         raise InvalidOptionError(
-            "publish='plain': the folder is not empty, and who lists it would see old and new files together",
+            "publish='plain': the folder is not empty, so readers that list it would see old and new files",
             url=safe_url(folder),
-            hint="Write to a new folder; or without that option, so that the index says which files count.",
+            hint="Write to a new folder, or omit this option, so that readers use the index.",
         )
     files = parse_target(folder)
     paths = [item.url[len(folder) :] for item in found if is_file_of(files, item.url)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
     if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in found):
         raise InvalidOptionError(
-            "the folder holds files that were written with publish=plain, and has no index any more: readers of a new"
-            " one would not see them",
+            "the folder holds files that were written with publish=plain, and their index is missing: readers of a"
+            " new index would not see them",
             url=safe_url(folder),
-            hint="Write to another folder, or put its _asyncpq/ back.",
+            hint="Write to another folder, or restore its _asyncpq/.",
         )
     if foreign:
         raise InvalidOptionError(
             f"the folder holds files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
-            " not see them any more",
+            " no longer see them",
             url=safe_url(folder),
             hint="Write to another folder.",
         )
@@ -207,11 +205,11 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
 
 
 def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> tuple[StructType, tuple[int, ...]]:
-    """Columns that are appended, in the lake's order and by its names; and where each is among those of ``schema``.
+    """The columns to append, in the lake's order and spelling, and their positions in ``schema``.
 
     Raises:
-        SchemaMismatchError: they are not the lake's.
-        AmbiguousColumnError: names of several differ in case only.
+        SchemaMismatchError: they differ from the lake's columns.
+        AmbiguousColumnError: several names differ only in case.
     """
     names = schema.fieldNames()
     places: list[int] = []
@@ -253,10 +251,10 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 def _folder(given: Mapping[str, str]) -> str:
     path = given.get("path", "")
     if not path:
-        raise InvalidOptionError("the folder to write to is missing", hint="Name it: save('s3://bucket/lake/').")
+        raise InvalidOptionError("the folder to write to is missing", hint="Use save('s3://bucket/lake/').")
     refuse_secret_url("the folder", path)
     if any(character in path for character in "*?["):
-        raise InvalidOptionError("a lake's folder is no pattern", url=safe_url(path))
+        raise InvalidOptionError("the folder of a lake cannot be a pattern", url=safe_url(path))
     return folder_url(path)
 
 
@@ -283,11 +281,11 @@ def _kinds(listed: Any) -> tuple[IndexKind, ...]:
         try:
             found.append(kind(*record.get("columns", []), **options))
         except TypeError as error:
-            raise InvalidOptionError(f"indexKinds: {kind.name} is not made so: {error}") from error
+            raise InvalidOptionError(f"indexKinds: invalid arguments for {kind.name}: {error}") from error
     return tuple(found)
 
 
-#: A file that is older when it is committed is looked at again: a vacuum may have taken it for an orphan.
+#: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0
 
 logger = logging.getLogger(__name__)
@@ -295,20 +293,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskFiles(WriterCommitMessage):
-    """What one attempt of a task has written."""
+    """The files that one attempt of a task wrote."""
 
     partition: int
     files: tuple[WrittenFile, ...]
 
 
 class AsyncpqWriter(DataSourceArrowWriter):
-    """See docs/spark.md. Made by :func:`lake_writer`."""
+    """The writer of one ``save()``, made by :func:`lake_writer`. See docs/spark.md."""
 
     def __init__(self, plan: LakeWrite) -> None:
         self.plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
-        """In a task: its rows as files, which nobody sees yet.
+        """Write the rows of a task as files that are not visible yet.
 
         Raises:
             AsyncpqError: a value cannot be written, or the store failed.
@@ -324,16 +322,16 @@ class AsyncpqWriter(DataSourceArrowWriter):
         return TaskFiles(partition, tuple(written))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver: all files become visible at once.
+        """On the driver, make all files visible at once.
 
         Raises:
-            AsyncpqError: nothing was committed; or, of a store that failed, nobody can say whether it was.
+            AsyncpqError: nothing was committed; after an error of the store that is not certain.
         """
         plan = self.plan
         told = [message for message in messages if isinstance(message, TaskFiles)]
         if len(told) < len(messages):
-            raise StoreError("Spark does not say what all tasks have written", url=safe_url(plan.folder))
-        chosen = {message.partition: message for message in told}  # of two attempts of one task, one counts
+            raise StoreError("Spark does not report the files of all tasks", url=safe_url(plan.folder))
+        chosen = {message.partition: message for message in told}  # one attempt of each task
         files = [file for _, message in sorted(chosen.items()) for file in message.files]
         schema = file_columns(plan.struct, plan.conf).schema
         commit_or_discard(
@@ -349,10 +347,9 @@ class AsyncpqWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, once tasks have failed: their files are deleted, also those that nobody knows of.
+        """On the driver, delete the files of failed tasks, including those without a message.
 
-        Where all tasks were done it is the commit that failed, perhaps only for this process: then they stay, for
-        whatever removes what was never committed.
+        If all tasks succeeded, the commit failed, perhaps only in this process. Then the files stay until a vacuum.
         """
         if messages and all(message is not None for message in messages):
             return
@@ -360,7 +357,7 @@ class AsyncpqWriter(DataSourceArrowWriter):
 
 
 def task_names(job: str) -> tuple[int, str]:
-    """In a task: its number, and what begins the names of its files; no other attempt has the same."""
+    """The number of this task, and the prefix of its file names, which no other attempt has."""
     context = TaskContext.get()
     partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
     return partition, f"{_job_folder(job)}{partition:05d}-{attempt}"
@@ -372,7 +369,7 @@ def _job_folder(job: str) -> str:
 
 # -- committing -----------------------------------------------------------------------------------
 
-#: After these nothing was committed for sure; after other errors of a store nobody can say.
+#: After these errors nothing was committed; after other errors of a store that is not certain.
 _CERTAIN: Final = (StaleSnapshotError, ConcurrentCommitUnsupported)
 
 
@@ -388,10 +385,10 @@ def commit_or_discard(
     trusted: bool,
     publish: Publish,
 ) -> int:
-    """:func:`commit_files`, and then :func:`publish_plainly` where that is asked for.
+    """Run :func:`commit_files`, and :func:`publish_plainly` if asked to; return the number of the snapshot.
 
     Raises:
-        AsyncpqError: as :func:`commit_files`. Where nothing was committed for sure, the files are deleted.
+        AsyncpqError: as :func:`commit_files`. If certainly nothing was committed, the files are deleted.
     """
     try:
         snapshot = run(
@@ -410,12 +407,12 @@ def commit_or_discard(
 
 
 def discard(settings: SparkSettings, target: str, job: str) -> None:
-    """Delete the files of a job that were not committed, as far as that can be done."""
+    """Delete the uncommitted files of a job; errors are logged."""
     folder = folder_url(target)
     try:
         run(settings, lambda session: discard_files(session.runtime, folder, _job_folder(job)))
-    except AsyncpqError as error:  # what went wrong first is what counts
-        logger.warning("files that are not needed are left below %s: %s", safe_url(folder), error)
+    except AsyncpqError as error:  # the caller raises the error that came first
+        logger.warning("unused files could not be deleted below %s: %s", safe_url(folder), error)
 
 
 async def commit_files(
@@ -428,17 +425,17 @@ async def commit_files(
     overwrite: bool = False,
     trusted: bool = True,
 ) -> int:
-    """List files in the index of a lake, in one commit.
+    """List files in the index of a lake in one commit.
 
     Args:
         target: url of the lake.
         schema: of the files; see :func:`file_columns`.
         kinds: see :func:`asyncpq.indexing.build.adding.add_files`.
-        overwrite: nothing else is there after it.
-        trusted: no file can have been removed meanwhile; else each of them is looked at.
+        overwrite: retire all other files.
+        trusted: skip the check that the files still exist.
 
     Returns:
-        number of the snapshot.
+        The number of the snapshot.
 
     Raises:
         AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`.
@@ -461,9 +458,9 @@ async def commit_files(
 
 
 async def publish_plainly(session: Session, target: str, job: str) -> None:
-    """Leave below ``target`` no file of the job but those that were committed, and say that it is done: ``_SUCCESS``.
+    """Delete the job's files that were not committed, then write ``_SUCCESS``.
 
-    It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
+    This is not atomic: readers that do not wait for ``_SUCCESS`` may see some files, or those of failed attempts.
     """
     folder = folder_url(target)
     runtime = session.runtime
@@ -473,9 +470,9 @@ async def publish_plainly(session: Session, target: str, job: str) -> None:
 
 
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
-    """The writer of one ``save()``: made in the process that Spark plans it in.
+    """Make the writer of one ``save()``, in the process in which Spark plans it.
 
     Raises:
-        AsyncpqError: as :func:`asyncpq.spark.lake_writer.plan_write`.
+        AsyncpqError: as :func:`plan_write`.
     """
     return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))

@@ -1,7 +1,4 @@
-"""A lake rewritten for lookups: its rows sorted into files with page indexes and Bloom filters, verified, committed.
-
-Partitions of a DataFrame as files, which nobody sees until they are committed.
-"""
+"""Rewrite a lake for lookups: sort its rows into files with page indexes and Bloom filters, verify, commit."""
 
 from __future__ import annotations
 
@@ -53,11 +50,11 @@ _WRITTEN: Final = pa.schema(
 
 @dataclass(frozen=True)
 class PartitionWrite:
-    """What the executors get.
+    """Writes a partition on executors.
 
     Attributes:
-        folder: url of the lake, with its slash.
-        job: names the folder of the files.
+        folder: url of the lake, with a slash at its end.
+        job: name of the folder of the files.
         struct: of the rows.
     """
 
@@ -69,7 +66,7 @@ class PartitionWrite:
     settings: SparkSettings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one partition in its order; gives its files."""
+        """Write one partition in its order; yield descriptions of its files."""
         columns = file_columns(self.struct, self.conf)
         names = self.struct.names
         converted = (columns.convert(batch.rename_columns(names)) for batch in batches)
@@ -101,14 +98,14 @@ def write_frame(
     settings: SparkSettings,
     conf: ReadConf,
 ) -> list[WrittenFile]:
-    """Write all partitions. Files of attempts that lost are left beside those that are returned, in their order.
+    """Write all partitions; return their files in order. Files of failed attempts stay in the folder.
 
     Raises:
         AsyncpqError: as :func:`asyncpq.spark.file_writer.write_partition`.
     """
     write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
     with raised_as_asyncpq():
-        # mapInArrow takes dots in names for fields
+        # mapInArrow reads dots in names as struct fields
         rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
     return [
         WrittenFile(
@@ -126,25 +123,25 @@ def write_frame(
 
 
 _LAYOUT: Final = WriteOptions()
-_SPARE: Final = 1.1  # of distinct values, whose number is an estimate
-#: Of ``file_bytes``, what a partition is to have: its size is an estimate, too, and what is more becomes another file.
+_SPARE: Final = 1.1  # margin, since the number of distinct values is an estimate
+#: Target size of a partition as a share of ``file_bytes``: sizes are estimates, and an excess becomes another file.
 _FILL: Final = 0.8
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeResult:
-    """What was written.
+    """Result of :func:`optimize`.
 
     Attributes:
         target: url.
-        files: paths relative to it.
-        rows: in all of them.
-        bytes_before: of the source's files; None where Spark does not say which these are.
-        bytes_after: of the written ones.
-        checksums: of the source, and of what was read back.
-        snapshot: number of the snapshot of the index that lists them.
-        seconds: of each step.
+        files: paths relative to ``target``.
+        rows: number of rows in all files.
+        bytes_before: size of the source's files; None if Spark does not tell its files.
+        bytes_after: size of the written files.
+        checksums: of the source, and of the rows that were read back.
+        snapshot: number of the snapshot of the index that lists the files.
+        seconds: duration of each step.
     """
 
     target: str
@@ -189,37 +186,34 @@ def optimize(
     publish: Publish = "plain",
     **settings: Any,
 ) -> OptimizeResult:
-    """Write the rows of ``source`` anew, sorted, into files that lookups read little of.
+    """Rewrite the rows of ``source``, sorted, into files of which lookups read little.
 
-    Rows are divided into ranges of ``sort_by`` and sorted within them; with ``zorder_by``, rows of equal ``sort_by`` go
-    by their place in a z-order (:mod:`asyncpq.spark.row_layout`), so that ranges of any of these columns are in few
-    pages.
-    What was written is read back by asyncpq and compared with the source by checksums before anybody sees it.
+    Rows are divided into ranges of ``sort_by`` and sorted within them. With ``zorder_by``, rows with equal ``sort_by``
+    are sorted by their place in a z-order, so that ranges of any of these columns are in few pages. asyncpq reads the
+    files back and compares them with the source by checksums before it commits them.
 
     Args:
-        source: a url, files, or a pattern, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame, which
-            must give the same rows each time. Local files are read by Spark's own reader.
-        target: url of an empty folder, neither inside of the source nor around it.
-        columns: those that are written; None for all.
-        where: which rows are written; as in :func:`asyncpq.spark.scan`.
-        bloom_filters: for columns that are looked up by ``=`` and are not sorted. Where no number of distinct values is
-            given, it is measured.
+        source: a url, files or a pattern, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame, which
+            must give the same rows each time. Spark's own reader reads local files.
+        target: url of an empty folder that does not overlap the source.
+        columns: columns to write; None for all.
+        where: condition of the rows to write, as in :func:`asyncpq.spark.scan`.
+        bloom_filters: for columns of equality lookups that are not sorted. The number of distinct values is measured
+            unless it is given.
         compression, compression_level, page_rows, page_bytes, row_group_rows, row_group_bytes, file_bytes,
             dictionary_columns: see :class:`asyncpq.spark.WriteOptions`.
-        partitions: how many tasks write; None: as many as give files of ``file_bytes``.
-        salt: a key that has more rows than a file is divided among several tasks.
-        timestamp_loss: what is done where a timestamp of nanoseconds does not end in 000.
-        publish: what readers may go by. "index": by the index in ``target``, which lists all files at once. "plain": by
-            the folder as well, once ``_SUCCESS`` is there, which is written last; who does not wait for it sees files
-            come one by one.
+        partitions: number of writing tasks; None: enough for files of ``file_bytes``.
+        salt: divide a key with more rows than a file among several tasks.
+        timestamp_loss: "error" or "truncate", for nanosecond timestamps that are not whole microseconds.
+        publish: "index": readers use the index in ``target``, which lists all files at once. "plain": readers may also
+            list the folder after ``_SUCCESS`` exists, which is written last; earlier they may see some of the files.
         settings: of :class:`asyncpq.spark.settings.SparkSettings`.
 
     Raises:
-        InvalidOptionError: ``target`` is not empty, or overlaps the source; or an option cannot be.
-        UnsupportedFeatureError: a type that cannot be written; timestamps that would lose digits.
-        CorruptFileError: what was read back is not what the source has: nothing is committed, and the files are
-            deleted.
-        AsyncpqError: a store failed. What was written is deleted, as far as that can be done.
+        InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.
+        UnsupportedFeatureError: a type that cannot be written, or timestamps that would lose digits.
+        CorruptFileError: the files differ from the source; nothing is committed, and the files are deleted.
+        AsyncpqError: a store failed; written files are deleted if possible.
     """
     one_of("timestamp_loss", timestamp_loss, ("error", "truncate"))
     one_of("publish", publish, ("index", "plain"))
@@ -286,7 +280,7 @@ def optimize(
 
 
 class _Steps:
-    """How long each step takes."""
+    """Measures the duration of each step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -306,10 +300,10 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What one read of the source has told.
+    """Measurements of one read of the source.
 
     Attributes:
-        heavy: hashes of keys that are to be salted.
+        heavy: hashes of keys to divide among tasks.
     """
 
     checksums: Checksums
@@ -355,10 +349,10 @@ def _verify(
     settings: Mapping[str, Any],
     folder: str,
 ) -> None:
-    """Read the files by asyncpq.
+    """Read the files back with asyncpq and compare.
 
     Raises:
-        CorruptFileError: they do not hold the rows that are wanted.
+        CorruptFileError: they do not have the expected rows.
     """
     if not files and not wanted.rows:
         return
@@ -373,7 +367,7 @@ def _verify(
     if differences:
         shown = ", ".join(differences[:_SHOWN]) + (", ..." if len(differences) > _SHOWN else "")
         raise CorruptFileError(
-            f"what was written is not what the source has: {shown}",
+            f"the written files differ from the source: {shown}",
             url=safe_url(folder),
             hint="Nothing was committed. The source must not change meanwhile, and a DataFrame must give the same rows"
             " each time.",
@@ -388,38 +382,41 @@ def _folder(target: object) -> str:
         raise InvalidOptionError("target: must be the url of a folder")
     refuse_secret_url("target", target)
     if any(character in target for character in "*?["):
-        raise InvalidOptionError("target: a folder is no pattern", url=safe_url(target))
+        raise InvalidOptionError("target: must be a folder, not a pattern", url=safe_url(target))
     return folder_url(target)
 
 
 def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
-    """
+    """Check that the target does not overlap the source.
+
     Raises:
-        InvalidOptionError: the target is one of these, inside of it, or around it.
+        InvalidOptionError: the target equals, contains, or is inside of one of these urls.
     """
     for url in urls:
         if overlaps(url, folder):
             raise InvalidOptionError(
-                "the target and the source overlap: who reads the source would see rows twice",
+                "the target and the source overlap, so readers of the source would see rows twice",
                 url=safe_url(folder),
-                hint="Write to a folder beside it; readers can change over to that once it is there.",
+                hint="Write to a separate folder, and let readers change to it afterwards.",
             )
 
 
 async def _check_target(session: Session, folder: str) -> None:
-    """
+    """Check that the target can be committed to.
+
     Raises:
         InvalidOptionError: it is not empty.
-        ConcurrentCommitUnsupported: nothing can be committed there.
+        ConcurrentCommitUnsupported: its store has no atomic commits.
     """
     await _require_empty(session, folder)
     await lake_backend(session.runtime, folder, create=True)
 
 
 async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:
-    """
+    """Check that the folder is empty.
+
     Raises:
-        InvalidOptionError: there are files other than those of the job.
+        InvalidOptionError: it has files of other jobs.
     """
     store = (await session.runtime.store(folder))[0]
     found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
@@ -429,6 +426,6 @@ async def _require_empty(session: Session, folder: str, job: str | None = None) 
         raise InvalidOptionError(
             f"the target is not empty: it holds {others[0]!r}",
             url=safe_url(folder),
-            hint="Write to another folder. What is below data/ alone may be left from a run that was broken off: delete"
-            " it then.",
+            hint="Write to another folder. Files below data/ alone may come from a run that was broken off: then delete"
+            " them.",
         )

@@ -1,10 +1,8 @@
-"""What is rewritten: which files these are, and who reads them.
+"""The source of a rewrite: its files and its reader, with nanosecond timestamps converted to microseconds.
 
-Timestamps of nanoseconds, which Spark does not have, on their way into files of microseconds.
-
-Spark reads INT64 timestamps of nanoseconds as BIGINT where ``spark.sql.legacy.parquet.nanosAsLong`` is set, then takes
-those of other units in other files for the same numbers, and drops the last three digits of INT96: all of it without a
-word. So the files themselves are asked, by asyncpq on the executors.
+Spark has no nanoseconds. With ``spark.sql.legacy.parquet.nanosAsLong`` it reads INT64 nanoseconds as BIGINT, mixes them
+up with other units in other files, and drops the last three digits of INT96, all without an error. So asyncpq checks
+the files on executors.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 
-#: The setting with which Spark reads nanoseconds at all.
+#: The setting with which Spark reads nanoseconds.
 NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
 
 _types: Any = pa.types  # its functions lack annotations
@@ -48,21 +46,21 @@ Rows: TypeAlias = Iterator[pa.RecordBatch]
 
 
 def has_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether there are timestamps of nanoseconds in it, INT96 among them, as asyncpq has types."""
+    """Whether asyncpq's type contains nanosecond timestamps, INT96 included."""
     return _holds(kind, lambda one: bool(one.unit == "ns"))
 
 
 def timestamp_columns(schema: pa.Schema) -> list[str]:
-    """Names of the columns with timestamps of any unit in them."""
+    """Names of the columns that contain timestamps of any unit."""
     return [field.name for field in schema if _holds(field.type, lambda one: True)]
 
 
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
-    """``frame``, which was read with :data:`NANOS_AS_LONG`, with timestamps instead of numbers, rounded down.
+    """Convert integers of a frame read with :data:`NANOS_AS_LONG` to timestamps, rounded down.
 
     Args:
-        schema: as asyncpq has it.
-        zoneless: timestamps that are not adjusted to UTC are TIMESTAMP_NTZ, as Spark reads them by default.
+        schema: asyncpq's schema.
+        zoneless: timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
     """
     types = {field.name: field.type for field in schema}
     columns = []
@@ -83,11 +81,11 @@ def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class TimestampSearch:
-    """What the executors get.
+    """Checks files on executors.
 
     Attributes:
-        columns: names of columns, in lower case, whose digits must not be lost.
-        numbers: of those which Spark reads as BIGINT.
+        columns: names in lower case of columns that must not lose digits.
+        numbers: names in lower case of columns that Spark reads as BIGINT.
         settings: of the sessions.
     """
 
@@ -96,7 +94,7 @@ class TimestampSearch:
     settings: SparkSettings
 
     def __call__(self, rows: Rows) -> Rows:
-        """What is wrong with the files whose urls come."""
+        """Yield the problems of the files with these urls."""
         for batch in rows:
             found = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
             yield pa.RecordBatch.from_pylist(found, schema=_FOUND)
@@ -140,15 +138,15 @@ def check_timestamps(
     columns: Sequence[str],
     numbers: Sequence[str],
 ) -> None:
-    """Open all files, and read their columns with nanoseconds.
+    """Open all files and read their nanosecond columns.
 
     Args:
-        columns: whose digits must not be lost.
+        columns: columns that must not lose digits.
         numbers: columns that Spark reads as BIGINT.
 
     Raises:
         UnsupportedFeatureError: a timestamp that microseconds cannot hold.
-        SchemaMismatchError: a file that has a column of ``numbers`` in another unit.
+        SchemaMismatchError: a file has a column of ``numbers`` in another unit.
     """
     if not urls:
         return
@@ -160,17 +158,17 @@ def check_timestamps(
     for row in found:
         if row["problem"] == "unit":
             raise SchemaMismatchError(
-                "the column has timestamps of nanoseconds in other files, and not in this one",
+                "the column has nanosecond timestamps in other files, but not in this one",
                 url=safe_url(row["url"]),
                 column=row["column"],
-                hint="Rewrite files of one kind at a time.",
+                hint="Rewrite files of each unit separately.",
             )
         raise UnsupportedFeatureError(
-            "the column has timestamps with digits below a microsecond, which Spark does not have",
+            "the column has timestamps with digits below a microsecond, which Spark cannot hold",
             url=safe_url(row["url"]),
             column=row["column"],
-            hint="Give timestamp_loss='truncate' to drop these digits. INT96 outside of the years 1677 to 2262 looks"
-            " the same.",
+            hint="Pass timestamp_loss='truncate' to drop these digits. INT96 outside of the years 1677 to 2262 gives"
+            " the same error.",
         )
 
 
@@ -184,7 +182,7 @@ def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _has_digits(values: Any) -> bool:
-    """Whether a timestamp of nanoseconds in ``values``, at any depth, does not end in 000."""
+    """Whether a nanosecond timestamp in ``values``, at any depth, is not a whole number of microseconds."""
     kind = values.type
     if _types.is_timestamp(kind) and kind.unit == "ns":
         numbers = values.cast(pa.int64())
@@ -203,14 +201,14 @@ def _has_digits(values: Any) -> bool:
 
 
 def _has_long(kind: DataType, found: pa.DataType) -> bool:
-    """Whether Spark reads as BIGINT, somewhere inside, what is a timestamp."""
+    """Whether Spark reads a timestamp, at any depth, as BIGINT."""
     return (_types.is_timestamp(found) and isinstance(kind, LongType)) or any(
         _has_long(*pair) for pair in _inner(kind, found)
     )
 
 
 def _inner(kind: DataType, found: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
-    """What is one level down, as Spark and as Arrow have it."""
+    """The types one level down, as pairs of Spark's and Arrow's."""
     if isinstance(kind, StructType):
         return [(one.dataType, found.field(one.name).type) for one in kind.fields]
     if isinstance(kind, ArrayType):
@@ -247,19 +245,19 @@ def _converted(value: Column, kind: DataType, found: pa.DataType, zoneless: bool
 
 TimestampLoss: TypeAlias = Literal["error", "truncate"]
 
-#: A filter in Spark's reader loses rows with NaN of files that other writers made.
+#: Spark's pushed filters lose rows with NaN from files of other writers.
 _FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
 
 
 @dataclass(frozen=True)
 class RewriteSource:
-    """Rows to be written.
+    """Rows to rewrite.
 
     Attributes:
-        frame: reads them; to be used while its settings are held.
-        urls: of its files; empty where Spark does not say.
-        num_bytes: of these files; None where unknown.
-        settings: of Spark, that ``frame`` needs; see :func:`asyncpq.spark.driver.held_settings`.
+        frame: reads them; use it while ``settings`` are held.
+        urls: of its files; empty if Spark does not tell.
+        num_bytes: size of these files; None if unknown.
+        settings: Spark settings that ``frame`` needs; see :func:`asyncpq.spark.driver.held_settings`.
     """
 
     frame: DataFrame
@@ -286,14 +284,14 @@ def open_source(
     where: object,
     timestamp_loss: TimestampLoss,
 ) -> RewriteSource:
-    """A DataFrame as it is; local files by Spark's own reader; other urls, tables, and what has an index by asyncpq.
+    """Open a source: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
     Args:
-        given: what ``settings`` were made of beside Spark's.
+        given: the arguments of which ``settings`` were made.
 
     Raises:
-        InvalidOptionError: Spark does not see all of the files.
-        UnsupportedFeatureError: a timestamp that microseconds cannot hold, unless it is to be truncated.
+        InvalidOptionError: Spark does not see all files.
+        UnsupportedFeatureError: a timestamp that microseconds cannot hold, unless it may be truncated.
         AsyncpqError: as :meth:`asyncpq.Session.open_dataset`.
     """
     if isinstance(source, DataFrame):
@@ -326,12 +324,12 @@ def _read(spark: SparkSession, source: object, found: _SourceFiles, given: Mappi
     seen = len(frame.inputFiles())
     if seen != len(found.urls):
         raise InvalidOptionError(
-            f"Spark's reader finds {seen} files there, and asyncpq {len(found.urls)}",
+            f"Spark's reader finds {seen} files, and asyncpq finds {len(found.urls)}",
             url=safe_url(paths[0]),
-            hint="Give a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
+            hint="Pass a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
         )
     if not {name.lower() for name in found.schema.names} <= {name.lower() for name in frame.columns}:
-        return scan(spark, source, **given)  # of patterns and single files, Spark's own has no columns from paths
+        return scan(spark, source, **given)  # for patterns and single files, Spark reads no columns from paths
     return frame
 
 
@@ -344,7 +342,7 @@ def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> D
 
 
 def _is_of(asked: str, name: str) -> bool:
-    """Whether what is asked for is a column, or a part of it: by Spark's rules, or more than by them."""
+    """Whether a requested name may be a column or a part of it, by the most lenient rules of Spark."""
     asked, name = asked.replace("`", "").lower(), name.lower()
     return asked == name or asked.startswith(f"{name}.")
 
@@ -362,7 +360,7 @@ async def _look(session: Session, source: Any) -> _SourceFiles:
 
 
 async def _sizes(session: Session, url: str) -> dict[str, int]:
-    """Of objects whose urls begin as a folder's or pattern's; none where the store does not list."""
+    """Sizes of the objects with this prefix by url; empty if the store cannot list."""
     store, _ = await session.runtime.store(url)
     try:
         found = await store.list_objects(url.split("*")[0], context=RequestContext(ReadMetrics(), purpose="list"))
@@ -372,15 +370,16 @@ async def _sizes(session: Session, url: str) -> dict[str, int]:
 
 
 def source_paths(source: object) -> list[str]:
-    """
+    """The urls of a source.
+
     Raises:
-        InvalidOptionError: it is something else.
+        InvalidOptionError: the source is neither a url nor a list of urls.
     """
     given: Sequence[Any] = source if isinstance(source, (list, tuple)) else [source]
     if not given or not all(isinstance(one, (str, os.PathLike)) for one in given):
         raise InvalidOptionError(
             f"source: must be a url, a list of them, or a DataFrame, not a {type(source).__name__}",
-            hint="Of a table, give asyncpq.spark.scan(spark, table).",
+            hint="For a table, pass asyncpq.spark.scan(spark, table).",
         )
     return [os.fspath(one) for one in given]
 
@@ -389,18 +388,20 @@ def source_paths(source: object) -> list[str]:
 
 
 def overlaps(url: str, target: str) -> bool:
-    """Whether one of them is the other, or a folder around it."""
+    """Whether one url equals or contains the other."""
     ones, others = _places(url), _places(target)
     return any(one.startswith(other) or other.startswith(one) for one in ones for other in others)
 
 
 def _places(url: str) -> set[str]:
-    """As far as one can say: the same for urls of the same object, with a slash at its end; two where ``%`` may be
-    itself, as asyncpq reads it, or escape something, as Spark writes it."""
+    """Canonical forms of a url, with a slash at its end.
+
+    There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
+    """
     protocol, rest = split_url(url)
     if protocol == "file":
         paths = {rest}
-        if rest.startswith("file:"):  # as Java's paths are written: file:/folder
+        if rest.startswith("file:"):  # Java's spelling: file:/folder
             paths = {unquote(rest.removeprefix("file:"))}
         elif url.startswith("file://"):
             paths.add(unquote(rest))

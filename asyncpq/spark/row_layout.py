@@ -1,10 +1,8 @@
-"""In which order rows are written, and how they are divided into files.
+"""The order of rows in rewritten files, and their division into files.
 
-Z-order: rows near each other in several columns at once.
-
-Each column's values become ranks of equal size, by the quantiles of a sample, so that neither its type nor how its
-values are spread matters: nulls first, then values as Spark sorts them. A row's place is the number whose bits are
-those of its ranks in turn, the highest bits of all columns first. Values that the sample did not tell apart share a
+A z-order keeps rows together that are close in several columns. The values of each column become ranks of equal size,
+by the quantiles of a sample, so types and distributions do not matter: nulls first, then values in Spark's order. A
+row's place interleaves the bits of its ranks, highest bits first. Values that the sample does not separate share a
 rank.
 """
 
@@ -47,10 +45,10 @@ from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import is_spatial
 from asyncpq.spark.write_options import SortedBy
 
-#: More columns would get too few bits each to be worth anything.
+#: More columns would have too few bits each.
 MOST_COLUMNS: Final = 8
 
-_PLACE_BITS: Final = 62  # of an int64 that is never negative
+_PLACE_BITS: Final = 62  # bits of a non-negative int64
 _MOST_BITS: Final = 12  # of one column: 4,096 ranks
 _SAMPLE: Final = 100_000  # rows
 _SEED: Final = 7
@@ -58,11 +56,11 @@ _SEED: Final = 7
 
 @dataclass(frozen=True)
 class ZOrder:
-    """What the executors get.
+    """A z-order for executors.
 
     Attributes:
-        bounds: for each column the values that divide its ranks, ascending, as :func:`_orderable` gives them.
-        spread: for each column int64 numbers by rank: the bits of a rank where they stand in a place.
+        bounds: for each column the ascending values between its ranks, as :func:`_orderable` returns them.
+        spread: for each column the int64 bits of a place by rank.
     """
 
     bounds: tuple[pa.Array, ...]
@@ -70,7 +68,7 @@ class ZOrder:
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Of ranks of so many bits; fewer ranks than these can tell apart use the highest bits, too."""
+        """Make a z-order of ranks with ``bits`` bits. If there are fewer ranks, they are spread over all bits."""
         columns = len(bounds)
         tables = []
         for at, values in enumerate(bounds):
@@ -80,7 +78,7 @@ class ZOrder:
         return cls(tuple(bounds), tuple(tables))
 
     def places(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """int64 numbers, none of them null, of rows whose values are in ``columns``, one for each of ``bounds``."""
+        """int64 places without nulls of the rows with these values, one array for each of ``bounds``."""
         total: pa.Array | None = None
         for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True):
             bits = pc.take(spread, self.ranks(values, bounds))
@@ -89,13 +87,13 @@ class ZOrder:
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """0 for nulls, else 1 + how many of ``bounds`` are not greater."""
+        """0 for nulls; for other values 1 plus the number of ``bounds`` that are not greater."""
         found = pc.search_sorted(bounds, _orderable(values), side="right")
         return pc.fill_null(pc.add(pc.cast(found, pa.int64()), 1), 0)
 
 
 def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> ZOrder:
-    """Read a sample of these columns of ``frame``, which has about ``rows`` rows."""
+    """Make a z-order from a sample of ``frame``, which has about ``rows`` rows."""
     chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
     if rows > _SAMPLE:
         chosen = chosen.sample(fraction=_SAMPLE / rows, seed=_SEED)
@@ -105,7 +103,7 @@ def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> ZOrder:
 
 
 def place_column(order: ZOrder, columns: Sequence[Column]) -> Column:
-    """A bigint column: where each row stands in the order."""
+    """The place of each row as a bigint column."""
 
     def places(*values: pa.Array) -> pa.Array:  # PySpark reads these hints
         return order.places(values)
@@ -116,7 +114,7 @@ def place_column(order: ZOrder, columns: Sequence[Column]) -> Column:
 
 
 def _bounds(values: pa.Array, most: int) -> pa.Array:
-    """At most ``most`` values, ascending and distinct, that divide ``values`` evenly."""
+    """At most ``most`` distinct ascending values that divide ``values`` evenly."""
     ordered = _orderable(values).drop_null()
     ordered = ordered.take(pc.sort_indices(ordered))
     count = min(most, len(ordered))
@@ -125,10 +123,10 @@ def _bounds(values: pa.Array, most: int) -> pa.Array:
 
 
 def _orderable(values: pa.Array) -> pa.Array:
-    """Numbers or bytes in the order in which Spark sorts ``values``, and of a type that pyarrow searches."""
+    """Numbers or bytes in Spark's order of ``values``, of a type that pyarrow can search."""
     kind = values.type
     if pa.types.is_decimal(kind):
-        return values.cast(pa.float64())  # may take neighbours for one
+        return values.cast(pa.float64())  # may merge close values
     if pa.types.is_floating(kind):
         return pc.add(values, pa.scalar(0.0, kind))  # -0 becomes 0
     if pa.types.is_boolean(kind):
@@ -141,7 +139,7 @@ def _orderable(values: pa.Array) -> pa.Array:
 
 
 def _spread(rank: int, columns: int, at: int) -> int:
-    """``rank`` with its bits ``columns`` places apart; of the first column they are the highest."""
+    """The bits of ``rank`` at distances of ``columns``; those of the first column are the highest."""
     spread, step = 0, columns - 1 - at
     while rank:
         spread |= (rank & 1) << step
@@ -157,7 +155,7 @@ _TRACKED: Final = 50_000
 _SAMPLE_ROWS: Final = 10_000
 _SAMPLE_BYTES: Final = 64 * MIB
 
-#: Of these, Parquet's order is the one in which Spark sorts.
+#: Types for which Parquet and Spark have the same order.
 _SAME_ORDER: Final = (
     IntegralType,
     BooleanType,
@@ -176,9 +174,9 @@ class SortKey:
     """A column to sort by.
 
     Attributes:
-        path: names of a column and of the structs' fields down to it.
-        at: the column's place.
-        kind: type.
+        path: names of the column and of the struct fields down to the leaf.
+        at: position of the column.
+        kind: type of the leaf.
     """
 
     path: tuple[str, ...]
@@ -187,12 +185,12 @@ class SortKey:
 
     @property
     def name(self) -> str:
-        """Dotted path."""
+        """The dotted path."""
         return ".".join(self.path)
 
     @property
     def column(self) -> Column:
-        """In a frame of :func:`asyncpq.spark.checksums.numbered`."""
+        """The leaf in a frame of :func:`asyncpq.spark.checksums.numbered`."""
         column = F.col(f"c{self.at}")
         for name in self.path[1:]:
             column = column.getField(name)
@@ -200,12 +198,12 @@ class SortKey:
 
 
 def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[SortKey, ...]:
-    """Columns by name, or by dotted path in structs, in Spark's rule of cases.
+    """Find columns by name, or by dotted path in structs, with Spark's case sensitivity.
 
     Raises:
-        ColumnNotFoundError: there is none.
-        AmbiguousColumnError: there are several.
-        InvalidOptionError: no names, or one twice.
+        ColumnNotFoundError: a name does not exist.
+        AmbiguousColumnError: a name matches several columns.
+        InvalidOptionError: a column is named twice, or something is not a name.
     """
     given = [names] if isinstance(names, str) else list(names)
     keys = [_key(option, name, schema, conf) for name in given]
@@ -220,7 +218,7 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> SortKey:
     key = find_leaf(name, schema, conf)
     if key is None:
         raise ColumnNotFoundError(
-            f"{option}: there is no such column among those that are written",
+            f"{option}: the written columns do not include it",
             column=name,
             hint=nearest_column(name, schema.names),
         )
@@ -228,7 +226,7 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> SortKey:
 
 
 def find_leaf(name: str, schema: StructType, conf: ReadConf) -> SortKey | None:
-    """A column by its name or dotted path; None where there is none, or it is inside of lists or maps."""
+    """Find a column by name or dotted path; None if it does not exist, or is inside of a list or map."""
     at = find_name(schema.names, name, conf)
     if at is not None:
         field = schema.fields[at]
@@ -249,9 +247,9 @@ def find_leaf(name: str, schema: StructType, conf: ReadConf) -> SortKey | None:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows are sorted: by ``keys``, and among equal ones by the place in the z-order of ``z_keys``, if any.
+    """The order of rows: by ``keys``, then by the place in the z-order of ``z_keys``.
 
-    Nulls come first, and NaN last, as Spark sorts.
+    Nulls come first and NaN last, as Spark sorts.
     """
 
     keys: tuple[SortKey, ...]
@@ -259,7 +257,7 @@ class RowLayout:
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
-            raise InvalidOptionError("sort_by, zorder_by: name a column")
+            raise InvalidOptionError("sort_by, zorder_by: name at least one column")
         if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
             raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns")
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
@@ -277,26 +275,25 @@ class RowLayout:
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
-        """What is true in Parquet's terms: columns up to the first that Spark and Parquet order differently."""
+        """The leading columns that Parquet and Spark order alike."""
         found: list[SortedBy] = []
         for key in self.keys:
             if not isinstance(key.kind, _SAME_ORDER) and not _is_plain_text(key.kind):
                 break
-            if any("." in name for name in key.path):  # its path would name another column
+            if any("." in name for name in key.path):  # the dotted path would be ambiguous
                 break
             found.append(SortedBy(column=key.name))
         return tuple(found)
 
     def heavy_keys(self) -> Column:
-        """An aggregate over a frame of :func:`numbered`: hashes of the keys that most rows have, and how many these
-        are."""
+        """An aggregate over a frame of :func:`numbered`: hashes and counts of the most frequent keys."""
         return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
 
     def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
-        """``frame`` as partitions whose keys follow each other, sorted.
+        """Sort ``frame`` into partitions of consecutive keys.
 
         Args:
-            rows: of ``frame``, about.
+            rows: approximate number of rows.
             heavy: hashes of keys whose rows may be in several partitions.
         """
         rest = numbered(frame)
@@ -335,7 +332,7 @@ def _is_plain_text(kind: DataType) -> bool:
 
 @dataclass(frozen=True)
 class _SampleEncoder:
-    """What the executors get."""
+    """Encodes a sample on executors."""
 
     schema: StructType
     conf: ReadConf
@@ -357,7 +354,7 @@ class _SampleEncoder:
 
 
 def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf) -> int:
-    """About how large so many rows are in Parquet files, by the first ones."""
+    """Estimate the size of ``rows`` rows in Parquet files from the first rows."""
     sample = numbered(frame).limit(min(rows, _SAMPLE_ROWS))
     encoding = _SampleEncoder(sample.schema, conf, compression)
     sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")

@@ -1,6 +1,6 @@
-"""Options of ``spark.read.format("asyncpq")`` and ``spark.readStream``: all text, with names in any case.
+"""Options of ``spark.read.format("asyncpq")`` and ``spark.readStream``, and the plans that both make of them.
 
-What the source and its streams have in common: the columns that Spark asks for, and plans of them.
+Option values are text; their names ignore case.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CHOICES: Final = {
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _WEEK_S: Final = 7 * 86400.0
 
-#: How values that JSON has no type for are written in ``predicate``: ``{"date": "2024-05-01"}``.
+#: Types of values that JSON lacks, as ``predicate`` has them: ``{"date": "2024-05-01"}``.
 _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
@@ -60,20 +60,19 @@ _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What one ``load()`` is told.
+    """The options of one ``load()``.
 
     Attributes:
         target: a prefix, pattern or file; or files.
-        columns: names of the columns that are read, in their order; None for all.
-        where: which rows are wanted: an expression, or a condition in SQL. Rows are left out only where they cannot
-            be wanted.
-        index: url of an index; False for none; None for the one beside the files, if there is one.
-        view: of the files, as :meth:`asyncpq.Session.open_dataset` takes it; so is ``format``.
-        pushdown: filters of the query are taken over by the source.
-        max_files, max_bytes: of one batch of a stream.
-        max_file_age_s: how much older than the newest file a new one may be.
-        ignore_missing_files: files that were deleted or replaced before a stream has read them are left out.
-        conf: how values are read: the source cannot see the settings of Spark's session, so each of them is an option.
+        columns: names of the columns to read, in order; None for all.
+        where: an expression or a condition in SQL, by which rows may be left out.
+        index: url of an index; False for none; None for the one below the prefix, if there is one.
+        view, format: as in :meth:`asyncpq.Session.open_dataset`.
+        pushdown: the source prunes by the query's filters.
+        max_files, max_bytes: limits of a batch of a stream.
+        max_file_age_s: how much older than the newest file a new file may be, in seconds.
+        ignore_missing_files: a stream skips files that were deleted or replaced before it read them.
+        conf: how values are read. Each setting of Spark is an option, since the source does not see the session.
     """
 
     target: str | tuple[str, ...]
@@ -92,17 +91,18 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
-        """
+        """Parse the options of a source.
+
         Raises:
-            InvalidOptionError: an option that is not known, or whose value cannot be.
-            ExpressionError: a predicate that cannot be understood.
+            InvalidOptionError: an unknown option, or an invalid value.
+            ExpressionError: an invalid predicate.
         """
         given = _own({name.lower(): value for name, value in options.items()})
         settings = SparkSettings.from_options(given)
         _refuse_unknown(given, streaming=streaming)
         max_files, max_bytes = _positive(given, "maxFilesPerTrigger"), _positive(given, "maxBytesPerTrigger")
         if max_files is not None and max_bytes is not None:
-            raise InvalidOptionError("maxFilesPerTrigger and maxBytesPerTrigger: only one of them can limit a stream")
+            raise InvalidOptionError("maxFilesPerTrigger and maxBytesPerTrigger: set only one of them")
         age = given.get("maxfileage")
         return cls(
             target=_target(given),
@@ -122,13 +122,13 @@ class SourceOptions:
 
 
 def predicate_option(where: object) -> str:
-    """The text of the option ``predicate`` for a filter list, as pyarrow's ``filters=`` takes it.
+    """Return the text of the option ``predicate`` for a filter list like pyarrow's ``filters=``.
 
     Raises:
-        ExpressionError: it is no filter list.
+        ExpressionError: ``where`` is not a filter list.
     """
     if isinstance(where, Expression):
-        raise ExpressionError("the option predicate is a filter list, not an expression", hint="See docs/spark.md.")
+        raise ExpressionError("the option predicate takes a filter list, not an expression", hint="See docs/spark.md.")
     parse_filters(where)
     return json.dumps(where, default=_encoded)
 
@@ -143,27 +143,28 @@ def _encoded(value: object) -> object:
         return {"decimal": str(value)}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
-    raise ExpressionError(f"a value of type {type(value).__name__} cannot be in the option predicate")
+    raise ExpressionError(f"the option predicate cannot hold a value of type {type(value).__name__}")
 
 
 def _decoded(value: dict[str, Any]) -> object:
     if len(value) != 1 or (kind := next(iter(value))) not in _TYPED:
         raise InvalidOptionError(
-            f"predicate: {json.dumps(value)} is no value",
+            f"predicate: {json.dumps(value)} is not a value",
             hint=f'Write {{"date": "2024-05-01"}}; also: {", ".join(_TYPED)}.',
         )
     text = value[kind]
     try:
         return _TYPED[kind](text)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise InvalidOptionError(f"predicate: {text!r} is no {kind}") from error
+        raise InvalidOptionError(f"predicate: {text!r} is not a valid {kind}") from error
 
 
 # -- each option ----------------------------------------------------------------------------------
 
 
 def _own(given: dict[str, str]) -> dict[str, str]:
-    """Without what Spark's catalog adds for a table: its owner, and all options once more as ``option.*``."""
+    """The options without those that Spark's catalog adds for a table: its owner, and all options again as
+    ``option.*``."""
     if "provider" not in given:
         return given
     own = {name.removeprefix("option."): value for name, value in given.items() if name.startswith("option.")}
@@ -181,37 +182,37 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
                 hint = "Leave it out: a folder is read with all that is below it."
             raise InvalidOptionError(f"there is no option {name!r}", hint=hint)
         if known[name] in _STREAM and not streaming:
-            raise InvalidOptionError(f"the option {known[name]} is one of streams", hint="Use spark.readStream.")
+            raise InvalidOptionError(f"the option {known[name]} is for streams", hint="Use spark.readStream.")
 
 
 def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
-    """``load([a, b])`` gives ``paths``, a list in JSON."""
+    """The urls: ``load([a, b])`` sets ``paths`` to a JSON list."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
         if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
-            raise InvalidOptionError("paths: must be a list of urls in JSON, without a path beside it")
+            raise InvalidOptionError("paths: must be a JSON list of urls, and path must not be set")
         if not paths:
-            raise InvalidOptionError("there is nothing to read: the list of paths is empty")
+            raise InvalidOptionError("the list of paths is empty")
         return paths[0] if len(paths) == 1 else tuple(paths)
     if not given.get("path"):
         raise InvalidOptionError(
-            "there is nothing to read",
-            hint="Name it: .load(url). Of tables Spark forgets the options: SELECT ... FROM t WITH (path='...').",
+            "the path is missing",
+            hint="Use .load(url). Spark loses the options of tables: SELECT ... FROM t WITH (path='...').",
         )
-    return re.sub("^file:/(?!/)", "file:///", given["path"])  # as Spark's catalog spells it
+    return re.sub("^file:/(?!/)", "file:///", given["path"])  # spelling of Spark's catalog
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """A list in JSON, or names with commas between."""
+    """Parse a JSON list, or names separated by commas."""
     names = _json("columns", text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise InvalidOptionError(f"columns={text!r}: must be names with commas between, or a list in JSON")
+        raise InvalidOptionError(f"columns={text!r}: must be names separated by commas, or a JSON list")
     return tuple(names)
 
 
 def _where(given: Mapping[str, str]) -> Expression | str | None:
     if "predicate" in given and "where" in given:
-        raise InvalidOptionError("predicate and where: give one of them")
+        raise InvalidOptionError("predicate and where: set only one of them")
     if "where" in given:
         return given["where"]
     if "predicate" not in given:
@@ -261,7 +262,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _seconds(name: str, text: str) -> float:
-    """``"7d"``, ``"90m"``, ``"30s"``; a bare number is of milliseconds, as elsewhere in Spark."""
+    """Parse ``"7d"``, ``"90m"`` or ``"30s"``. A number without unit is in milliseconds, as elsewhere in Spark."""
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", text.lower())
     if match is None or (match[2] or "ms") not in _UNITS:
         raise InvalidOptionError(f"{name}={text!r}: must be a number and a unit, such as 7d", hint="ms, s, m, h, d.")
@@ -280,12 +281,12 @@ def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None 
         raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error
 
 
-#: How many tasks run at once is not known here. A split is not made smaller than is worth a task, however.
+#: The source does not know how many tasks run at once. The minimum size of a split still holds.
 PARALLELISM: Final = 32
 
 
 class SplitPartition(InputPartition):
-    """One split: what its task is given."""
+    """A split as Spark passes it to a task."""
 
     def __init__(self, split: bytes) -> None:
         super().__init__(None)
@@ -296,7 +297,7 @@ class SplitPartition(InputPartition):
 
 
 def target_of(options: SourceOptions) -> LakeTarget:
-    """What is opened."""
+    """The dataset to open."""
     target = options.target
     return LakeTarget(
         target=list(target) if isinstance(target, tuple) else target,
@@ -307,10 +308,10 @@ def target_of(options: SourceOptions) -> LakeTarget:
 
 
 async def inferred_schema(session: Session, options: SourceOptions) -> StructType:
-    """The columns that are read, as Spark infers them.
+    """The columns to read, as Spark infers them.
 
     Raises:
-        ColumnNotFoundError: there is none of a name in ``columns``, ``where`` or ``predicate``.
+        ColumnNotFoundError: a name in ``columns``, ``where`` or ``predicate`` does not exist.
     """
     opened = await open_lake(session, target_of(options), options.conf)
     _check_where(opened, options)
@@ -321,14 +322,14 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
         there = opened.columns([name], options.conf) or opened.columns([unquoted(name)], options.conf)
         if not there:
             raise ColumnNotFoundError(
-                "there is no such column", url=opened.state.url, column=name, hint="See the option columns."
+                "the lake has no such column", url=opened.state.url, column=name, hint="See the option columns."
             )
         found += there
     return StructType([opened.struct.fields[at] for at in found])
 
 
 async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
-    """The dataset with at least the columns of ``schema``; with all that it has, where these have the same types."""
+    """Open the dataset with at least the columns of ``schema``, or with all columns if the types agree."""
     target = target_of(options)
     opened = await open_lake(session, target, options.conf)
     found = opened.columns([field.name for field in schema.fields], options.conf)
@@ -344,11 +345,11 @@ async def open_as_asked(session: Session, options: SourceOptions, schema: Struct
 async def plan_as_asked(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
 ) -> LakePlan:
-    """A read of the columns of ``schema``, in their order.
+    """Plan a read of the columns of ``schema``, in their order.
 
     Raises:
         ColumnNotFoundError: ``where`` or ``predicate`` names a column that is not read.
-        InvalidOptionError: old timestamps of which the options do not say by which zone they are.
+        InvalidOptionError: old timestamps need a time zone that no option gives.
     """
     _check_where(opened, options)
     plan = await plan_lake(
@@ -361,9 +362,9 @@ async def plan_as_asked(
     )
     if plan.needs_jvm_zone and options.conf.jvm_time_zone is None:
         raise InvalidOptionError(
-            "files have timestamps of an old calendar, by the time zone of Spark's JVM, which the source cannot see",
+            "files have timestamps of an old calendar in the time zone of Spark's JVM, which the source does not see",
             url=opened.state.url,
-            hint="Name it: option jvmTimeZone, such as Europe/Berlin.",
+            hint="Set the option jvmTimeZone, such as Europe/Berlin.",
         )
     return plan
 
@@ -373,15 +374,15 @@ def _check_where(opened: OpenLake, options: SourceOptions) -> None:
         return
     for name in Condition(options.where).unknown_names(opened.struct, options.conf):
         raise ColumnNotFoundError(
-            "there is no such column to leave out rows by",
+            "the condition names an unknown column",
             url=opened.state.url,
             column=name,
-            hint="See the options where and predicate. Beside .schema(...), only its columns are known.",
+            hint="See the options where and predicate. With .schema(...), only its columns are known.",
         )
 
 
 def _pruning(options: SourceOptions, pushed: Expression | None) -> Pruning | None:
-    """By the options and by what Spark has pushed; both say what is wanted in Spark's terms."""
+    """Pruning by the options and by pushed filters, both with Spark's semantics."""
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))
@@ -400,30 +401,33 @@ def _pruning(options: SourceOptions, pushed: Expression | None) -> Pruning | Non
 
 
 def check_asked(schema: StructType) -> None:
-    """
+    """Check that files can give the columns of a schema.
+
     Raises:
-        InvalidOptionError: the schema says of what is inside of a column that it is never null.
+        InvalidOptionError: an element, value or field inside of a column is not nullable.
         AsyncpqError: PySpark takes no data of a type.
     """
     arrow_schema(schema)  # PySpark's own error names no column
     for column in schema.fields:
         if nullable(column.dataType) != column.dataType:
             raise InvalidOptionError(
-                "schema: elements, values and fields that are never null: files cannot promise that",
+                "schema: elements, values and struct fields must be nullable, since files cannot promise otherwise",
                 column=column.name,
-                hint="Make them nullable, as spark.read.parquet does.",
+                hint="Declare them nullable, as spark.read.parquet does.",
             )
 
 
 def as_asked(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The batches with the nullability of ``schema``, which Spark insists on.
+    """Give batches the nullability of ``schema``, which Spark requires.
 
     Raises:
-        SchemaMismatchError: a null where the schema allows none.
+        SchemaMismatchError: a column that is not nullable has a null.
     """
     target = arrow_schema(schema)
     for batch in batches:
         for asked, values in zip(target, batch.columns, strict=True):
             if not asked.nullable and values.null_count:
-                raise SchemaMismatchError("the schema says NOT NULL, and there is a null", column=asked.name)
+                raise SchemaMismatchError(
+                    "the column is NOT NULL in the schema and has a null in a file", column=asked.name
+                )
         yield pa.RecordBatch.from_arrays(batch.columns, schema=target)

@@ -1,12 +1,10 @@
-"""Where the files of a stream come from: listings of a prefix, or the snapshots of an index.
+"""Files of a stream: offsets for Spark's checkpoint, and the providers of new files, a listing or an index's snapshots.
 
-How far a stream of files has come: what Spark writes into its checkpoint, and which files are new. No I/O.
-
-A version of a file is read once. It is known by a mark of 8 bytes, and its key is (modified, name). An offset names a
-key, up to which everything counts as read, and the marks of what was read beyond it. So a file may show up later than
-its time says, as uploads do that take long: as long as its key is beyond the offset's. The offset's key moves up only
-over files that were read and are older than the newest one by ``max_age_s``, or of which more are known than
-``REMEMBERED``; never over a file that was not read.
+A version of a file is read once. A file has a key (modified, name) and a mark of 8 bytes. An offset has a key, up to
+which all files count as read, and the marks of files that were read beyond it. So a file may appear later than its time
+of modification, as slow uploads do, if its key is beyond the offset's key. That key advances only over files that were
+read, and that are older than the newest file by ``max_age_s`` or exceed ``REMEMBERED`` marks; never over an unread
+file.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from asyncpq.spark.source_options import SourceOptions, open_as_asked, target_of
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
 
-#: Marks of files that an offset keeps beside those of its own batch.
+#: Maximum marks in an offset, apart from those of its own batch.
 REMEMBERED: Final = 4096
 
 _MARK_BYTES: Final = 8
@@ -46,14 +44,14 @@ _VERSION: Final = 1
 
 
 class ListedFile(NamedTuple):
-    """A version of a file that is there.
+    """A version of a listed file.
 
     Attributes:
         modified_us: microseconds since the epoch, by the store's clock.
-        name: behind the folder.
+        name: path relative to the folder.
         url: of the file.
         size: bytes.
-        validator: None where the listing does not tell versions apart.
+        validator: None if the listing does not tell versions apart.
     """
 
     modified_us: int
@@ -75,11 +73,11 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedOffset:
-    """Of a stream whose files are listed.
+    """Offset of a stream over listings.
 
     Attributes:
-        after: everything up to this key counts as read.
-        marks: of further files that were read.
+        after: all files up to this key count as read.
+        marks: of later files that were read.
     """
 
     after: tuple[int, str] = (-(2**63), "")
@@ -87,9 +85,10 @@ class ListedOffset:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """
+        """Parse an offset.
+
         Raises:
-            UsageError: it is of another kind of stream.
+            UsageError: it belongs to another kind of stream.
         """
         _check(value, "after")
         modified_us, name = value["after"]
@@ -105,14 +104,14 @@ class ListedOffset:
         return file.key <= self.after or file.mark in self.marks
 
     def new(self, listed: Iterable[ListedFile]) -> list[ListedFile]:
-        """Files that were not read, the oldest first."""
+        """Unread files, the oldest first."""
         return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
 
     def advanced(self, listed: Sequence[ListedFile], batch: Sequence[ListedFile], max_age_s: float) -> Self:
-        """The offset behind ``batch``, the first of :meth:`new`.
+        """The offset behind ``batch``, the first files of :meth:`new`.
 
         Args:
-            listed: all files that are there.
+            listed: all files that exist.
         """
         taken = {file.mark for file in batch}
         left = min((file.key for file in listed if not self.has_read(file) and file.mark not in taken), default=None)
@@ -130,8 +129,7 @@ class ListedOffset:
         return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
 
     def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
-        """Those of the files between this offset and ``end`` that are still there, the oldest first; and how many
-        there were."""
+        """The files between this offset and ``end`` that still exist, the oldest first, and their original number."""
         marks = end.marks - self.marks
         found = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
         return sorted(found.values(), key=lambda file: file.key), len(marks)
@@ -139,13 +137,13 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class IndexOffset:
-    """Of a stream that follows the snapshots of an index, whose files have ids that only grow.
+    """Offset of a stream over the snapshots of an index, whose file ids only grow.
 
     Attributes:
-        index: names the index.
-        next_file: all files in use below this id were read,
-        pending: but for these.
-        num_files: in the batch that ends here.
+        index: identifies the index.
+        next_file: all live files below this id were read, except ``pending``.
+        pending: ids of unread files below ``next_file``.
+        num_files: number of files in the batch that ends here.
     """
 
     index: str
@@ -155,14 +153,16 @@ class IndexOffset:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any], index: str) -> Self:
-        """
+        """Parse an offset.
+
         Raises:
-            UsageError: it is of another index, or of another kind of stream.
+            UsageError: it belongs to another index, or to another kind of stream.
         """
         _check(value, "index")
         if value["index"] not in ("", index):
             raise UsageError(
-                "the stream's checkpoint is of another index", hint="The index was built anew: begin a new checkpoint."
+                "the stream's checkpoint belongs to another index",
+                hint="The index was rebuilt: start with a new checkpoint.",
             )
         pending = RowRanges([(start, stop) for start, stop in value["pending"]])
         return cls(index, value["next"], pending, value["files"])
@@ -178,15 +178,15 @@ class IndexOffset:
         }
 
     def new(self, live: RowRanges) -> RowRanges:
-        """Files in use that were not read; the order of their ids is that in which they are read."""
+        """Ids of unread live files. They are read in this order."""
         return live & (self.pending | RowRanges([(self.next_file, max(self.next_file, live.stop))]))
 
     def advanced(self, new: RowRanges, batch: RowRanges, reserved: RowRanges, next_file: int) -> Self:
-        """The offset behind ``batch``, which begins :meth:`new`.
+        """The offset behind ``batch``, the first ids of ``new``.
 
         Args:
-            reserved: ids of those who have not committed yet.
-            next_file: the first id that nobody has.
+            reserved: ids of writers that have not committed yet.
+            next_file: the first unassigned id.
         """
         left = new - batch
         reached = max(self.next_file, batch.stop) if left else max(self.next_file, next_file)
@@ -194,20 +194,20 @@ class IndexOffset:
         return type(self)(self.index, reached, waiting, batch.num_rows)
 
     def until(self, end: Self, live: RowRanges) -> RowRanges:
-        """Those of the ids between this offset and ``end`` that are still in use."""
+        """The ids between this offset and ``end`` that are still live."""
         return self.new(live).clip(0, end.next_file) - end.pending
 
 
 def _check(value: Mapping[str, Any], member: str) -> None:
     if value.get("version") != _VERSION or member not in value:
         raise UsageError(
-            "the stream's checkpoint is of another kind of stream, or of another version of asyncpq",
-            hint="A stream over files and one over an index's snapshots cannot go on from one another.",
+            "the stream's checkpoint belongs to another kind of stream, or to another version of asyncpq",
+            hint="Start with a new checkpoint: streams over listings and over an index cannot continue each other.",
         )
 
 
 class Sized(Protocol):
-    """A file with its size."""
+    """A file with a size."""
 
     @property
     def size(self) -> int: ...
@@ -217,7 +217,7 @@ F = TypeVar("F", bound=Sized)
 
 
 def limited(files: Sequence[F], *, max_files: int | None, max_bytes: int | None) -> Sequence[F]:
-    """The first of the files, within the limits; one, if even that is too large."""
+    """The first files within the limits; at least one."""
     found: list[F] = []
     total = 0
     for file in files:
@@ -229,13 +229,13 @@ def limited(files: Sequence[F], *, max_files: int | None, max_bytes: int | None)
     return found
 
 
-#: What a stream begins with, whatever its files come from.
+#: First offset of every stream.
 START: Final[Mapping[str, Any]] = {"version": 1}
 
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """Of one batch; None for none."""
+    """Limits of a batch; None for no limit."""
 
     max_files: int | None = None
     max_bytes: int | None = None
@@ -243,13 +243,13 @@ class StreamLimits:
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """What lies between two offsets.
+    """The files between two offsets.
 
     Attributes:
-        opened: the dataset, with these files only, each pinned to its version; None where there are none.
-        num_files: how many of them there are still.
-        expected: how many there were.
-        gone: url of one that is not there any more, where that is known.
+        opened: the dataset with these files only, pinned to their versions; None if there are none.
+        num_files: how many of them still exist.
+        expected: their original number.
+        gone: url of a file that vanished, if known.
     """
 
     opened: OpenLake | None
@@ -259,23 +259,23 @@ class StreamBatch:
 
 
 class StreamFiles(Protocol):
-    """Files of a stream. Offsets are as JSON has them."""
+    """Provider of a stream's files. Offsets are JSON values."""
 
     async def look(self, session: Session) -> None:
-        """Nothing that comes from now on is taken."""
+        """Fix the end of the stream: ignore later files."""
 
     async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
-        """The offset behind the next batch; ``start`` itself where there is nothing new."""
+        """Return the offset behind the next batch; ``start`` if there is no new file."""
 
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
-        """The files of a batch."""
+        """Return the files between two offsets."""
 
 
 # -- listings -------------------------------------------------------------------------------------
 
 
 class ListedStream:
-    """Lists a prefix, or what matches a pattern, for every batch."""
+    """Lists a prefix or pattern for each batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, view="listed", index=False)
@@ -296,7 +296,7 @@ class ListedStream:
         batch = limited(new, max_files=limits.max_files, max_bytes=limits.max_bytes)
         if not batch:
             return start
-        self._listed = listed  # what is planned next is of this batch
+        self._listed = listed  # batch() follows and uses it
         return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
 
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
@@ -317,18 +317,19 @@ class ListedStream:
         return StreamBatch(_narrowed(opened, files), len(files), expected, gone)
 
     async def _list(self, session: Session) -> list[ListedFile]:
-        """
+        """List the files.
+
         Raises:
-            UnsupportedStoreError: the store does not say when files were written.
-            InvalidOptionError: an index says which files count; or this is one file.
+            UnsupportedStoreError: the listing has no times of modification.
+            InvalidOptionError: only an index knows the live files; or the target is a file.
         """
         found = await _listing(session, self._target, self._options)
         if await own_lake(session.runtime, self._target.folder, found.has_index and found.is_written):
             raise InvalidOptionError(
-                "only the folder's index knows now which files are live, and the stream goes by listings",
+                "only the folder's index knows now which files are live, and the stream lists the folder",
                 url=safe_url(self._target.url),
-                hint='Begin with a new checkpoint, without view and index; or pass format="parquet" to read every file'
-                " that is there.",
+                hint='Start with a new checkpoint, without view and index; or pass format="parquet" to read every'
+                " existing file.",
             )
         taken = {file.url for file in found.files}
         behind = len(self._target.folder)
@@ -338,9 +339,9 @@ class ListedStream:
                 continue
             if one.modified is None:
                 raise UnsupportedStoreError(
-                    "the store's listing does not say when files were written, which a stream goes by",
+                    "the store's listing has no times of modification, which a stream needs",
                     url=safe_url(one.url),
-                    hint="Build an index of the files, and follow its snapshots: option index.",
+                    hint="Build an index of the files and follow its snapshots: option index.",
                 )
             files.append(ListedFile(round(one.modified * 1e6), one.url[behind:], one.url, one.size, one.validator))
         if taken and not files:
@@ -356,7 +357,7 @@ def _listed_offset(value: Mapping[str, Any]) -> ListedOffset:
 
 
 class IndexStream:
-    """Follows the snapshots of an index: only files that it lists."""
+    """Follows the snapshots of an index, reading only files that it lists."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, view="snapshot")
@@ -409,14 +410,14 @@ class IndexStream:
 
 @dataclass(frozen=True)
 class _IndexSnapshot:
-    """The newest one of an index."""
+    """The newest snapshot of an index."""
 
     session: Session
     backend: IndexBackend
     manifest: Manifest
 
     async def files(self, ids: RowRanges) -> dict[str, IndexedFile]:
-        """By url."""
+        """The files of these ids by url."""
         found = await files_of(self.session.runtime, self.backend, self.manifest, ids)
         return {url_in(self.manifest, file.path): file for file in found}
 
@@ -435,10 +436,10 @@ def _index_offset(value: Mapping[str, Any], manifest: Manifest) -> IndexOffset:
 
 
 async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
-    """Where a stream that begins takes its files from: as a read of all of them does. None: nothing is there yet.
+    """The provider for a new stream, chosen as a read of all files would; None if there are no files yet.
 
     Raises:
-        InvalidOptionError: it is a table.
+        InvalidOptionError: the target is a table.
     """
     if options.view == "listed" or options.index is False:
         return ListedStream
@@ -448,11 +449,11 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     found = await _listing(session, target, options)
     if found.table_format is not None and options.format != "parquet":
         raise InvalidOptionError(
-            f"these are a table's files ({found.table_format}): some may hold rows that are deleted or replaced",
+            f"the files belong to a table ({found.table_format}): some may hold rows that are deleted or replaced",
             url=safe_url(target.url),
-            hint='Pass format="parquet" to read every file that is there.',
+            hint='Pass format="parquet" to read every existing file.',
         )
-    if found.has_index and target.pattern is None:  # its first build may not have ended: then it is not used
+    if found.has_index and target.pattern is None:  # an index whose first build has not ended is not used
         dataset = await session.open_dataset(options.target, **target_of(options).options)
         return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
     return ListedStream if found.files else None
@@ -471,7 +472,7 @@ async def _listing(session: Session, target: Target, options: SourceOptions) -> 
 
 
 async def _data_files(opened: OpenLake, ask: DatasetRequest) -> dict[str, DataFile]:
-    """The dataset's files by url, with the values of their folders."""
+    """The dataset's files by url, with partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
         found = await opened.state.source.files(ask, operation)
@@ -479,5 +480,5 @@ async def _data_files(opened: OpenLake, ask: DatasetRequest) -> dict[str, DataFi
 
 
 def _narrowed(opened: OpenLake, files: Sequence[DataFile]) -> OpenLake:
-    """The dataset of some of its files."""
+    """The dataset restricted to these files."""
     return replace(opened, state=replace(opened.state, source=GivenFiles(files)))

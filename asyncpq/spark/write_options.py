@@ -1,4 +1,4 @@
-"""How files are laid out that asyncpq writes from Spark."""
+"""Layout of the files that asyncpq writes from Spark."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class BloomFilter:
-    """A Bloom filter for each row group.
+    """A Bloom filter in each row group.
 
     Attributes:
         column: name, or dotted path of a leaf.
-        ndv: how many distinct values it is made for; None: as many as the file's first row group has rows.
-        fpp: how often, of all values that are not there, one is taken to be.
+        ndv: number of distinct values; None: the number of rows in the file's first row group.
+        fpp: false positive probability.
     """
 
     column: str
@@ -41,15 +41,15 @@ class BloomFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBy:
-    """A column that the rows come sorted by; a file whose rows do not is not written.
+    """A column by which the rows are sorted. The write fails if the rows are not.
 
     Attributes:
-        column: name of a column, or dotted path of a leaf in structs.
+        column: name, or dotted path of a leaf in structs.
     """
 
     column: str
     descending: bool = False
-    nulls_first: bool = True  # as Spark sorts ascending
+    nulls_first: bool = True  # Spark's ascending order
 
     def __post_init__(self) -> None:
         some: Any = (self.descending, self.nulls_first)
@@ -59,20 +59,20 @@ class SortedBy:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """How files are laid out. Can be pickled.
+    """Layout of files. Picklable.
 
     Attributes:
         compression: one of ``COMPRESSIONS``.
-        compression_level: None for the codec's own.
-        page_rows, page_bytes: of a page at most; bytes encoded, before they are compressed, and roughly. A lookup reads
-            one page of each column: smaller ones cost more entries in the page index, which it reads, too.
-        row_group_rows, row_group_bytes: of a row group at most; bytes as the rows are in memory. Writing takes twice as
-            much, and 40 MiB for the store's requests.
-        file_bytes: a file that is as large is ended, and the next one begun; it may be larger by a row group.
-        bloom_filters: for columns that are looked up by ``=`` and are not sorted.
-        sorted_by: told in each row group.
-        dictionary_columns: paths of leaves that are written with a dictionary, as long as that is small; None for all.
-        store_schema: the Arrow schema is kept in the footer.
+        compression_level: None for the codec's default.
+        page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A
+            lookup reads one page of each column. Smaller pages make a larger page index, which it reads as well.
+        row_group_rows, row_group_bytes: maximum rows of a row group, and maximum bytes in memory. Writing takes twice
+            as much memory, and 40 MiB for requests.
+        file_bytes: a file ends after the row group with which it reaches this size.
+        bloom_filters: for columns of equality lookups that are not sorted.
+        sorted_by: recorded in each row group.
+        dictionary_columns: paths of leaves with dictionaries, as long as these are small; None for all.
+        store_schema: whether the footer has the Arrow schema.
     """
 
     compression: str = "zstd"
@@ -97,10 +97,11 @@ class WriteOptions:
 
 
 def check_options(schema: pa.Schema, options: WriteOptions) -> None:
-    """
+    """Check the options against the schema of the files.
+
     Raises:
-        InvalidOptionError: an option names no column of ``schema``, or one that it cannot be for.
-        SchemaMismatchError: the format has no such type.
+        InvalidOptionError: an option names an unknown column, or one of an unsuitable type.
+        SchemaMismatchError: Parquet has no such type.
     """
     sink = pa.BufferOutputStream()
     try:
@@ -111,7 +112,7 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     except pa.ArrowNotImplementedError as error:
         raise SchemaMismatchError(f"a column cannot be written: {error}") from error
     except (pa.ArrowException, ValueError) as error:
-        raise InvalidOptionError(f"files cannot be written so: {error}") from error
+        raise InvalidOptionError(f"these options cannot be combined: {error}") from error
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     types = {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
     for option, columns in (
@@ -123,15 +124,15 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
                 raise InvalidOptionError(f"{option}: there is no such column", column=column)
     for one in options.bloom_filters:
         if types[one.column] == "BOOLEAN":
-            raise InvalidOptionError("bloom_filters: a column of truth values has none", column=one.column)
+            raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=one.column)
     sorting(schema, options.sorted_by)
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:
-    """For pyarrow; None for no columns.
+    """The sorting columns for pyarrow; None for none.
 
     Raises:
-        InvalidOptionError: a column is not there, or has no order.
+        InvalidOptionError: a column does not exist or has no order.
     """
     found: list[pq.SortingColumn] = []
     for one in columns:
@@ -142,13 +143,13 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
             found += pq.SortingColumn.from_ordering(schema, [(one.column, order)], nulls)
         except ValueError as error:
             raise InvalidOptionError(
-                "sorted_by: there is no such column, or it has no order", column=one.column
+                "sorted_by: the column does not exist, or has no order", column=one.column
             ) from error
     return found or None
 
 
 def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None:
-    """Of a leaf that is in no list: the place of its column, and those in structs down to it. None: there is none."""
+    """Positions of a leaf outside of lists: its column, then the fields down to it; None if there is none."""
     for at, field in enumerate(fields):
         if field.name == path and not pa.types.is_nested(field.type):
             return (at,)
@@ -172,13 +173,13 @@ OPTION_NAMES: Final = tuple(camel_case(one.name) for one in fields(WriteOptions)
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """By names as ``pageRows``, in any case.
+    """Parse options with names like ``pageRows``, in any case.
 
-    ``bloomFilters`` and ``sortedBy`` are lists in JSON: of names, or of objects such as
-    ``{"column": "id", "fpp": 0.001}``; ``dictionaryColumns`` is a list of names.
+    ``bloomFilters`` and ``sortedBy`` are JSON lists of names, or of objects such as ``{"column": "id", "fpp": 0.001}``;
+    ``dictionaryColumns`` is a JSON list of names.
 
     Raises:
-        InvalidOptionError: a value that cannot be.
+        InvalidOptionError: an invalid value.
     """
     texts = {name.lower(): value for name, value in given.items()}
     values: dict[str, Any] = {}
@@ -215,9 +216,10 @@ def _item(name: str, attribute: str, item: Any) -> Any:
 
 
 def json_option(name: str, text: str) -> Any:
-    """
+    """Parse an option in JSON.
+
     Raises:
-        InvalidOptionError: it is no JSON.
+        InvalidOptionError: the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -228,7 +230,7 @@ def json_option(name: str, text: str) -> Any:
 def _json_list(name: str, text: str) -> list[Any]:
     found = json_option(name, text)
     if not isinstance(found, list):
-        raise InvalidOptionError(f"{name}: must be a list in JSON")
+        raise InvalidOptionError(f"{name}: must be a JSON list")
     return found
 
 

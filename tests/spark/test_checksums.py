@@ -69,7 +69,7 @@ def test_rows_that_come_once_more_or_are_put_together_otherwise_are_found(spark:
     twice = frame.union(frame.filter("id = 3")).union(frame.filter("id = 3"))  # an exclusive or would be the same
     assert known.differences(checksums(twice)[0])[-1] == "50 rows and 52"
     swapped = frame.selectExpr("CASE id WHEN 1 THEN 2 WHEN 2 THEN 1 ELSE id END AS id", "`d.e`")
-    assert known.differences(checksums(swapped)[0]) == ["which values stand in one row"]
+    assert known.differences(checksums(swapped)[0]) == ["which values belong to one row"]
     fewer = frame.drop("`d.e`").select("id")
     assert known.differences(checksums(fewer)[0])[0] == "column 'd.e'"
 
@@ -77,4 +77,4 @@ def test_rows_that_come_once_more_or_are_put_together_otherwise_are_found(spark:
 def test_a_struct_of_nulls_is_no_null(spark: SparkSession) -> None:
     frame = spark.sql("SELECT id, IF(id = 1, NULL, named_struct('x', CAST(NULL AS INT))) AS s FROM range(3)")
     swapped = frame.selectExpr("CASE id WHEN 1 THEN 2 WHEN 2 THEN 1 ELSE id END AS id", "s")
-    assert checksums(frame)[0].differences(checksums(swapped)[0]) == ["which values stand in one row"]
+    assert checksums(frame)[0].differences(checksums(swapped)[0]) == ["which values belong to one row"]

@@ -143,7 +143,7 @@ def test_nothing_there(spark: SparkSession, tmp_path: Path) -> None:
 
     with pytest.raises(AnalysisException, match=r"ObjectNotFoundError.*nothing"):
         _reader(spark).load(str(tmp_path / "nothing"))
-    with pytest.raises(AnalysisException, match="nothing to read"):
+    with pytest.raises(AnalysisException, match="the path is missing"):
         _reader(spark).load()
 
 

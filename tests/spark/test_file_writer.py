@@ -342,7 +342,7 @@ def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(file_writer, "write_files", wrapped)
     monkeypatch.setattr("asyncpq.spark.sessions._renewed", lambda *_: True)
     settings = SparkSettings(disk_cache="off")
-    with pytest.raises(CredentialsError, match="Name who gives them"):
+    with pytest.raises(CredentialsError, match="Set credentials_provider"):
         write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
     assert len(attempts) == 1
     monkeypatch.undo()  # who comes next gets another session

@@ -95,7 +95,7 @@ def test_what_is_small_the_driver_writes(spark: SparkSession, tmp_path: Path, mo
     backend = MemoryBackend()
     assert build_index(spark, str(lake), FEW, at=backend).files == 7
     monkeypatch.setattr(index_gathering, "_DRIVER_BYTES", 0)
-    with pytest.raises(UnsupportedStoreError, match="executors cannot write"):
+    with pytest.raises(UnsupportedStoreError, match="executors can only write to a url"):
         build_index(spark, str(lake), FEW, at=MemoryBackend())
 
 
@@ -209,5 +209,5 @@ def test_paths_mean_what_they_mean_to_the_driver(
     assert optimize(spark, "~/lake", "sorted", "id").rows == rows
     assert scan(spark, tmp_path / "sorted").count() == rows
     assert refresh_index(spark, "index").files == 1
-    with pytest.raises(InvalidOptionError, match="can only write to a url"):
+    with pytest.raises(InvalidOptionError, match="no url"):
         build_index(spark, "lake", [Keys("id")], at="file:/index")

@@ -84,7 +84,7 @@ def lake(tmp_path: Path) -> Path:
         ({"indexKinds": '["bound"]'}, "names of bloom, bounds"),
         ({"indexKinds": '[{"kind": "keys"}]'}, "column"),
         ({"indexKinds": '[{"kind": "keys", "columns": ["nothing"]}]'}, "nothing"),
-        ({"indexKinds": '[{"kind": "keys", "columns": ["id"], "much": 1}]'}, "not made so"),
+        ({"indexKinds": '[{"kind": "keys", "columns": ["id"], "much": 1}]'}, "invalid arguments for"),
         ({"secret": "x"}, "credentialsProvider"),
         ({"path": "s3://user:password@bucket/lake"}, "credentialsProvider"),
         ({"bloomFilters": '["nothing"]'}, "no such column"),
