@@ -379,7 +379,7 @@ async def test_rows_that_are_not_sorted_as_said_are_not_written(tmp_path: Path, 
         if descending:
             await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
         else:
-            with pytest.raises(InvalidOptionError, match="not sorted so; column 'id'"):
+            with pytest.raises(InvalidOptionError, match="not in this order; column 'id'"):
                 await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
     assert len(files_below(tmp_path)) == descending
 

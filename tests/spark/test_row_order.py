@@ -70,7 +70,9 @@ def test_rows_are_sorted_or_refused(case: tuple[list[SortedBy], list[tuple[Any, 
 def test_nothing_is_asked_where_nothing_is_said() -> None:
     order = SortCheck("s3://bucket/file", _SCHEMA, [])
     order.check(pa.Table.from_pylist([{"b": "b"}, {"b": "a"}], _SCHEMA))
-    with pytest.raises(InvalidOptionError, match=r"not sorted so; column 'b'; s3://bucket/file.*sortWithinPartitions"):
+    with pytest.raises(
+        InvalidOptionError, match=r"not in this order; column 'b'; s3://bucket/file.*sortWithinPartitions"
+    ):
         SortCheck("s3://bucket/file", _SCHEMA, [SortedBy(column="b")]).check(
             pa.Table.from_pylist([{"b": "b"}, {"b": "a"}], _SCHEMA)
         )

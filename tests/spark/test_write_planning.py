@@ -223,7 +223,7 @@ def test_what_is_wrong_is_told_by_the_options_names(tmp_path: Path) -> None:
     wrong = [
         ({"pageRows": "0"}, "^pageRows=0: must be"),
         ({"bloomFilters": '["nothing"]'}, "^bloomFilters: there is no such column"),
-        ({"sortedBy": '["nothing"]'}, "^sortedBy: there is no such column"),
+        ({"sortedBy": '["nothing"]'}, "^sortedBy: the column does not exist"),
         ({"splitBytes": "7"}, "^splitBytes=7: must be"),
     ]
     for options, message in wrong:

@@ -10,13 +10,14 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener
 from asyncpq.datasets.providers import FileProvider
 from asyncpq.decoding.field_types import file_schema
-from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.objects.opening import held_source, load_version, open_source
@@ -137,7 +138,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     is_table = catalog_of(target.target, target.format, target.version) is not None
     if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
-    dataset = await session.open_dataset(target.target, **options)
+    dataset = await _opened(session, target, options, conf)
     state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
     operation = state.runtime.operation("open", state.url)
     partitions: Sequence[str] = ()
@@ -161,6 +162,23 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         state = replace(state, source=_narrowed(state.source, schema, partitions, conf))
     state = replace(state, columns=state.columns._replace(schema=schema))
     return OpenLake(state, schema, struct, names, repr((target.partitioning, target.partition_types)))
+
+
+async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
+    """Open the dataset; where its first file contradicts the index, with the types of the caller's schema."""
+    try:
+        return await session.open_dataset(target.target, **options)
+    except SchemaMismatchError:
+        if target.schema is None or target.index is False:
+            raise
+        # the index has the unified types of all files, the dataset those of its first file
+        listed = await session.open_dataset(target.target, **{**options, "index": False, "view": View.LISTED.value})
+        schema = listed.schema
+        for asked in target.schema.fields:
+            at = find_name(schema.names, asked.name, conf)
+            if at is not None:
+                schema = schema.set(at, lake_field(schema.field(at), asked, conf))
+        return await session.open_dataset(target.target, **options, schema=schema)
 
 
 class _Inferred(NamedTuple):

@@ -1,0 +1,88 @@
+"""Lakes that the driver opens for a plan, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import asyncpq
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.expressions import col
+from asyncpq.indexing import Footers, Keys
+from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.planning import plan_lake
+from asyncpq.spark.reads.predicates import Condition
+from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+
+_ID = StructType([StructField("id", LongType())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Two files, of which the first has narrower ids."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"]}), folder / "0.parquet")
+    pq.write_table(pa.table({"id": pa.array([3, 1 << 40], pa.int64()), "name": ["c", "d"]}), folder / "1.parquet")
+    return f"{folder}/"
+
+
+async def _rows(session: asyncpq.Session, target: LakeTarget, where: object = None) -> list[dict[str, object]]:
+    conf = ReadConf(session_time_zone="UTC")
+    opened = await open_lake(session, target, conf)
+    condition = None if where is None else Condition(where)
+    plan = await plan_lake(
+        opened,
+        conf=conf,
+        settings=SparkSettings(disk_cache="off"),
+        columns=None,
+        pruning=None if condition is None else lambda *known: condition.terms(known[0], known[1], conf, {}),
+        parallelism=1,
+    )
+    return [row for split in plan.tasks() for batch in read_split(plan.lake, split) for row in batch.to_pylist()]
+
+
+async def test_columns_are_those_of_the_first_file(lake: str) -> None:
+    async with asyncpq.Session() as session:
+        opened = await open_lake(session, LakeTarget(target=lake), ReadConf())
+    assert opened.struct.simpleString() == "struct<id:int,name:string>"
+    assert opened.columns(["NAME", "nothing"], ReadConf()) == [1]
+    assert opened.top("name.first", ReadConf()) == "name"
+    assert opened.top("nothing", ReadConf()) is None
+
+
+async def test_a_schema_with_the_types_of_the_index_is_read_through_the_index(lake: str) -> None:
+    async with asyncpq.Session() as session:
+        index = await session.build_index(lake, [Keys("id"), Footers()], schema_policy="permissive")
+        with pytest.raises(SchemaMismatchError):
+            await open_lake(session, LakeTarget(target=lake, index=index), ReadConf())
+        target = LakeTarget(target=lake, index=index, schema=_ID)
+        opened = await open_lake(session, target, ReadConf())
+        assert opened.schema.field("id").type == pa.int64()
+        assert await _rows(session, target) == [{"id": 1}, {"id": 2}, {"id": 3}, {"id": 1 << 40}]
+        assert await _rows(session, target, col("id") == 1 << 40) == [{"id": 1 << 40}]
+        assert {"id": 2} in await _rows(session, target, col("id") == 2)
+
+
+async def test_a_schema_that_contradicts_the_index_is_refused(lake: str) -> None:
+    async with asyncpq.Session() as session:
+        index = await session.build_index(lake, [Keys("id")], schema_policy="permissive")
+        text = StructType([StructField("id", StringType())])
+        with pytest.raises(SchemaMismatchError, match="indexed"):
+            await open_lake(session, LakeTarget(target=lake, index=index, schema=text), ReadConf())
+
+
+async def test_two_columns_of_a_schema_cannot_name_the_same_column(lake: str) -> None:
+    both = StructType([StructField("id", LongType()), StructField("ID", LongType())])
+    async with asyncpq.Session() as session:
+        with pytest.raises(InvalidOptionError, match="the same column"):
+            await open_lake(session, LakeTarget(target=lake, schema=both), ReadConf())
