@@ -1,10 +1,6 @@
-"""Any other fsspec filesystem: read by its ``cat_file``, its version told by ``info`` before and after.
+"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...), for reading and writing.
 
-Filesystems cannot send If-Match, so a race remains: an object that is replaced and put back between
-two calls of ``info`` is not noticed. The guarantee says so (``bracketed``). gcsfs reads a generation
-that its path names, which pins the version.
-
-Filesystems of fsspec that write as an index needs it: an object is put as a whole, and created in one step.
+``info`` before and after brackets each read, unless the filesystem can name a generation in the path.
 """
 
 from __future__ import annotations
@@ -67,7 +63,7 @@ class FsspecStore(Unpicklable):
     Raises:
         UnsupportedStoreError: the filesystem's package is not installed.
         InvalidOptionError: the filesystem does not take the options.
-        TransportError: the filesystem connects at once, and cannot.
+        TransportError: the filesystem connects at once, and fails.
     """
 
     def __init__(
@@ -103,7 +99,7 @@ class FsspecStore(Unpicklable):
                 f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
                 hint=f"Is what fsspec needs for {protocol} installed and set up on this host?",
             ) from error
-        self.filesystem.dircache = DirCache(use_listings_cache=False)  # what is listed is what is there
+        self.filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._closed = False
 
@@ -111,7 +107,7 @@ class FsspecStore(Unpicklable):
         return f"<FsspecStore {self.protocol}>"
 
     async def open_object(self, url: str) -> FsspecObject:
-        """A handle; nothing is asked of the filesystem."""
+        """Make a handle, without a call of the filesystem."""
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         if "::" in url:
@@ -122,7 +118,7 @@ class FsspecStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`: by the filesystem's ``find``, past its cache."""
+        """See :meth:`asyncpq.storage.base.Store.list_objects`: by the filesystem's ``find``, without its cache."""
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         folder = url[: url.rindex("/") + 1]
@@ -130,11 +126,11 @@ class FsspecStore(Unpicklable):
         return [listed for listed in below if listed.url.startswith(url)]
 
     async def credential_identity(self, url: str) -> str:
-        """ "": whoever the filesystem finds; its options tell readers apart."""
+        """ "": the filesystem finds its own credentials; its options tell readers apart."""
         return ""
 
     async def close(self) -> None:
-        """Closes the filesystem's connections and threads. Idempotent."""
+        """Close the filesystem's connections and threads. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -162,7 +158,7 @@ class FsspecObject(FsspecPath):
         super().__init__(store, path, url)
         self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
         self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
-        self._young = False  # by the last info: its time does not tell the version from the next one
+        self._young = False  # the last info's time is too recent to tell the version from the next one
 
     def __repr__(self) -> str:
         return f"<FsspecObject {self.url}>"
@@ -186,7 +182,7 @@ class FsspecObject(FsspecPath):
         return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         return await self._with_retries(
@@ -194,7 +190,7 @@ class FsspecObject(FsspecPath):
         )
 
     def _pins(self, validator: Validator) -> bool:
-        """Whether the version can be named in the path."""
+        """Whether the path can name the version."""
         return self._store.pins_generations and validator.version is not None
 
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
@@ -214,7 +210,7 @@ class FsspecObject(FsspecPath):
             raise InvalidResponseError(
                 f"the object ends at byte {before.size}, before the range does", url=self.url, byte_range=(start, stop)
             )
-        named = RangeRequest(start, stop, self.url, before)  # gone means changed: it was there
+        named = RangeRequest(start, stop, self.url, before)  # the object existed: a missing one has changed
         path = f"{self._path}#{before.version}" if self._pins(before) else self._path
         record = RequestRecord("GET", context.purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
         with recorded(record, context):
@@ -241,23 +237,23 @@ class FsspecObject(FsspecPath):
         if info.get("type") == "directory":
             raise ObjectNotFoundError("it is a directory", url=self.url)
         if not isinstance(info.get("size"), int):
-            raise InvalidResponseError("the filesystem does not say the object's size", url=self.url)
+            raise InvalidResponseError("the filesystem does not give the object's size", url=self.url)
         self._young = is_young(info)
         return validator_of(info)
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:
-    initialise = kind.__dict__.get("__init__")  # calling the class means fsspec's cache of instances
+    initialise = kind.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
 
 
 def _token(filesystem: Any) -> str:
-    """Tells filesystems with other options apart, without showing the options."""
+    """A text that differs for filesystems with different options, without showing the options."""
     return str(filesystem._fs_token)
 
 
 async def _close_client(filesystem: Any) -> None:
-    """Close the client session of an asynchronous filesystem, wherever it keeps it."""
+    """Close the client session of an asynchronous filesystem, under each name that filesystems give it."""
     for name in ("_session", "session", "service_client"):
         close = getattr(getattr(filesystem, name, None), "close", None)
         if close is not None:
@@ -267,13 +263,13 @@ async def _close_client(filesystem: Any) -> None:
             return
 
 
-#: Google's (a generation that must match) and Azure's (If-None-Match) stores, and this process's memory. fsspec has
-#: others that know ``mode="create"``, and look before they write.
+#: Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's
+#: memory. Others of fsspec accept ``mode="create"`` but only look before they write.
 WRITABLE_PROTOCOLS = frozenset({"gs", "gcs", "abfs", "abfss", "az", "memory"})
 
 _WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
 
-_MEMORY = threading.Lock()  # fsspec's memory looks first, too, so asyncpq's writes to it come one by one
+_MEMORY = threading.Lock()  # fsspec's memory only looks first too: this serializes asyncpq's writes
 
 
 class WritableFsspecStore(FsspecStore):
@@ -290,7 +286,7 @@ class WritableFsspecStore(FsspecStore):
         await self._write(url, "PUT", len(data), context, "pipe_file", bytes(data))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; False if there is one.
+        """Create an object; False if it exists.
 
         Raises:
             ConcurrentCommitUnsupported: this version of the filesystem has no such mode.
@@ -304,7 +300,7 @@ class WritableFsspecStore(FsspecStore):
         return True
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the filesystem refuses what is there. Asked once for each bucket."""
+        """Whether the filesystem refuses an existing object; tried once for each bucket."""
         place = self.filesystem._strip_protocol(url).lstrip("/").partition("/")[0]
         return await self._create_probe.ask(self, place, url, context)
 
@@ -314,7 +310,7 @@ class WritableFsspecStore(FsspecStore):
             size = (await asyncio.to_thread(path.stat)).st_size
             if self._asynchronous:
                 await self._write(url, "PUT", size, context, "put_file", str(path))
-            else:  # memory, whose own would show the object as it grows
+            else:  # the memory filesystem's put_file shows a growing object
                 await self.put_object(url, await asyncio.to_thread(path.read_bytes), context=context)
         except OSError as error:
             if isinstance(error, StoreError):
@@ -322,7 +318,7 @@ class WritableFsspecStore(FsspecStore):
             raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=safe_url(url)) from error
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object by what comes, through a local file if that is much; False if there is one."""
+        """Create an object from ``pieces``, through a local file if they are large; False if it exists."""
         with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
             path, size = Path(folder, "content"), 0
             async for piece in pieces:
@@ -333,7 +329,7 @@ class WritableFsspecStore(FsspecStore):
                 return await self.create_object(url, data, context=context)
             if not self._creates():
                 raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
-            # Azure's has no mode here, and replaces nothing unless it is told to
+            # Azure's put_file has no mode, and replaces nothing by default
             named = "mode" in inspect.signature(self.filesystem._put_file).parameters
             try:
                 await self._write(
@@ -344,7 +340,7 @@ class WritableFsspecStore(FsspecStore):
         return True
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects, each by a call of its own."""
+        """Delete objects, one call each."""
 
         async def delete(url: str) -> None:
             try:
@@ -356,7 +352,7 @@ class WritableFsspecStore(FsspecStore):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The time that the store gives to an object which is written now: filesystems show no response's Date."""
+        """The time that the store gives to a probe written now: filesystems do not show a response's Date."""
         probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
         await self.put_object(probe, b"1", context=context)
         context = context.step(context.purpose, context.round + 1)
@@ -366,11 +362,11 @@ class WritableFsspecStore(FsspecStore):
             await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
         modified = modified_of(info)
         if modified is None:
-            raise InvalidResponseError("the filesystem does not say when an object was written", url=safe_url(url))
+            raise InvalidResponseError("the filesystem does not give an object's time of change", url=safe_url(url))
         return modified
 
     def _creates(self) -> bool:
-        """Whether its writes take a mode, or hand it on to what does."""
+        """Whether the filesystem's write takes a mode, or passes it on."""
         method = self.filesystem._pipe_file if self._asynchronous else self.filesystem.pipe_file
         names = inspect.signature(method).parameters
         return "mode" in names or self.protocol in ("abfs", "abfss", "az")
@@ -405,7 +401,7 @@ def _append(path: Path, piece: bytes, url: str) -> None:
 
 
 class _Written(FsspecPath):
-    """An object that is written."""
+    """An object to be written."""
 
     async def ask(
         self, method: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any

@@ -1,7 +1,4 @@
-"""Calls of an fsspec filesystem: counted, bounded in time, repeated, their errors typed.
-
-The files below a folder of an fsspec filesystem.
-"""
+"""Calls of an fsspec filesystem: counted, timed out, retried, with typed errors; and the listing of a folder."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class FsspecPath(Unpicklable):
     """A path of the store's filesystem.
 
     Args:
-        path: as the filesystem has it.
+        path: in the filesystem's own form.
     """
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
@@ -72,7 +69,7 @@ class FsspecPath(Unpicklable):
         context: RequestContext,
         byte_range: tuple[int, int] | None = None,
     ) -> T:
-        """``once(attempt)``, within the store's limits and the read's deadline."""
+        """Call ``once(attempt)`` within the store's limits and the read's deadline."""
         return await within_deadline(self._repeat(once, context), context.deadline, self.url, byte_range)
 
     async def _repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
@@ -114,7 +111,7 @@ class FsspecPath(Unpicklable):
         except AsyncpqError:
             raise
         except FileExistsError as error:  # of pipe_file alone
-            raise ObjectExistsError("there is an object already", url=self.url) from error
+            raise ObjectExistsError("the object exists already", url=self.url) from error
         except TimeoutError as error:  # an OSError, too
             what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
             raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
@@ -131,23 +128,25 @@ class FsspecPath(Unpicklable):
         except OSError as error:
             what = f"the filesystem failed ({type(error).__name__})"
             raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
-        except Exception as error:  # filesystems raise whatever their client raises
-            status = _status(error)
-            if status == 412 and name == "pipe_file":
-                raise ObjectExistsError("there is an object already", url=self.url) from error
-            if status in RETRYABLE_STATUSES:
-                kind, what = (
-                    (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
-                )
-                failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
-                raise RetryableError(failure) from error
-            what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
-            raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
+        except Exception as error:  # filesystems pass on their client's exceptions
+            raise self._client_error(error, request, name) from error
+
+    def _client_error(self, error: Exception, request: RangeRequest, name: str) -> Exception:
+        """The error for an exception of the filesystem's client."""
+        status = _status(error)
+        if status == 412 and name == "pipe_file":
+            return ObjectExistsError("the object exists already", url=self.url)
+        if status in RETRYABLE_STATUSES:
+            kind, what = (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
+            failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
+            return RetryableError(failure)
+        what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+        return StoreError(what, url=self.url, byte_range=request.byte_range)
 
 
 @contextmanager
 def recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
-    """Count one call, also if it fails: then without a status."""
+    """Count one call; a failed one has no status."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -162,9 +161,9 @@ def recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
 
 
 def validator_of(info: Mapping[str, Any]) -> Validator:
-    """What a filesystem's ``info`` says about the version.
+    """The validator in a filesystem's ``info``.
 
-    A generation says all: ETag and times of Google's objects change with their metadata, too.
+    A generation is enough: ETag and times of Google's objects change with their metadata too.
     """
     if info.get("generation") is not None:
         return Validator(size=int(info["size"]), version=str(info["generation"]))
@@ -173,31 +172,31 @@ def validator_of(info: Mapping[str, Any]) -> Validator:
         for names in (_ETAGS, _VERSIONS, _TIMES)
     )
     if version is not None and modified is not None:
-        version = f"{version}-{modified}"  # an inode is used again
+        version = f"{version}-{modified}"  # inodes are reused
     return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
 
 
 def _text(value: object) -> str:
-    """Times as seconds: a filesystem may have them as datetimes in ``info``, and as numbers in listings."""
+    """A time as seconds: a filesystem may give a datetime in ``info`` and a number in listings."""
     if isinstance(value, datetime.datetime):
         return repr(value.timestamp())
     return str(value)
 
 
 def is_young(info: Mapping[str, Any]) -> bool:
-    """Whether it is too new for its time to tell it from the next version, and has nothing else to tell."""
+    """Whether the only sign of the version is a time too recent to tell it from the next one."""
     if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
         return False
     return may_change_unseen(modified_of(info), time.time())
 
 
 def modified_of(info: Mapping[str, Any]) -> float | None:
-    """When it was written, in seconds since the epoch; None where the filesystem does not say."""
+    """Time of the write in seconds since the epoch; None if the filesystem does not give it."""
     return info_time_s(next((info[name] for name in _TIMES if info.get(name) is not None), None))
 
 
 def _patience_s(retry: RetryOptions, length: int) -> float | None:
-    """How long one call may take: what a connection may, and then a body of ``length`` bytes, as slow as allowed."""
+    """Longest time of one call: the timeouts of a connection, and the slowest allowed body of ``length`` bytes."""
     if retry.min_throughput_bytes_s <= 0:
         return None
     body_s = max(retry.stall_timeout_s, length / retry.min_throughput_bytes_s)
@@ -205,7 +204,7 @@ def _patience_s(retry: RetryOptions, length: int) -> float | None:
 
 
 def _status(error: Exception) -> int:
-    """The HTTP status that a client's exception names, or 0."""
+    """The HTTP status of a client's exception, or 0."""
     for name in ("status", "code", "status_code"):
         status = getattr(error, name, None)
         if isinstance(status, int | str) and str(status).isdecimal():
@@ -224,7 +223,7 @@ class FsspecFolder(FsspecPath):
         self._folder = url
 
     async def fetch(self, context: RequestContext, wants: Wants | None) -> list[ListedObject]:
-        """What is below it, in bytewise order; nothing where there is no such folder."""
+        """List the files below, in bytewise order; none if the folder does not exist."""
         self._store.filesystem.invalidate_cache()
         if _lists_flat(self._store.filesystem):
             infos = list((await self._ask("find", self._path, context)).values())
@@ -234,7 +233,7 @@ class FsspecFolder(FsspecPath):
         return sorted(listed, key=lambda item: os.fsencode(item.url))
 
     async def _walk(self, context: RequestContext, wants: Wants | None) -> list[Mapping[str, Any]]:
-        """Folder by folder. fsspec's own walk leaves out folders that it fails to list."""
+        """List folder by folder. fsspec's own walk skips folders that it fails to list."""
         found: list[Mapping[str, Any]] = []
         folders = [self._path]
         while folders:
@@ -284,7 +283,7 @@ class FsspecFolder(FsspecPath):
             return None
         url = self._url_of(name)
         if not isinstance(info.get("size"), int):
-            raise InvalidResponseError("the filesystem does not say the object's size", url=safe_url(url))
+            raise InvalidResponseError("the filesystem does not give the object's size", url=safe_url(url))
         return ListedObject(url, info["size"], None if is_young(info) else validator_of(info), modified_of(info))
 
     def _url_of(self, name: str) -> str:
@@ -292,7 +291,7 @@ class FsspecFolder(FsspecPath):
 
 
 def _lists_flat(filesystem: Any) -> bool:
-    """Whether its ``find`` is its own, and so not fsspec's walk."""
+    """Whether ``find`` is the filesystem's own, not fsspec's walk."""
     kind = type(filesystem)
     if issubclass(kind, AsyncFileSystem):
         return kind._find is not AsyncFileSystem._find

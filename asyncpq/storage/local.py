@@ -1,4 +1,4 @@
-"""Local files: one descriptor for each object, so that what is read is one file whatever its name does."""
+"""The store of local files: a handle keeps one open descriptor, so every read of it sees one file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from asyncpq.storage.watchdog import within_deadline
 
 T = TypeVar("T")
 
-#: Reads up to this size are made on the event loop: cheaper than a thread, and usually from memory.
+#: Reads up to this size run on the event loop: cheaper than a thread, and usually served by the page cache.
 INLINE_BYTES = 64 * 1024
 _IGNORED_OPTIONS = frozenset({"auto_mkdir", "use_listings_cache", "skip_instance_cache", "asynchronous"})
 
@@ -55,7 +55,7 @@ class LocalStore(Unpicklable):
         storage_options: those of fsspec's local filesystem; none of them changes how files are read.
 
     Raises:
-        InvalidOptionError: an option that it does not know.
+        InvalidOptionError: an unknown option.
     """
 
     def __init__(self, storage_options: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class LocalStore(Unpicklable):
         self._closed = False
 
     async def open_object(self, url: str) -> LocalObject:
-        """Opens the file: the handle holds a descriptor until it, or the store, is closed.
+        """Open the file: the handle holds a descriptor until it, or the store, is closed.
 
         Raises:
             ObjectNotFoundError, AccessDeniedError, StoreError: it cannot be opened.
@@ -76,7 +76,7 @@ class LocalStore(Unpicklable):
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         path = local_path(url)
-        # in a thread it would take ten times as long; what its name means now is asked in the loop, too
+        # not in a thread, which would take ten times as long
         handle = LocalObject(path, _open(path), self._threads, self._objects)
         self._objects.add(handle)
         return handle
@@ -84,7 +84,7 @@ class LocalStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`. Links to files and folders are followed."""
+        """See :meth:`asyncpq.storage.base.Store.list_objects`. Follows links to files and folders."""
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         path = local_path(url)
@@ -112,7 +112,7 @@ class LocalStore(Unpicklable):
         """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
 
         Args:
-            listed: urls and versions; None for a version that the listing could not tell.
+            listed: urls and versions; files with None, whose version the listing could not tell, are not checked.
         """
         for url, validator in listed:
             try:
@@ -125,12 +125,12 @@ class LocalStore(Unpicklable):
     # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """Create or replace a file, and its folders."""
+        """Create or replace a file; make its folders."""
         path = local_path(url)
         await self._write("PUT", path, len(data), context, lambda: write_file(path, data, create=False))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create a file, by a link; False if there is one.
+        """Create a file with a hard link; False if it exists.
 
         Raises:
             ConcurrentCommitUnsupported: the file system has no links.
@@ -148,7 +148,9 @@ class LocalStore(Unpicklable):
         await self._write("PUT", target, 0, context, lambda: write_file(target, path, create=False))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create a file by what comes, which is beside its place until then; False if there is one."""
+        """Create a file from ``pieces``, which are collected in a temporary file beside it; False if the file
+        exists.
+        """
         path, size = local_path(url), 0
         file = await self._step(lambda: AtomicFile(path))
         try:
@@ -160,7 +162,7 @@ class LocalStore(Unpicklable):
             file.discard()  # at once: the store may have been closed
 
     async def _step(self, work: Callable[[], T]) -> T:
-        """In a thread, to its end, though this be cancelled."""
+        """Run in a thread and wait for its end, even when cancelled."""
         if self._closed:
             raise UsageError("the store is closed", hint="Write while the session is open.")
         running = self._threads.start(work)
@@ -171,12 +173,12 @@ class LocalStore(Unpicklable):
             raise
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete files. Folders stay."""
+        """Delete files. Their folders stay."""
         for path in map(local_path, urls):
             await self._write("DELETE", path, 0, context, functools.partial(delete_file, path))
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """This computer's."""
+        """This computer's time."""
         return time.time()
 
     async def _write(self, method: str, path: str, length: int, context: RequestContext, work: Callable[[], T]) -> T:
@@ -199,7 +201,7 @@ class LocalStore(Unpicklable):
         return ""
 
     async def close(self) -> None:
-        """Closes all descriptors and threads. Idempotent."""
+        """Close all descriptors and threads. Idempotent."""
         self._closed = True
         await self._threads.close()  # the reads in flight use the descriptors
         for handle in list(self._objects):
@@ -207,12 +209,12 @@ class LocalStore(Unpicklable):
 
 
 class _Opened:
-    """A descriptor and the version of the file that it holds; closed when it is retired and not in use.
+    """A descriptor and the version of its file; closed when it is retired and no read uses it.
 
     Attributes:
-        seen: what the file said of itself.
-        validator: the same; of a file that could be written to without its time showing it, for this
-            descriptor alone, so that no cache gives its bytes to another.
+        seen: stamp of the file when it was opened.
+        validator: its version. A file so young that a write might not change its stamp gets a version of this
+            descriptor alone, so that no cache gives its bytes to another handle.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -227,7 +229,7 @@ class _Opened:
         self.retired = False
 
     def written_to(self) -> bool:
-        """Whether the file is not what it was; that its name was taken from it, or another given, does not count."""
+        """Whether the file's content may have changed. A new or removed link to the file does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
             return local_stamp(info) != self.seen
@@ -246,10 +248,9 @@ class _Opened:
 class LocalObject(Unpicklable):
     """One open file. See :class:`asyncpq.storage.base.StoredObject`.
 
-    A scan stays with the file it began with, even if its name means another one by now or nothing; what it
-    gets then validates nothing, so a scan that has yet to give out rows is told by its validation.
-    Other reads notice that, as they would with an object store: with a pin they raise
-    ObjectChangedError; a tail without one opens the file anew.
+    A scan keeps reading the file it began with, even if its path means another file by now; such bytes validate
+    nothing, so a scan that has not yet given out rows starts again. Other reads behave as with an object store: with a
+    pin they raise ObjectChangedError; a tail without one opens the path again.
     """
 
     client = "file"
@@ -269,10 +270,10 @@ class LocalObject(Unpicklable):
         return f"<LocalObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`. A descriptor pins any version."""
+        """Do nothing: a descriptor pins every version."""
 
     def has_version(self, validator: Validator) -> bool:
-        """Whether the file at the path is this version now, by one stat."""
+        """Whether the path holds this version now, by one stat."""
         return not self._replaced() and validator.same_version(self._opened.validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
@@ -291,7 +292,7 @@ class LocalObject(Unpicklable):
         return await self._fetch(RangeRequest(start, stop, self.url, pin), start, stop, context)
 
     async def close(self) -> None:
-        """Closes the descriptor, at once or when the last read that uses it has ended. Idempotent."""
+        """Close the descriptor, at once or when the last read that uses it ends. Idempotent."""
         self._closed = True
         self._owner.discard(self)
         self._opened.retire()
@@ -301,14 +302,14 @@ class LocalObject(Unpicklable):
             raise UsageError("the file is closed", url=self.url)
         replaced = self._replaced()
         if replaced and request.pin is not None and not request.pin.same_version(self._opened.validator):
-            with contextlib.suppress(StoreError):  # gone: it has changed, too
-                self._reopen()  # it may be the version that another handle has met
+            with contextlib.suppress(StoreError):  # a missing file has changed too
+                self._reopen()  # another handle may have seen the pinned version at this path
                 replaced = False
         opened = self._opened
         if request.pin is not None and (
             not request.pin.same_version(opened.validator) or (not context.scan and replaced)
         ):
-            raise changed(request, "it is another file, or was written to")
+            raise changed(request, "the path holds another file, or the file was written to")
         if stop > opened.validator.size:
             raise InvalidResponseError(
                 f"the object ends at byte {opened.validator.size}, before the range does",
@@ -363,7 +364,7 @@ class LocalObject(Unpicklable):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _replaced(self) -> bool:
-        """Whether the name means another file now, or another version of it, or nothing."""
+        """Whether the path means another file now, another version of it, or nothing."""
         try:
             return local_stamp(os.stat(self._path)) != self._opened.seen
         except OSError:
@@ -388,7 +389,7 @@ def _open(path: str) -> int:
             os.close(descriptor)
             if stat.S_ISDIR(mode):
                 raise ObjectNotFoundError(
-                    "a folder, and no file", url=safe_url(path), hint="Session.open_dataset reads a folder of files."
+                    "a folder, not a file", url=safe_url(path), hint="Session.open_dataset reads a folder of files."
                 )
             raise StoreError("not a regular file", url=safe_url(path))
     except StoreError:

@@ -1,8 +1,7 @@
-"""The files below a folder, and what tells their versions.
+"""Blocking work on local files: listings, version stamps, and atomic writes.
 
-Files that are seen whole or not at all: written beside their place, then moved or linked into it. Blocks.
-
-A process that dies leaves at most a file ``.<hex>.tmp`` in the folder, which listings show and nothing reads.
+A file is written beside its place, then moved or linked into it. A process that dies leaves at most a file
+``.<hex>.tmp``, which listings show and reads ignore.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from asyncpq.storage.urls import safe_url
 
 
 def local_stamp(info: os.stat_result) -> tuple[int, ...]:
-    """What tells versions of a file apart."""
-    # the change time, too: who writes a file in place can set its modification time back, but not that one
+    """The fields of a stat that tell versions of a file apart."""
+    # the change time too: a program can set the modification time back, but not this one
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
 
 
 def local_validator(info: os.stat_result) -> Validator:
-    """Of the version of a file."""
+    """The validator of a file's version."""
     return Validator(size=info.st_size, version="-".join(map(str, local_stamp(info))))
 
 
 def list_folder(prefix: str, root: str, wants: Wants | None) -> list[ListedObject]:
-    """The regular files whose paths begin with ``prefix``, an absolute path, in bytewise order. Blocks.
+    """List the regular files whose absolute paths begin with ``prefix``, in bytewise order. Blocks.
 
-    Links are followed, but not into a folder that they are in. What vanishes meanwhile is left out.
+    Links are followed, except into a folder above them. Files that vanish meanwhile are left out.
 
     Args:
-        root: url of the folder that ``prefix`` ends in, with its slash.
+        root: url of the folder part of ``prefix``, with its slash.
         wants: see :class:`asyncpq.storage.base.Store`.
 
     Raises:
-        OSError: a folder may not be read.
+        OSError: a folder cannot be read.
     """
     folder, _, start = prefix.rpartition("/")
     return list(_walk(folder + "/", start, root, wants, frozenset()))
@@ -69,7 +68,7 @@ def _walk(
         try:
             info = os.stat(path)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP):  # gone, or a link that leads nowhere
+            if error.errno in (errno.ENOENT, errno.ELOOP):  # removed meanwhile, or a dangling link
                 continue
             raise
         if stat.S_ISREG(info.st_mode):
@@ -91,7 +90,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 
 class AtomicFile:
-    """A file that nobody sees yet. Ends with :meth:`finish`; then, or in its place, :meth:`discard`.
+    """A file that is invisible at its path until :meth:`finish`. Always call :meth:`discard` at the end.
 
     Raises:
         ConcurrentCommitUnsupported: the file system has no links, which creating needs.
@@ -107,20 +106,20 @@ class AtomicFile:
             self._file = open(self._temporary, "xb")  # noqa: SIM115  # closed by discard()
 
     def write(self, data: bytes) -> None:
-        """Add to it."""
+        """Append bytes."""
         with _typed(self._path):
             self._file.write(data)
 
     def copy(self, source: Path) -> None:
-        """Add another file's content."""
+        """Append another file's content."""
         with _typed(self._path), source.open("rb") as content:
             shutil.copyfileobj(content, self._file, _COPY_BYTES)
 
     def finish(self, *, create: bool) -> bool:
-        """Put it in its place, on disk.
+        """Sync the file and put it at its path.
 
         Args:
-            create: leave a file that is there; then False is returned.
+            create: keep an existing file, and return False.
         """
         with _typed(self._path):
             try:
@@ -137,10 +136,10 @@ class AtomicFile:
         return True
 
     def discard(self) -> None:
-        """Leave nothing but what was put in its place."""
+        """Close and remove the temporary file. Idempotent."""
         with _typed(self._path):
             try:
-                self._file.close()  # may write what is left
+                self._file.close()  # flushes, and so may fail
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._temporary)
@@ -161,8 +160,8 @@ def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
     """Create or replace the file at ``path``, and its folders; it is on disk when this returns.
 
     Args:
-        source: the content, or another file with it.
-        create: leave a file that is there; then False is returned.
+        source: the content, or a file with it.
+        create: keep an existing file, and return False.
 
     Raises:
         ConcurrentCommitUnsupported: the file system has no links, which ``create`` needs.
@@ -180,7 +179,7 @@ def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
 
 
 def delete_file(path: str) -> None:
-    """Delete a file, if it is there.
+    """Delete a file, if it exists.
 
     Raises:
         StoreError: it cannot be deleted.
@@ -224,7 +223,7 @@ def _typed(path: str) -> Iterator[None]:
             raise
         raise _write_error(error, path) from error
     except ValueError as error:  # a name with NUL
-        raise StoreError("no file can have this name", url=safe_url(path)) from error
+        raise StoreError("a file cannot have this name", url=safe_url(path)) from error
 
 
 def _write_error(error: OSError, path: str) -> StoreError:
@@ -232,5 +231,5 @@ def _write_error(error: OSError, path: str) -> StoreError:
     if isinstance(error, PermissionError):
         return AccessDeniedError("the file may not be written", url=url, hint="Check its folder's permissions.")
     if isinstance(error, FileNotFoundError):
-        return ObjectNotFoundError("the file to be stored is not there, or the folder has gone", url=url)
+        return ObjectNotFoundError("the file to be stored, or the folder, does not exist", url=url)
     return StoreError(f"the file cannot be written: {error.strerror}", url=url)

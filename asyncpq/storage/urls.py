@@ -1,6 +1,6 @@
-"""Urls: which protocol, what may be shown, what names an object, and whose options are whose.
+"""Urls: protocol, safe form for messages, identity, and the storage options that belong to each.
 
-What may be said of options that a store refuses, and what was meant: names alone, as values may be secrets.
+Errors about refused options name options only: their values may be secrets.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?):/(?!/)", re.IGNORECASE)
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
-#: What begins like user info or a query where no protocol says so: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
+#: Looks like user info or a query although the url has no protocol: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
 _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 
-#: Query parameters that sign a request and say nothing about the object, in lower case. Azure's: a
-#: shared access signature; the rest CloudFront's and S3's signature version 2.
+#: Query parameters of signatures, in lower case: Azure's shared access signature, CloudFront's, S3's version 2.
 _SIGNATURE_PARAMETERS = frozenset(
     [
         "sv",
@@ -81,16 +80,18 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def refuse_one_slash(url: str) -> None:
-    """
+    """Refuse a url with one slash after its protocol, which would be a path below the working folder.
+
+    Java writes local paths so, and ``pathlib.Path`` drops the other slash of a url.
+
     Raises:
-        InvalidOptionError: a url with one slash after its protocol, which would be a path below the working folder.
-            Java writes local paths so, and ``pathlib.Path`` drops the other slash of a url.
+        InvalidOptionError: it is such a url.
     """
     match = _ONE_SLASH.match(url)
     if match is None:
         return
     if match[1].lower() == "file":
-        raise InvalidOptionError("this is no url of asyncpq's", url=url, hint=f"Write file://{url[5:]}.")
+        raise InvalidOptionError("a file url has two slashes after file:", url=url, hint=f"Write file://{url[5:]}.")
     raise InvalidOptionError(
         f"a url has two slashes after {match[1]}:",
         url=safe_url(url),
@@ -99,7 +100,9 @@ def refuse_one_slash(url: str) -> None:
 
 
 def absolute(named: Any) -> Any:
-    """A path, a url or a list of such, as what means the same in another working folder; all else is left as it is."""
+    """Make a path, a url, or each of a list of them independent of the working folder; other values stay as they
+    are.
+    """
     if isinstance(named, (list, tuple)):
         return [absolute(one) for one in named]
     if isinstance(named, os.PathLike):
@@ -112,12 +115,12 @@ def absolute(named: Any) -> Any:
 
 
 def safe_url(url: str) -> str:
-    """``url`` without user info, query and fragment: fit for messages. Each link of a chain by itself."""
+    """``url`` without user info, query and fragment, fit for messages. Each link of a chained url by itself."""
     return "::".join(map(_safe_link, _LINKS.split(url)))
 
 
 def safe_target(location: str) -> str:
-    """:func:`safe_url` of a Location header, which may be relative: its query goes in any case."""
+    """:func:`safe_url` of a Location header, which may be relative: its query always goes."""
     return safe_url(re.split(r"[?#]", location, maxsplit=1)[0])
 
 
@@ -140,7 +143,7 @@ def _safe_link(url: str) -> str:
 
 
 def identity_of(url: str) -> str:
-    """``url`` without user info and fragment, its query hashed without what only signs.
+    """``url`` without user info and fragment, with a hash of its query without signature parameters.
 
     Two presigned urls of one object have one identity; other parameters may name another object.
     """
@@ -164,7 +167,7 @@ def local_path(url: str | os.PathLike[str]) -> str:
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """The same text for urls of the same object, as far as one can say."""
+    """One text for all urls of one object, as far as the url alone shows that."""
     protocol, rest = split_url(url)
     if protocol == "file":
         return f"file://{os.path.realpath(os.path.expanduser(rest))}"
@@ -174,8 +177,7 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
 
-    Names of one protocol share their options, but http and https do not: a token for https must not go
-    in clear text.
+    Names of one protocol share their options; http and https do not, since a token for https must not go in clear text.
 
     Raises:
         InvalidOptionError: flat options and options per protocol are mixed.
@@ -210,7 +212,7 @@ _ALIASES = {
 
 _REGION: Final = 'client_kwargs={"region_name": ...}'
 
-#: What other libraries call s3fs's options: boto3, object_store, deltalake, Polars, DuckDB, pyarrow. In lower case.
+#: Names that boto3, object_store, deltalake, Polars, DuckDB and pyarrow give to s3fs's options, in lower case.
 _S3_NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("aws_access_key_id", "access_key_id", "access_key", "aws_access_key", "key_id"), "key"),
     **dict.fromkeys(("aws_secret_access_key", "secret_access_key", "secret_key", "aws_secret_key"), "secret"),
@@ -229,7 +231,7 @@ _S3_NAMES: Final[Mapping[str, str]] = {
         'config_kwargs={"s3": {"addressing_style": "path"}}',
     ),
 }
-#: Names that only S3's options have, for hints of other stores.
+#: Names that only options of S3 have, for hints of other stores.
 _S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "requester_pays", *_S3_NAMES}) - {
     "verify",
     "verify_ssl",
@@ -261,7 +263,7 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
     """Refuse the names that other libraries give to s3fs's options.
 
     Raises:
-        InvalidOptionError: such a name, and the hint has s3fs's; or an ``endpoint_url`` without a scheme.
+        InvalidOptionError: such a name, with s3fs's in the hint; or an ``endpoint_url`` without a scheme.
     """
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
@@ -273,7 +275,7 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
     endpoint = options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
     if isinstance(endpoint, str) and not endpoint.lower().startswith(("http://", "https://")):
         raise InvalidOptionError(
-            "storage_options for s3: endpoint_url is no url of HTTP",
+            "storage_options for s3: endpoint_url is not an http url",
             hint='Begin it with its scheme, such as "http://127.0.0.1:9000".',
         )
 
@@ -281,10 +283,10 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
 def unknown_option(
     protocol: str, unknown: Sequence[str], known: Iterable[str], otherwise: str | None = None
 ) -> InvalidOptionError:
-    """The error for options that the store of a protocol other than S3 does not have; it names one.
+    """The error for an option that the store of a protocol other than S3 does not have.
 
     Args:
-        otherwise: the hint where no other protocol's option and no known name was meant.
+        otherwise: the hint if the name resembles neither an S3 option nor a known one.
     """
     first = next((name for name in unknown if name.lower() in _S3_ONLY), unknown[0])
     if first.lower() in _S3_ONLY:
@@ -298,10 +300,10 @@ def unknown_option(
 
 
 def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:
-    """The options that are like the first one that s3fs or botocore refuses.
+    """A hint with the options most like the first one that s3fs or botocore refuses.
 
     Args:
-        known: by the option that they are in; those that are in none by "".
+        known: names by the option that holds them; those at the top by "".
     """
     parent, _, name = mentioned.partition(" ")[0].rstrip(",").rpartition(".")
     names = frozenset(known.get(parent, ()))
