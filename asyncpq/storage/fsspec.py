@@ -172,13 +172,11 @@ class FsspecObject(FsspecPath):
         self.guarantee = Guarantee.BRACKETED if told else Guarantee.NONE
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
@@ -380,7 +378,6 @@ class WritableFsspecStore(FsspecStore):
         return await _Written(self, path, url).ask(method, length, context, name, *arguments, **options)
 
     async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """See :meth:`FsspecStore.call`."""
         if name == "pipe_file" and not self._asynchronous:
             pipe = self.filesystem.pipe_file
 

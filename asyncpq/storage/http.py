@@ -67,28 +67,16 @@ from asyncpq.storage.responses import (
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.requests import error_for, error_in_200, parse_error
 from asyncpq.storage.transport import Outcome, Transport
-from asyncpq.storage.urls import identity_of, safe_url, unknown_option
+from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
 
 #: A response with the whole object is accepted up to this size, and cut.
 SMALL_BODY_BYTES = 1024 * 1024
 
 #: fsspec's options that do not change how a range is read.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "asynchronous",
-        "block_size",
-        "cache_options",
-        "cache_type",
-        "listings_expiry_time",
-        "loop",
-        "max_paths",
-        "same_scheme",
-        "simple_links",
-        "size_policy",
-        "skip_instance_cache",
-        "use_listings_cache",
-    }
+_WITHOUT_EFFECT = word_set(
+    "asynchronous block_size cache_options cache_type listings_expiry_time loop max_paths same_scheme simple_links "
+    "size_policy skip_instance_cache use_listings_cache"
 )
 _SIGNED_HINT = (
     "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
@@ -234,12 +222,10 @@ class HttpObject(Unpicklable):
         return f"<HttpObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
         self._learnt = validator
         self.guarantee = guarantee_of(validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         just_asked = self._origin.url.authority not in self._without_suffix
         if just_asked:
             try:
@@ -260,7 +246,6 @@ class HttpObject(Unpicklable):
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         try:
             return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
         except RangeIgnoredError as ignored:

@@ -277,7 +277,6 @@ class LocalObject(Unpicklable):
         return not self._replaced() and validator.same_version(self._opened.validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         if pin is None and not self._closed and self._replaced():
             self._reopen()
         size = self._opened.validator.size
@@ -288,7 +287,6 @@ class LocalObject(Unpicklable):
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         return await self._fetch(RangeRequest(start, stop, self.url, pin), start, stop, context)
 
     async def close(self) -> None:

@@ -401,7 +401,6 @@ class _Reception(Watch):
         return self.expect_head()
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """See :class:`asyncpq.storage.http1.Receiver`."""
         seconds = self.expect_body()
         if self.hedging is not None:
             self.hedging.learn(seconds)
@@ -410,7 +409,6 @@ class _Reception(Watch):
         return ERROR_BODY_BYTES if expected is None else expected.length
 
     def cut_off(self, data: bytes) -> None:
-        """See :class:`asyncpq.storage.http1.Receiver`."""
         self.partial = data
 
 

@@ -23,40 +23,16 @@ _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@"
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of ``text``: a readable form of a long set of names."""
+    return frozenset(text.split())
+
+
 #: Query parameters of signatures, in lower case: Azure's shared access signature, CloudFront's, S3's version 2.
-_SIGNATURE_PARAMETERS = frozenset(
-    [
-        "sv",
-        "ss",
-        "srt",
-        "sp",
-        "se",
-        "st",
-        "spr",
-        "sig",
-        "sr",
-        "sip",
-        "si",
-        "sdd",
-        "saoid",
-        "suoid",
-        "scid",
-        "ses",
-        "skoid",
-        "sktid",
-        "skt",
-        "ske",
-        "sks",
-        "skv",
-        "skdutid",
-        "sduoid",
-        "signature",
-        "expires",
-        "awsaccesskeyid",
-        "googleaccessid",
-        "policy",
-        "key-pair-id",
-    ]
+_SIGNATURE_PARAMETERS = word_set(
+    "sv ss srt sp se st spr sig sr sip si sdd saoid suoid scid ses skoid sktid skt ske sks skv skdutid sduoid "
+    "signature expires awsaccesskeyid googleaccessid policy key-pair-id"
 )
 _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 

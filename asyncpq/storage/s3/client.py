@@ -1,11 +1,8 @@
-"""What s3fs and botocore do for S3: credentials, endpoint, region, addressing, trust. Their only door.
+"""The only door to s3fs and botocore, which resolve credentials, endpoint, region, addressing and trust.
 
-What botocore would send is asked of botocore itself: for each bucket one GET is prepared and signed
-by s3fs's client and caught before it leaves. Where that request holds nothing but what
-:class:`~asyncpq.storage.s3.store.S3Object` can send, the bucket is read directly; otherwise
-(SSE-C, requester pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
-
-Which of s3fs's options the direct path understands. Whatever is not listed goes through s3fs.
+For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If that request holds only
+what :class:`~asyncpq.storage.s3.store.S3Object` can send, and all options are understood, the bucket is read directly;
+otherwise (SSE-C, requester pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
 """
 
 from __future__ import annotations
@@ -43,74 +40,24 @@ from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.requests import Route, error_for
 from asyncpq.storage.s3.sigv4 import Credentials
-from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url
+from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url, word_set
 from asyncpq.storage.wire import connection_failure
 
-#: Resolved by s3fs and botocore, seen in the probe request (SSE-C, requester pays), or about other
-#: things than reading. ``session`` is missing: a session given may have hooks of its own.
-OPTIONS = frozenset(
-    [
-        "anon",
-        "endpoint_url",
-        "key",
-        "secret",
-        "token",
-        "username",
-        "password",
-        "use_ssl",
-        "client_kwargs",
-        "requester_pays",
-        "default_block_size",
-        "default_fill_cache",
-        "default_cache_type",
-        "version_aware",
-        "config_kwargs",
-        "s3_additional_kwargs",
-        "cache_regions",
-        "max_concurrency",
-        "fixed_upload_size",
-        "local_expiry_check",
-        "profile",
-        "use_listings_cache",
-        "listings_expiry_time",
-        "max_paths",
-    ]
+#: Options that s3fs and botocore resolve, that show in the probe request (SSE-C, requester pays), or do not concern
+#: reading. ``session`` is missing: a given session may have hooks of its own.
+OPTIONS = word_set(
+    "anon endpoint_url key secret token username password use_ssl client_kwargs requester_pays default_block_size "
+    "default_fill_cache default_cache_type version_aware config_kwargs s3_additional_kwargs cache_regions "
+    "max_concurrency fixed_upload_size local_expiry_check profile use_listings_cache listings_expiry_time max_paths"
 )
-_CLIENT = frozenset(
-    [
-        "endpoint_url",
-        "region_name",
-        "aws_access_key_id",
-        "aws_secret_access_key",
-        "aws_session_token",
-        "use_ssl",
-        "verify",
-        "api_version",
-    ]
+_CLIENT = word_set(
+    "endpoint_url region_name aws_access_key_id aws_secret_access_key aws_session_token use_ssl verify api_version"
 )
-_CONFIG = frozenset(
-    [
-        "s3",
-        "signature_version",
-        "region_name",
-        "connect_timeout",
-        "read_timeout",
-        "max_pool_connections",
-        "retries",
-        "user_agent",
-        "user_agent_extra",
-        "user_agent_appid",
-        "tcp_keepalive",
-        "parameter_validation",
-        "use_dualstack_endpoint",
-        "use_fips_endpoint",
-        "request_checksum_calculation",
-        "response_checksum_validation",
-        "request_min_compression_size_bytes",
-        "disable_request_compression",
-        "ignore_configured_endpoint_urls",
-        "inject_host_prefix",
-    ]
+_CONFIG = word_set(
+    "s3 signature_version region_name connect_timeout read_timeout max_pool_connections retries user_agent "
+    "user_agent_extra user_agent_appid tcp_keepalive parameter_validation use_dualstack_endpoint use_fips_endpoint "
+    "request_checksum_calculation response_checksum_validation request_min_compression_size_bytes "
+    "disable_request_compression ignore_configured_endpoint_urls inject_host_prefix"
 )
 _S3_CONFIG = frozenset(
     [
@@ -122,7 +69,7 @@ _S3_CONFIG = frozenset(
     ]
 )
 _RETRIES = frozenset({"max_attempts", "total_max_attempts", "mode"})
-#: All names, by the option that they are in.
+#: Names of the understood options, by the option that holds them.
 NAMES: Mapping[str, frozenset[str]] = {
     "": OPTIONS,
     "client_kwargs": _CLIENT,
@@ -132,21 +79,10 @@ NAMES: Mapping[str, frozenset[str]] = {
 }
 
 
-#: Headers of botocore's GET that S3Object sends too, or that change nothing about a ranged read.
-KNOWN_HEADERS = frozenset(
-    [
-        "host",
-        "range",
-        "if-match",
-        "user-agent",
-        "authorization",
-        "x-amz-date",
-        "x-amz-content-sha256",
-        "x-amz-security-token",
-        "amz-sdk-invocation-id",
-        "amz-sdk-request",
-        "x-amz-checksum-mode",
-    ]
+#: Headers of botocore's GET that S3Object sends too, or that do not change a ranged read.
+KNOWN_HEADERS = word_set(
+    "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token amz-sdk- "
+    "invocation-id amz-sdk-request x-amz-checksum-mode"
 )
 
 
@@ -165,7 +101,7 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
-    """``retry`` with the timeouts and attempts that config_kwargs names."""
+    """``retry`` with the timeouts and attempts of config_kwargs."""
     config = _mapping(options, "config_kwargs")
     changes: dict[str, Any] = {}
     if config.get("connect_timeout") is not None:
@@ -208,7 +144,7 @@ class _CaughtError(Exception):
 
 
 def _catch(request: Any, **_: Any) -> None:
-    """botocore's before-send hook: does nothing except while a bucket's route is asked for."""
+    """botocore's before-send hook: catches the probe of a bucket's route, and passes all other requests."""
     caught = _caught.get()
     if caught is not None:
         caught.append(request)
@@ -216,7 +152,7 @@ def _catch(request: Any, **_: Any) -> None:
 
 
 class _RedirectError(Exception):
-    """A redirect that is not S3's word that the bucket is in another region."""
+    """A redirect other than S3's answer that the bucket is in another region."""
 
     def __init__(self, location: str) -> None:
         super().__init__("redirect")  # the location may hold secrets
@@ -224,7 +160,7 @@ class _RedirectError(Exception):
 
 
 class _WithoutRedirects:
-    """An aiohttp session that follows no redirect. botocore itself signs anew for the region named."""
+    """An aiohttp session that follows no redirect. botocore itself signs anew for another region."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -238,20 +174,17 @@ class _WithoutRedirects:
 
 
 class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc]  # Any: not typed
-    """aiobotocore's, which would follow a redirect and take a customer's key and session token along."""
+    """aiobotocore's session without redirects, which would carry a customer's key and session token along."""
 
     async def _get_session(self, proxy_url: Any) -> Any:
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
 
 class S3Client(Unpicklable):
-    """One asynchronous S3FileSystem, and what it knows.
+    """An asynchronous S3FileSystem that resolves options, credentials and routes.
 
     Args:
         options: those of s3fs.S3FileSystem.
-
-    Attributes:
-        filesystem: the s3fs.S3FileSystem, for listing and writing.
 
     Raises:
         InvalidOptionError: s3fs does not take them.
@@ -270,13 +203,13 @@ class S3Client(Unpicklable):
         return bucket, key
 
     async def close(self) -> None:
-        """Closes connections. Idempotent."""
+        """Close connections. Idempotent."""
         connected, self._connected = self._connected, []
         for filesystem in connected:
             await filesystem._s3creator.__aexit__(None, None, None)
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
-        """The bucket's route, or why it has to be read with s3fs. Sends nothing to the bucket.
+        """The bucket's route, or the reason to read it with s3fs. Sends nothing to the bucket.
 
         Raises:
             CredentialsError: there are none.
@@ -333,7 +266,7 @@ class S3Client(Unpicklable):
         raise UnsupportedStoreError("s3fs's client sends no request", hint="Pass no session in storage_options.")
 
     async def _signed_region(self, authorization: str | None) -> str | None:
-        """The region of the probe's signature; None if it is not one that Signer makes."""
+        """The region of the probe's signature; None if Signer does not make such a signature."""
         if self.filesystem.anon:
             region = self.filesystem._s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None
@@ -368,7 +301,7 @@ class S3Client(Unpicklable):
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
-        """The trust that botocore would have."""
+        """The trust that botocore would use."""
         if scheme != "https":
             return True
         verify = self.filesystem.client_kwargs.get("verify")
@@ -386,7 +319,7 @@ class S3Client(Unpicklable):
             raise InvalidOptionError(f"the CA bundle cannot be loaded: {error.strerror}") from error
 
     async def connect_fallback(self) -> Any:
-        """A connected S3FileSystem whose client does not retry: S3fsObject does, and counts it."""
+        """Connect an S3FileSystem whose client does not retry: S3fsObject retries, and counts that."""
         if not hasattr(aiobotocore.httpsession.AIOHTTPSession, "_get_session"):
             raise UnsupportedStoreError(
                 "this aiobotocore would follow redirects with the request's secrets", hint="Install a newer one."
@@ -429,7 +362,7 @@ def _credentials_hint(error: Exception) -> str:
 
 
 def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
-    """For errors before any request: credentials, options, or the bucket's name."""
+    """The error for a failure before any request: credentials, options, or the bucket's name."""
     what = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
         return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_credentials_hint(error))
@@ -442,14 +375,14 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
 
 
 def error_code(error: Exception) -> str:
-    """S3's code of an error of s3fs's call, or nothing."""
+    """S3's code in an error of s3fs's call, or ""."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     found = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
     return str(found.get("Code", ""))
 
 
 def explain(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError | None:
-    """What an error of s3fs's call stands for; None if it is none of s3fs's."""
+    """The asyncpq error for an error of s3fs's call; None for other errors."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
         found, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})

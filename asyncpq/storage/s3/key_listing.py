@@ -1,14 +1,8 @@
-"""Lists the keys of a prefix, many pages at once where there are many.
+"""Lists the keys of a prefix, or of wanted folders in it, with several pages under way at once.
 
-Pages can only be asked for one after the other, each behind the last key of the one before, or behind a key that is
-guessed. While the pages that come are full, ranges of keys are cut in two, and both are listed; how often, is bounded
-by the pages so far, so that guesses cost a fraction of what is listed.
-
-Where to cut a range of keys in two, knowing only some of its keys. Pure.
-
-A bad cut costs a request that finds nothing; no cut loses a key.
-
-Lists the keys in wanted folders of a prefix, where that takes fewer requests than to list all of them.
+A page can be requested behind the last key of the page before, or behind any guessed key. While pages come full, ranges
+of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong guesses
+cost a fraction of the listing. A bad cut costs a request that finds nothing; no cut loses a key.
 """
 
 from __future__ import annotations
@@ -24,18 +18,18 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.concurrency import results_of
 from asyncpq.storage.s3.listing import ListedKey, ListPage, PageRequest
 
-LAST = "\U0010ffff"  # no key's character comes behind it
+LAST = "\U0010ffff"  # the greatest character
 
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdef")
-_LONGEST = 200  # characters that are looked at
+_LONGEST = 200  # characters of a key that are examined
 
 
 class Cut(NamedTuple):
-    """A key, or what could be one, between the ends of a range.
+    """A possible key between the ends of a range.
 
     Attributes:
-        weight: what part of all keys may be in the range, if they are spread evenly; for comparisons.
+        weight: fraction of all keys in the range if keys are spread evenly; for comparisons.
     """
 
     key: str
@@ -43,14 +37,14 @@ class Cut(NamedTuple):
 
 
 class Alphabets:
-    """Which characters keys have at each position."""
+    """The characters that occur at each position of the keys."""
 
     def __init__(self) -> None:
         self._sets: list[set[str]] = []
         self._sorted: list[str] = []
 
     def learn(self, keys: Sequence[str]) -> None:
-        """Take the keys of a page."""
+        """Add the keys of a page."""
         longest = min(max(map(len, keys), default=0), _LONGEST)
         while len(self._sets) < longest:
             self._sets.append(set())
@@ -70,13 +64,15 @@ class Alphabets:
 
 
 def skip(first: str, last: str, shorter: int) -> str | None:
-    """Behind all keys that begin as ``first`` and ``last`` both do, without its last ``shorter`` characters."""
+    """A bound behind all keys with the common beginning of ``first`` and ``last``, less its last ``shorter``
+    characters.
+    """
     common = _common(first, last)
     return None if shorter >= common else first[: common - shorter] + LAST
 
 
 def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
-    """A key between ``low`` and ``high``, about in the middle; None if none is in sight.
+    """A key between ``low`` and ``high``, about in the middle; None if none can be guessed.
 
     Args:
         low, high: the ends, low < high.
@@ -94,13 +90,13 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
         between = [mark for mark in known if mark > below and (not bound or mark < bound)]
         part = weight * len(between) / len(known)
         if bound and below and len(high) > at + 1 and bound != LAST:
-            between.append(bound)  # between the keys that begin as low, and those that begin as high
+            between.append(bound)  # between the keys that begin like low and those that begin like high
         if between:
             return Cut(head + between[len(between) // 2], part or weight / len(known) / 2)
         weight /= len(known)
-        if below:  # on among the keys that begin as low
+        if below:  # go on among the keys that begin like low
             head, bound, below = head + below, "", low[at + 1 : at + 2]
-        elif bound:  # low has ended: on among those that begin as high
+        elif bound:  # low has ended: go on among the keys that begin like high
             head, bound = head + bound, high[at + 1 : at + 2]
             if not bound:
                 return None
@@ -111,7 +107,7 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Length of the common beginning."""
     for at, (mark, its) in enumerate(zip(one, other, strict=False)):
         if mark != its:
             return at
@@ -120,24 +116,24 @@ def _common(one: str, other: str) -> int:
 
 FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
-_AT_ONCE = 16  # pages on their way
-_EMPTY_PAGES = 100  # one after the other, before a listing is given up
+_AT_ONCE = 16  # pages under way
+_EMPTY_PAGES = 100  # in a row, before a listing is given up
 
 _key = attrgetter("key")
 
 
 class _DisorderError(Exception):
-    """The store's order is not that of the keys, or it does not begin where it is asked to."""
+    """The store does not list in the order of the keys, or ignores where to begin."""
 
 
 async def list_keys(fetch_page: FetchPage, prefix: str, context: RequestContext, *, url: str) -> list[ListedKey]:
-    """All keys that begin with ``prefix``, ascending.
+    """List all keys that begin with ``prefix``, ascending.
 
     Args:
         url: for messages.
 
     Raises:
-        InvalidResponseError: the listing does not get on.
+        InvalidResponseError: the listing does not progress.
         StoreError: as ``fetch_page``.
     """
     return await list_rest(fetch_page, prefix, context, await fetch_page(PageRequest(prefix), context), url=url)
@@ -146,7 +142,7 @@ async def list_keys(fetch_page: FetchPage, prefix: str, context: RequestContext,
 async def list_rest(
     fetch_page: FetchPage, prefix: str, context: RequestContext, first: ListPage, *, url: str
 ) -> list[ListedKey]:
-    """The same, where the ``first`` page is there."""
+    """The same as :func:`list_keys`, after the ``first`` page has come."""
     if first.token is None:
         return sorted(first.keys, key=_key)
     try:
@@ -158,7 +154,7 @@ async def list_rest(
 async def list_between(
     fetch_page: FetchPage, prefix: str, after: str, last: str, context: RequestContext, *, url: str
 ) -> list[ListedKey]:
-    """Those behind ``after``, up to ``last``."""
+    """List the keys behind ``after``, up to ``last``."""
     try:
         return await _Ranges(fetch_page, prefix, context, url).list_between(after, last)
     except _DisorderError:
@@ -169,7 +165,7 @@ async def list_between(
 async def _in_turn(
     fetch_page: FetchPage, prefix: str, context: RequestContext, page: ListPage, url: str
 ) -> list[ListedKey]:
-    """Page after page, whatever the order."""
+    """List page after page, in any order."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
     progress = _Progress(url)
@@ -186,7 +182,7 @@ async def _in_turn(
 
 
 class _Progress:
-    """Whether pages that go on by tokens get on."""
+    """Checks that pages that follow each other by token progress."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -205,9 +201,9 @@ class _Range:
 
     Attributes:
         keys: those that have come.
-        token: of the next page; None where it is asked for by ``after``.
-        first: the first key of the last page.
-        skips: cuts that were made towards an unknown end.
+        token: of the next page; None if it is requested by ``after``.
+        first: first key of the last page.
+        skips: cuts made while the end was unknown.
         started: a page has come.
     """
 
@@ -236,7 +232,7 @@ class _Ranges:
         self._progress: dict[_Range, _Progress] = {}
 
     async def list_rest(self, first: ListPage) -> list[ListedKey]:
-        """All keys; ``first`` is the first page."""
+        """List all keys; ``first`` is the first page."""
         whole = _Range("", None, self._context.round, 0)
         self._ranges.append(whole)
         if self._take(whole, first):
@@ -244,7 +240,7 @@ class _Ranges:
         return await self._finish()
 
     async def list_between(self, after: str, last: str) -> list[ListedKey]:
-        """The keys behind ``after``, up to ``last``."""
+        """List the keys behind ``after``, up to ``last``."""
         whole = _Range(after, last, self._context.round - 1, 0)
         self._ranges.append(whole)
         self._go_on(whole)
@@ -268,7 +264,7 @@ class _Ranges:
         return [listed for range_ in self._ranges for listed in range_.keys]
 
     def _go_on(self, range_: _Range) -> None:
-        """Ask for the range's next page."""
+        """Request the range's next page."""
         range_.round += 1
         request = PageRequest(self._prefix, after=range_.after, token=range_.token)
         context = self._context.step(self._context.purpose, range_.round)
@@ -276,7 +272,7 @@ class _Ranges:
         self._live[task] = range_
 
     def _take(self, range_: _Range, page: ListPage) -> bool:
-        """Keep what of a page is in the range; whether more is to come."""
+        """Store the page's keys that are in the range; return whether more pages follow."""
         last = range_.after
         for listed in page.keys:
             if listed.key <= last:
@@ -305,7 +301,7 @@ class _Ranges:
     # -- cutting ----------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Begin as many further ranges as the pages so far are worth."""
+        """Begin further ranges, as many as the full pages so far allow."""
         while len(self._live) < _AT_ONCE and self._partial + len(self._live) <= self._full // 4:
             best: tuple[float, str, _Range] | None = None
             for range_ in self._live.values():
@@ -321,7 +317,7 @@ class _Ranges:
             self._go_on(begun)
 
     def _cut_of(self, range_: _Range) -> tuple[float, str] | None:
-        """Weight and place of a cut; None if it is not to be cut now."""
+        """Weight and key of a cut; None if the range is not to be cut now."""
         if not range_.started or not range_.keys:
             return None
         begin = len(self._prefix)
@@ -337,23 +333,23 @@ class _Ranges:
 
 def _endless(url: str) -> InvalidResponseError:
     return InvalidResponseError(
-        "the store's listing comes to no end: it lists the same keys again", url=url, hint="Give the urls of the files."
+        "the store's listing does not end: it repeats keys or empty pages", url=url, hint="Give the urls of the files."
     )
 
 
-_FOLDERS_AT_ONCE = 16  # folders that are listed at once
-_FEW = 32  # folders that are looked into though none of their level was ruled out
-_IN_VAIN = 8  # levels that rule nothing out, before the search for one that does ends
+_FOLDERS_AT_ONCE = 16  # folders listed at once
+_FEW = 32  # so many folders are entered although their level has no unwanted one
+_IN_VAIN = 8  # levels without an unwanted folder before the search for one ends
 
 Keys = list[ListedKey]
 
 
 class _Level(NamedTuple):
-    """What a folder holds directly.
+    """The direct content of a folder.
 
     Attributes:
         keys: objects.
-        runs: folders that are wanted, those together that have none between them which is not.
+        runs: wanted folders; each run has no unwanted folder between its first and last one.
     """
 
     keys: Keys
@@ -363,14 +359,14 @@ class _Level(NamedTuple):
 async def list_wanted_keys(
     fetch_page: FetchPage, prefix: str, wants: Callable[[str], bool], context: RequestContext, *, url: str
 ) -> Keys:
-    """Keys that begin with ``prefix``, ascending; others than those in wanted folders may be left out.
+    """List the keys that begin with ``prefix``, ascending; keys outside wanted folders may be left out.
 
     Args:
-        wants: of the keys that begin with this one, which ends in a slash, some are needed.
+        wants: takes the common beginning of keys, which ends in a slash; False if none of them is needed.
         url: for messages.
 
     Raises:
-        InvalidResponseError: the listing does not get on.
+        InvalidResponseError: the listing does not progress.
         StoreError: as ``fetch_page``.
     """
     found = await _Folders(fetch_page, wants, context, url).list(prefix, context.round)
@@ -387,7 +383,7 @@ class _Folders:
         self._turns = asyncio.Semaphore(_FOLDERS_AT_ONCE)
 
     async def list(self, prefix: str, round_: int) -> Keys:
-        """The keys of a folder, perhaps without those that are not wanted; some may come twice."""
+        """List the keys of a folder, perhaps without unwanted ones; some may come twice."""
         async with self._turns:
             first = await self._fetch_page(PageRequest(prefix), self._step(round_))
             if first.token is None:
@@ -407,7 +403,7 @@ class _Folders:
             )
 
     async def _level(self, prefix: str, first: ListPage, round_: int) -> _Level | None:
-        """What is to be listed of the folder; None where that is all of it, or would not take fewer requests."""
+        """What to list of the folder; None to list all of it, if choosing would not save requests."""
         keys: Keys = []
         folders: list[tuple[str, bool]] = []
         token: str | None = None

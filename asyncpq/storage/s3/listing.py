@@ -1,9 +1,7 @@
-"""Pages of a bucket's listing, over the wire of its objects.
+"""One page of a bucket's listing: the ListObjectsV2 request and its response.
 
-One page of S3's ListObjectsV2: its parameters and its answer. Pure.
-
-https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so they can be asked
-for percent-encoded; not at first, since there are servers (LocalStack) that then compare encoded keys with plain ones.
+https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so keys are requested
+percent-encoded after a page fails to parse; not from the start, since LocalStack then compares encoded with plain keys.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.wire import DirectWire
 
-PAGE_BYTES = 16 * 1024 * 1024  # a longer answer is refused: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
+PAGE_BYTES = 16 * 1024 * 1024  # longest accepted page: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
 
 
 class PageError(Exception):
-    """The answer is no page of a listing."""
+    """The response is not a page of a listing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedKey:
-    """A key, its size in bytes, its ETag, verbatim or None, and when it was written, in seconds since the epoch."""
+    """A key, its size in bytes, its verbatim ETag or None, and the time of its write in seconds since the epoch."""
 
     key: str
     size: int
@@ -45,12 +43,12 @@ class ListedKey:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What is asked for: keys that begin with ``prefix`` and come after ``after``.
+    """Asks for the keys that begin with ``prefix`` and come after ``after``.
 
     Attributes:
-        token: of the page before this one, where it goes on; ``after`` then does not count.
-        folders: keys with a slash behind the prefix are rolled up into folders.
-        encoded: keys come percent-encoded.
+        token: continuation token of the page before; replaces ``after``.
+        folders: roll keys with a slash behind the prefix up into folders.
+        encoded: ask for percent-encoded keys.
         most: keys and folders of the page; None for as many as the store gives.
     """
 
@@ -62,7 +60,7 @@ class PageRequest:
     most: int | None = None
 
     def parameters(self) -> dict[str, str]:
-        """Of the query, by their names."""
+        """The query's parameters."""
         names = {"list-type": "2", "prefix": self.prefix}
         if self.encoded:
             names["encoding-type"] = "url"
@@ -79,11 +77,11 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """An answer.
+    """One page.
 
     Attributes:
-        keys, folders: ascending, where the store keeps to S3's order; folders end in a slash.
-        token: asks for the next page; None if there is none.
+        keys, folders: ascending if the store keeps S3's order; folders end in a slash.
+        token: continuation token; None on the last page.
     """
 
     keys: list[ListedKey]
@@ -92,13 +90,13 @@ class ListPage:
 
 
 def parse_page(body: bytes) -> ListPage:
-    """Parse the XML of an answer. Document types and entities are refused.
+    """Parse the XML of a page. Document types and entities are refused.
 
     Raises:
-        PageError: it is none.
+        PageError: malformed.
     """
     try:
-        text = body.decode("utf-8")  # parsed as text: whatever encoding it declares
+        text = body.decode("utf-8")  # as text, so that a declared encoding has no effect
         if "<!DOCTYPE" in text or "<!ENTITY" in text:
             raise PageError("the listing has a document type")
         root = ElementTree.fromstring(text)
@@ -117,10 +115,10 @@ def parse_page(body: bytes) -> ListPage:
 
 
 def page_of_response(response: Mapping[str, Any]) -> ListPage:
-    """The same of botocore's parsed response.
+    """Make the page of botocore's parsed response.
 
     Raises:
-        PageError: it is none.
+        PageError: malformed.
     """
     try:
         keys = [
@@ -151,7 +149,7 @@ def _text(entry: ElementTree.Element, tag: str) -> str:
 
 
 def _etag(value: str | None) -> str | None:
-    """As responses to GETs have it: quoted, where some servers' listings do without."""
+    """An ETag with quotes, as GETs have it; some servers' listings omit them."""
     if not value:
         return None
     return value if value.endswith('"') else f'"{value}"'
@@ -172,7 +170,7 @@ def _next_token(truncated: str | None, token: str | None) -> str | None:
     if said == "false":
         return None
     if not token:
-        raise PageError("the listing is cut off, and does not say how to go on")
+        raise PageError("the listing is truncated but has no continuation token")
     return token
 
 
@@ -181,11 +179,11 @@ LISTING_HINT = "Listing needs s3:ListBucket on the bucket; without it, give the 
 
 
 class S3Bucket(S3Resource):
-    """One bucket, to be listed. Made by S3Store.
+    """One bucket, for listing. Made by S3Store.
 
     Args:
-        url: of what is listed, for messages.
-        known: pages of the last listings, as they came and parsed: of one that has not changed, the bytes are the same.
+        url: the listed one, for messages.
+        known: pages of the last listings, as bytes and parsed: an unchanged page is not parsed again.
     """
 
     def __init__(
@@ -203,10 +201,10 @@ class S3Bucket(S3Resource):
         self._transport = transport
         self.url = url
         self.known = known
-        self.encoded = False  # a page was no XML without
+        self.encoded = False  # True after a page that was not well-formed XML
 
     async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
-        """One LIST, sent again as reads are.
+        """Fetch one page.
 
         Raises:
             StoreError: any of the store's errors.
@@ -216,10 +214,10 @@ class S3Bucket(S3Resource):
         return exchange.pages[-1]
 
     async def fetch_clock(self, prefix: str, context: RequestContext) -> float:
-        """The store's time, of a LIST's Date header.
+        """The store's time, from the Date header of a LIST.
 
         Raises:
-            InvalidResponseError: it says none.
+            InvalidResponseError: the response has no date.
             StoreError: any of the store's errors.
         """
         exchange = _List(self, RangeRequest(0, 0, self.url), PageRequest(prefix, most=1), [])
@@ -227,7 +225,7 @@ class S3Bucket(S3Resource):
         return clock_of(exchange.date, self.url)
 
     def send(self, exchange: _List, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """One attempt, signed now."""
+        """Sign and send one attempt."""
         route, query = self._route, canonical_query(**exchange.page.parameters())
         exchange.signer = signer = self.signers.signer(route.region)
         lines = ""
@@ -241,16 +239,16 @@ def clock_of(date: str | None, url: str) -> float:
     """Seconds since the epoch of a response's Date header.
 
     Raises:
-        InvalidResponseError: it says none.
+        InvalidResponseError: it has none.
     """
     seconds = http_date_s(date)
     if seconds is None:
-        raise InvalidResponseError("the store does not say its time", url=url)
+        raise InvalidResponseError("the store's response has no date", url=url)
     return seconds
 
 
 class _List(SignedExchange):
-    """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
+    """One LIST. ``pages`` receives the page of this request or of its hedge."""
 
     def __init__(self, bucket: S3Bucket, request: RangeRequest, page: PageRequest, pages: list[ListPage]) -> None:
         super().__init__(bucket, request)
@@ -282,11 +280,11 @@ class _List(SignedExchange):
             self.pages.append(self._parse(body))
         except PageError as problem:
             code, message = parse_error(body)
-            if code:  # the answer had begun when the store failed
+            if code:  # the store failed after it had begun the response
                 raise error_for(self.request, 200, code, message) from problem
             error = InvalidResponseError(str(problem), url=self.request.url)
             at_once = not self.page.encoded
-            if at_once:  # it may hold a key that XML cannot
+            if at_once:  # the page may hold a key that XML cannot
                 self.page = replace(self.page, encoded=True)
                 self._bucket.encoded = True
             raise RetryableError(error, at_once=at_once) from problem

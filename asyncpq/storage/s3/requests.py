@@ -1,11 +1,7 @@
-"""Requests to one bucket: signed, and sent again once what the store refused them for is corrected.
+"""What all requests to a bucket share: its route, their signers, S3's error codes, and corrections after a refusal.
 
-Where a bucket is, and who signs the requests to it. Both may be corrected by what the store answers.
-
-What S3's error codes mean to a read.
-
-https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. Messages of the server are shown
-shortened; they may name the bucket and the request, never a secret.
+https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. Messages of the server are shown shortened; they
+may name the bucket and the request, never a secret.
 """
 
 from __future__ import annotations
@@ -74,24 +70,26 @@ _MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
 
 
 def parse_error(body: bytes) -> tuple[str, str]:
-    """Code and message of S3's error document; empty where it has none. No XML parser sees the body."""
+    """Code and message of S3's error document; empty if it has none. Without an XML parser, since the body is
+    untrusted.
+    """
     code, message = _CODE.search(body), _MESSAGE.search(body)
     text = unescape(message[1].decode("utf-8", "replace")) if message is not None else ""
     return (code[1].decode("ascii") if code is not None else "", text[:200])
 
 
 def parse_region(body: bytes) -> str:
-    """The region that an AuthorizationHeaderMalformed document names, or nothing."""
+    """The region in an AuthorizationHeaderMalformed document, or ""."""
     region = _REGION.search(body)
     return region[1].decode("ascii") if region is not None else ""
 
 
 def error_in_200(request: RangeRequest, body: bytes) -> AsyncpqError | RetryableError:
-    """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or somebody else's page."""
+    """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or another server's page."""
     code, message = parse_error(body)
     if not code:
         return InvalidResponseError(
-            "the response is a document without an ETag, which no object of the store is", url=request.url
+            "the response has no ETag, so it is a document and not an object of the store", url=request.url
         )
     return error_for(request, 200, code, message)
 
@@ -99,7 +97,7 @@ def error_in_200(request: RangeRequest, body: bytes) -> AsyncpqError | Retryable
 def error_for(
     request: RangeRequest, status: int, code: str, message: str = "", *, retry_after_s: float = 0.0
 ) -> AsyncpqError | RetryableError:
-    """The error of a response that is not 200 or 206, or of a 200 that holds an error document.
+    """The error of a response that is not 200 or 206, or of a 200 with an error document.
 
     Args:
         status: HTTP status.
@@ -146,14 +144,15 @@ _DENIED_HINT = "Reading needs s3:GetObject on the object; without s3:ListBucket 
 
 @dataclass(slots=True)
 class Route:
-    """Where one bucket is reached. Changed in place when the store names another region.
+    """How one bucket is reached. Changed in place when the store names another region.
 
     Attributes:
         scheme, host: of the url; ``host`` with its port unless it is the scheme's own.
         prefix: path before the key, with slashes: "/" or "/bucket/".
         region: that requests are signed for.
-        endpoint_region: True where the host's name follows the region (AWS's own endpoints).
+        endpoint_region: True if the host's name holds the region (AWS's own endpoints).
         user_agent: the User-Agent header to send, or None for the transport's own.
+        name: for cache keys; stays the same when the region changes.
     """
 
     scheme: str
@@ -162,13 +161,13 @@ class Route:
     region: str
     endpoint_region: bool
     user_agent: str | None = None
-    name: str = field(init=False)  # for cache keys: where the bucket was first looked for
+    name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = f"{self.scheme}://{self.host}[{self.region}]"
 
     def move(self, region: str) -> None:
-        """To another region."""
+        """Change the region."""
         if self.endpoint_region:
             self.host = host_in_region(self.host, self.region, region)
         self.region = region
@@ -187,10 +186,14 @@ def host_in_region(host: str, old: str, new: str) -> str:
 
 
 class Signers(Unpicklable):
-    """Who signs: credentials that are fetched again now and then, and the clock as the store sees it."""
+    """Signers for each region: the credentials in use, looked up again now and then, and the offset of the store's
+    clock.
+
+    Args:
+        fetch: gives the credentials, None to sign nothing; its argument is True when the last ones expired.
+    """
 
     def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
-        """``fetch(again)`` gives the credentials (None: sign nothing); ``again`` when the last ones expired."""
         self._fetch = fetch
         self._refresh_s = refresh_s
         self._credentials: Credentials | None = None
@@ -200,11 +203,11 @@ class Signers(Unpicklable):
         self.clock_offset_s = 0.0
 
     def are_fresh(self) -> bool:
-        """False when :meth:`refresh` has to come before :meth:`signer`."""
+        """False when :meth:`refresh` must come before :meth:`signer`."""
         return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
 
     async def refresh(self) -> None:
-        """Ask for the credentials again, unless that was done a short time ago."""
+        """Look the credentials up again, unless that happened a short time ago."""
         if not self.are_fresh():
             self._use(await self._fetch(False))
 
@@ -216,12 +219,12 @@ class Signers(Unpicklable):
         return signer
 
     async def identity(self) -> str:
-        """Digest of the access key id in use, "anonymous" if nothing is signed."""
+        """Digest of the access key id in use; "anonymous" if nothing is signed."""
         await self.refresh()
         return self._identity
 
     async def renew(self, expired: Signer) -> None:
-        """Replace credentials that the store called expired, once for all requests that used them."""
+        """Replace expired credentials, once for all requests that used them."""
         if self._signers.get(expired.region) is expired:
             self._use(await self._fetch(True))
 
@@ -239,10 +242,10 @@ _REGION_CODES = re.compile(r"[a-z0-9-]{2,40}")
 
 
 class S3Resource(Unpicklable):
-    """What requests are sent to: one path of a bucket's route.
+    """One path of a bucket's route, to which requests are sent.
 
     Args:
-        path: as it is sent.
+        path: percent-encoded.
     """
 
     def __init__(self, *, wire: DirectWire, signers: Signers, route: Route, path: str) -> None:
@@ -253,7 +256,6 @@ class S3Resource(Unpicklable):
 
     @property
     def server(self) -> str:
-        """See :meth:`asyncpq.storage.base.StoredObject.server`."""
         return self._route.host
 
     def _target(self, route: Route, query: str) -> HttpTarget:
@@ -269,7 +271,7 @@ class S3Resource(Unpicklable):
         return True
 
     def set_clock(self, date: str | None) -> bool:
-        """Learn the store's clock from its Date header; False if there is none."""
+        """Learn the store's clock from its Date header; False without one."""
         try:
             store = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, OverflowError):
@@ -279,7 +281,7 @@ class S3Resource(Unpicklable):
 
 
 class SignedExchange:
-    """One request, however often it is sent. What can be corrected is corrected once each."""
+    """One signed request over all its attempts. It corrects region, clock and credentials once each."""
 
     method = "GET"
 
@@ -291,7 +293,6 @@ class SignedExchange:
         self._corrected = ""
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
-        """See :class:`asyncpq.storage.transport.Exchange`."""
         if self._expired is None and self._resource.signers.are_fresh():
             return None
         return self._find_credentials()
@@ -310,7 +311,7 @@ class SignedExchange:
         retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         request = self.request
         if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
-            return InvalidResponseError("the store does not know suffix ranges", url=request.url)
+            return InvalidResponseError("the store does not support suffix ranges", url=request.url)
         if status == 200:
             return error_in_200(request, body)
         if 300 <= status < 400 and "location" in headers:
@@ -322,7 +323,7 @@ class SignedExchange:
         return error
 
     def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether sending again can help since something was learned from the refusal."""
+        """Whether the refusal taught something that lets another attempt succeed."""
         signer = self.signer
         region = headers.get("x-amz-bucket-region") or parse_region(body)
         if region and _REGION_CODES.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):

@@ -1,9 +1,6 @@
-"""One S3 object through s3fs's own calls: for options that the direct path does not implement.
+"""Objects and listings through s3fs's own calls, for options that the direct path does not implement.
 
-The requests are sent again, and the responses checked, as on the direct path; only who signs and
-carries them differs.
-
-Pages of a bucket's listing through s3fs's own client: for options that the direct path does not implement.
+Requests are retried and responses checked as on the direct path; only s3fs signs and carries them.
 """
 
 from __future__ import annotations
@@ -42,13 +39,12 @@ Explain = Callable[[Exception, RangeRequest], AsyncpqError | RetryableError | No
 
 
 class S3fsConnection(Unpicklable):
-    """s3fs as all objects of a store use it.
+    """s3fs as all objects of a store share it.
 
     Args:
-        connect: gives a connected, asynchronous s3fs.S3FileSystem that does not retry, with credentials
-            that are looked up anew.
+        connect: makes a connected, asynchronous s3fs.S3FileSystem that does not retry, with new credentials.
         filesystem: the first one.
-        explain, error_code: what an exception of s3fs stands for, and S3's code of it.
+        explain, error_code: asyncpq's error for an exception of s3fs, and S3's code in it.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class S3fsConnection(Unpicklable):
         self._lock = asyncio.Lock()
 
     async def renew(self, expired: Any) -> None:
-        """Replace a filesystem whose credentials the store called expired, once for all requests that used it."""
+        """Replace a filesystem whose credentials expired, once for all requests that used it."""
         async with self._lock:
             if self.filesystem is expired:
                 self.filesystem = await self._connect()
@@ -76,9 +72,7 @@ class S3fsObject(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
 
     Args:
-        transport: the store's.
-        connection: the store's.
-        reason: why this path is taken, for the metrics.
+        reason: for the metrics: why s3fs is used.
     """
 
     client = "s3fs"
@@ -113,21 +107,18 @@ class S3fsObject(Unpicklable):
         return f"<S3fsObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
         self.guarantee = guarantee_of(validator, if_match=self._if_match)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         context.metrics.fall_back(self._reason)
@@ -140,7 +131,7 @@ class S3fsObject(Unpicklable):
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             if request.pin is None:
-                raise InvalidResponseError("the store does not say the object's size", url=self.url)
+                raise InvalidResponseError("the store does not give the object's size", url=self.url)
             validator = request.pin
         self.learn(validator)
         if expected.young:
@@ -148,7 +139,7 @@ class S3fsObject(Unpicklable):
         return RangeResult(data, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def get(self, filesystem: Any, request: RangeRequest, receiver: Receiver) -> Body:
-        """One GET of s3fs. Raises what it raises, and what the receiver does."""
+        """Send one GET with s3fs. Raises the errors of s3fs and of the receiver."""
         pin = request.pin
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key, "Range": request.header}
         etag = strong_etag(pin) if self._if_match else None
@@ -167,9 +158,8 @@ class S3fsObject(Unpicklable):
             body.close()
 
     def accept(self, request: RangeRequest, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        """See :class:`asyncpq.storage.transport.Exchange`."""
         if status == 200 and "etag" not in headers:
-            return None  # S3 always sends one: see s3_object
+            return None  # S3 always sends an ETag: this may be an error document
         expected = check_range_response(request, status, headers)
         if self._version_aware and request.pin is None:
             version = headers.get("x-amz-version-id")
@@ -178,7 +168,7 @@ class S3fsObject(Unpicklable):
 
 
 class S3fsExchange:
-    """One call of s3fs, however often it is made."""
+    """One call of s3fs over all its attempts."""
 
     method = "GET"
 
@@ -189,7 +179,6 @@ class S3fsExchange:
         self._renewed = False
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
-        """See :class:`asyncpq.storage.transport.Exchange`."""
         return None if self._expired is None else self._renew(self._expired)
 
     async def _renew(self, expired: Any) -> None:
@@ -201,15 +190,14 @@ class S3fsExchange:
             raise
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """Call s3fs once. Raises what it raises, and what the receiver does."""
+        """Call s3fs once. Raises the errors of s3fs and of the receiver."""
         raise NotImplementedError
 
     def explained(self, error: AsyncpqError) -> AsyncpqError:
-        """What s3fs's error stands for here."""
+        """Adapt the error to the kind of call."""
         return error
 
     async def send(self, receiver: Receiver) -> Body:
-        """See :class:`asyncpq.storage.transport.Exchange`."""
         connection, request = self.connection, self.request
         filesystem = connection.filesystem
         try:
@@ -230,7 +218,6 @@ class S3fsExchange:
             raise explained from (error if isinstance(error, OSError) else None)  # botocore's may quote options
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        """See :class:`asyncpq.storage.transport.Exchange`."""
         return error_in_200(self.request, body)
 
 
@@ -260,10 +247,10 @@ _NAMES = {
 
 
 class S3fsBucket(Unpicklable):
-    """One bucket, to be listed. Made by S3Store.
+    """One bucket, for listing. Made by S3Store.
 
     Args:
-        url: of what is listed, for messages.
+        url: the listed one, for messages.
     """
 
     def __init__(self, *, transport: Transport, connection: S3fsConnection, bucket: str, url: str) -> None:
@@ -273,14 +260,12 @@ class S3fsBucket(Unpicklable):
         self.url = url
 
     async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
-        """See :meth:`asyncpq.storage.s3.listing.S3Bucket.fetch_page`."""
         named = {_NAMES[name]: value for name, value in page.parameters().items() if name in _NAMES}
         exchange = _S3fsList(self.connection, RangeRequest(0, 0, self.url), {"Bucket": self._bucket, **named}, [])
         await self._transport.send(exchange, context)
         return exchange.pages[-1]
 
     async def fetch_clock(self, prefix: str, context: RequestContext) -> float:
-        """See :meth:`asyncpq.storage.s3.listing.S3Bucket.fetch_clock`."""
         arguments = {"Bucket": self._bucket, "Prefix": prefix, "MaxKeys": 1}
         exchange = _S3fsList(self.connection, RangeRequest(0, 0, self.url), arguments, [])
         await self._transport.send(exchange, context)
@@ -288,7 +273,7 @@ class S3fsBucket(Unpicklable):
 
 
 class _S3fsList(S3fsExchange):
-    """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
+    """One LIST. ``pages`` receives the page of this request or of its hedge."""
 
     def __init__(
         self, connection: S3fsConnection, request: RangeRequest, arguments: dict[str, Any], pages: list[ListPage]
@@ -302,7 +287,7 @@ class _S3fsList(S3fsExchange):
         return _S3fsList(self.connection, self.request, self._arguments, self.pages)
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """botocore asks for keys percent-encoded, and decodes them."""
+        """List once. botocore asks for percent-encoded keys, and decodes them."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
         receiver.head(int(response["ResponseMetadata"]["HTTPStatusCode"]), {})
         self.date = response["ResponseMetadata"].get("HTTPHeaders", {}).get("date")

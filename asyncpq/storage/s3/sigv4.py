@@ -1,7 +1,7 @@
 """AWS Signature Version 4 for requests to S3, signed in a header.
 
-https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. The payload of writes is
-signed by its digest (reads have none). Checked against botocore's signer in tests/storage/s3/test_sigv4.py.
+https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. Writes sign the digest of their payload;
+reads have no payload. tests/storage/s3/test_sigv4.py compares it with botocore's signer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_query(**parameters: str) -> str:
-    """A canonical query string (sorted, percent-encoded), which is also what is to be sent."""
+    """A canonical query string (sorted, percent-encoded), in the form that is sent."""
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(parameters.items()))
 
 
@@ -54,7 +54,7 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
 
 
 class Signer(Unpicklable):
-    """Signs with one set of credentials for one region. Keeps what a day's and a second's requests share."""
+    """Signs with one set of credentials for one region. Caches what the requests of one day and one second share."""
 
     __slots__ = (
         "_access_key",
@@ -79,7 +79,7 @@ class Signer(Unpicklable):
         """
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
-                raise CredentialsError("the credentials have a line break", hint="Check where they come from.")
+                raise CredentialsError("the credentials have a line break", hint="Remove it at their source.")
         self.region = region
         self._access_key = credentials.access_key
         self._secret = credentials.secret_key
@@ -105,16 +105,16 @@ class Signer(Unpicklable):
         if_none_match: str | None = None,
         payload_sha256: str | None = None,
     ) -> str:
-        """The headers to send, without Host, each with its line end.
+        """Return the headers to send, without Host, each with its line end.
 
         Args:
             method: "GET", "HEAD", "PUT", ...
-            host: the Host header as it is sent: with the port unless it is the scheme's own.
+            host: the Host header as sent: with the port unless it is the scheme's own.
             path: from :func:`canonical_path`.
             query: from :func:`canonical_query`.
             now: seconds since the epoch.
             byte_range, if_match, if_none_match: values of the Range, If-Match and If-None-Match headers.
-            payload_sha256: of the body, in hexadecimal digits; None: the body is not signed.
+            payload_sha256: of the body, in hexadecimal digits; None leaves the body unsigned.
         """
         if int(now) != self._second:
             self._turn(int(now))
@@ -143,7 +143,7 @@ class Signer(Unpicklable):
         return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"
 
     def _turn(self, second: int) -> None:
-        """Make what is the same for all requests of one second."""
+        """Compute what all requests of one second share."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         if day != self._day:

@@ -1,7 +1,4 @@
-"""S3: s3fs resolves credentials, endpoint, region and addressing; own requests with SigV4 read and write.
-
-One S3 object: ranges signed with SigV4, pinned with If-Match. The hot path.
-"""
+"""The S3 store, and its objects: ranges signed with SigV4 and pinned with If-Match. The hot path."""
 
 from __future__ import annotations
 
@@ -58,8 +55,8 @@ class S3Object(S3Resource):
     Args:
         key: decoded; every character counts.
         version_id: of the url, or None.
-        if_match: False for servers that do not know the header; versions are then compared only.
-        version_aware: pin by the version id that the store names, where it names one.
+        if_match: False for servers without If-Match, whose versions can only be compared.
+        version_aware: pin by the version id that the store names, if it names one.
     """
 
     client = "direct"
@@ -92,26 +89,23 @@ class S3Object(S3Resource):
         return f"<S3Object {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
         self._learnt = validator
         self.guarantee = guarantee_of(validator, if_match=self._if_match)
 
-    # Each of a GET's awaited functions costs at every wake-up: these two hand out the coroutine.
+    # Every coroutine in a chain of awaits costs at each wake-up, so these two return the inner one.
 
     def fetch_tail(
         self, length: int, *, context: RequestContext, pin: Validator | None = None
     ) -> Coroutine[Any, Any, RangeResult]:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         return self._fetch(RangeRequest(-length, 0, self.url, pin), context)
 
     def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> Coroutine[Any, Any, RangeResult]:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         return self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         try:
@@ -133,16 +127,14 @@ class S3Object(S3Resource):
         return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """One HEAD, for a store whose Content-Range does not say the size."""
+        """Send one HEAD, for a store whose Content-Range lacks the size."""
         pin = replace(validator, size=UNKNOWN_SIZE)
         head = _S3Head(self, RangeRequest(0, 0, self.url, pin))
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
 
-    # -- what the exchanges need ----------------------------------------------------------------
-
     def send(self, get: _S3Get, byte_range: str | None, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """One attempt, signed now."""
+        """Sign and send one attempt."""
         route, pin = self._route, get.request.pin
         get.signer = signer = self.signers.signer(route.region)
         query = self._query if pin is None or pin.version is None else _version_query(pin.version)
@@ -181,7 +173,7 @@ class _S3Get(SignedExchange):
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status == 200 and "etag" not in headers:
-            return None  # S3 always sends one: this may be an error document (a late SlowDown)
+            return None  # S3 always sends an ETag: this may be an error document (a late SlowDown)
         expected = check_range_response(self.request, status, headers)
         if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
             return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
@@ -189,7 +181,7 @@ class _S3Get(SignedExchange):
 
 
 class _S3Head(_S3Get):
-    """The object's size, for stores whose Content-Range does not say it."""
+    """Asks for the object's size, for stores whose Content-Range lacks it."""
 
     method = "HEAD"
 
@@ -205,11 +197,11 @@ _MAX_KNOWN_OBJECTS = 10_000
 
 
 class S3Store(Unpicklable):
-    """See :class:`asyncpq.storage.base.Store`.
+    """See :class:`asyncpq.storage.base.Store` and ``WritableStore``.
 
     Args:
         storage_options: those of s3fs.S3FileSystem, with its meanings.
-        retry, limits: overridden by config_kwargs where it has timeouts, retries or connections.
+        retry, limits: timeouts, retries and connections of config_kwargs override them.
 
     Raises:
         InvalidOptionError: s3fs does not take the options.
@@ -230,7 +222,7 @@ class S3Store(Unpicklable):
         self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
         self._wire: DirectWire | None = None
         self._fallback: S3fsConnection | None = None  # s3fs, for what the wire does not carry
-        # of the last listings: pages, and by url what was made of all of them
+        # the last listings: their pages, and by url the objects made of all pages
         self._pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_LISTINGS)
         self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
         self._create_probe = CreateProbe()
@@ -240,11 +232,11 @@ class S3Store(Unpicklable):
         return "<S3Store>"
 
     async def open_object(self, url: str) -> StoredObject:
-        """A handle. The first of a bucket resolves credentials and route; the object itself is not asked for.
+        """Make a handle. The first one of a bucket resolves credentials and route; nothing is sent to the object.
 
         Raises:
             CredentialsError: there are no credentials.
-            InvalidOptionError: the bucket's name or an option cannot be.
+            InvalidOptionError: botocore does not take the bucket's name or an option.
         """
         path, _, version = url.partition("?versionId=")
         bucket, key = self._split(path)
@@ -284,7 +276,7 @@ class S3Store(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`: by ListObjectsV2, many pages at once if there are many.
+        """List with ListObjectsV2, several pages at once if there are many.
 
         Raises:
             CredentialsError, InvalidOptionError: as :meth:`open_object`.
@@ -324,25 +316,25 @@ class S3Store(Unpicklable):
         await (await self._writer(url, context)).put(data, _writing(context))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; False if there is one. Of a server that ignores If-None-Match: overwrite it."""
+        """Create an object; False if it exists. A server that ignores If-None-Match overwrites it."""
         return await (await self._writer(url, context)).create(data, _writing(context))
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the server heeds If-None-Match. Asked once for each bucket."""
+        """Whether the server honours If-None-Match; tried once for each bucket."""
         return await self._create_probe.ask(self, self._split(url)[0], url, _writing(context))
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a file; a large one in parts, which only together become the object."""
+        """Create or replace an object by a file; a large one in a multipart upload."""
         writer = await self._writer(url, context)
         await writer.put_file(path, await self.open_object(url), _writing(context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object by what comes, in parts if that is much; False if there is one."""
+        """Create an object from ``pieces``, in a multipart upload if they are large; False if it exists."""
         writer = await self._writer(url, context)
         return await writer.create_stream(pieces, await self.open_object(url), _writing(context))
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects, each by a request of its own."""
+        """Delete objects, one request each."""
         context = _writing(context)
 
         async def delete(url: str) -> None:
@@ -351,7 +343,7 @@ class S3Store(Unpicklable):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The server's time, to the second, of a LIST."""
+        """The server's time, to the second, from a LIST."""
         bucket, prefix = self._split(url)
         return await (await self._bucket(bucket, url, context)).fetch_clock(prefix, context.step("list", context.round))
 
@@ -365,17 +357,17 @@ class S3Store(Unpicklable):
         return await self._signers.identity()
 
     async def close(self) -> None:
-        """Closes connections. Idempotent."""
+        """Close connections. Idempotent."""
         self._closed = True
-        async with self._lock:  # a bucket that is being looked for may open connections
+        async with self._lock:  # finding a route may open connections
             await self._transport.close()
             if self._wire is not None:
                 await self._wire.close()
             await self._client.close()
 
     async def _reconnect(self) -> Any:
-        """s3fs with other credentials than those that expired."""
-        await self._client.fetch_credentials(True)  # refuses where there are no others
+        """Connect s3fs with other credentials than those that expired."""
+        await self._client.fetch_credentials(True)  # raises if there are no others
         async with self._lock:  # close() ends all connections
             self._check_open()
             return await self._client.connect_fallback()
@@ -395,7 +387,7 @@ class S3Store(Unpicklable):
         return bucket, key
 
     async def _bucket(self, bucket: str, url: str, context: RequestContext) -> S3Bucket | S3fsBucket:
-        """The bucket, to be listed."""
+        """The bucket, for listing."""
         route = await self._route(bucket, url)
         if isinstance(route, Route) and self._wire is not None:
             return S3Bucket(
@@ -415,7 +407,7 @@ class S3Store(Unpicklable):
         if not key:
             raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
         route = await self._route(bucket, url)
-        # Those that no GET has, such as the encryption or class of new objects: botocore knows which header is which.
+        # Options that no GET shows, such as the encryption or class of new objects: botocore knows their headers.
         extras = self._options.get("s3_additional_kwargs")
         if isinstance(route, Route) and self._wire is not None and not extras:
             return S3Writer(
@@ -437,7 +429,7 @@ class S3Store(Unpicklable):
         return S3Writer(writer.send, safe_url(url))
 
     async def _connection(self) -> S3fsConnection:
-        """s3fs, for what the wire does not carry. Call it with the lock."""
+        """The connection of s3fs for what the wire does not carry. Call it with the lock held."""
         self._check_open()
         if self._fallback is None:
             self._fallback = S3fsConnection(
@@ -446,7 +438,7 @@ class S3Store(Unpicklable):
         return self._fallback
 
     async def _route(self, bucket: str, url: str) -> Route | str:
-        """The bucket's route, or why it is read with s3fs; the first time, the client for it is made."""
+        """The bucket's route, or the reason to read it with s3fs; the first call makes the client."""
         self._check_open()
         route = self._routes.get(bucket)
         if route is not None:
@@ -459,7 +451,7 @@ class S3Store(Unpicklable):
                 self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
             if isinstance(route, str):
                 await self._connection()
-            self._routes[bucket] = route  # once its client is there: others do not wait for the lock
+            self._routes[bucket] = route  # last: other calls use it without the lock
         return route
 
     def _check_open(self) -> None:

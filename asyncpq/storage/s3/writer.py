@@ -1,7 +1,4 @@
-"""Writes of one S3 object: signed with SigV4 and sent over the wire of its reads, or by s3fs's client.
-
-What writes send to S3, as both carriers are told: signed by asyncpq, or by s3fs's client. Pure.
-"""
+"""Writes of one S3 object: the requests, the multipart upload, and their two carriers (signed directly, or by s3fs)."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ from asyncpq.storage.wire import DirectWire
 
 _UPLOAD_ID = re.compile(rb"<UploadId>([^<]{1,2000})</UploadId>")
 _HINT = "Writing needs s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
-#: The most of an answer that is read: those to writes are short.
+#: Longest response that is read: those to writes are short.
 ANSWER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """What is used of an answer: an object's or part's ETag, or the id of an upload."""
+    """The used part of a response: an object's or part's ETag, or an upload's id."""
 
     etag: str | None = None
     upload_id: str | None = None
@@ -49,10 +46,11 @@ class WriteCall:
     """One request.
 
     Attributes:
-        operation: of botocore's client. arguments: to it, besides bucket, key and body.
-        method, query, content: as they are sent without it.
-        create: with If-None-Match.
-        etag, upload_id: what a good answer must have.
+        operation: method of botocore's client.
+        arguments: to it, besides bucket, key and body.
+        method, query, content: of the request without botocore.
+        create: send If-None-Match.
+        etag, upload_id: a good response must have it.
     """
 
     operation: str
@@ -66,7 +64,7 @@ class WriteCall:
 
 
 def put(data: bytes, *, create: bool) -> WriteCall:
-    """PutObject; ``create``: only where there is no object."""
+    """PutObject; ``create`` refuses an existing object."""
     arguments = {"Body": data, "IfNoneMatch": "*"} if create else {"Body": data}
     return WriteCall("put_object", "PUT", content=data, arguments=arguments, create=create, etag=True)
 
@@ -89,7 +87,7 @@ def upload_part(upload_id: str, number: int, data: bytes) -> WriteCall:
 
 
 def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> WriteCall:
-    """CompleteMultipartUpload of parts from 1 on; ``create``: only where there is no object."""
+    """CompleteMultipartUpload of parts from 1 on; ``create`` refuses an existing object."""
     parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
     listed = "".join(
         f"<Part><PartNumber>{part['PartNumber']}</PartNumber><ETag>{escape(str(part['ETag']))}</ETag></Part>"
@@ -111,13 +109,13 @@ def abort_upload(upload_id: str) -> WriteCall:
 
 
 def parse_upload_id(body: bytes) -> str | None:
-    """Of the answer to CreateMultipartUpload."""
+    """The id in a response to CreateMultipartUpload."""
     found = _UPLOAD_ID.search(body)
     return unescape(found[1].decode("utf-8", "replace")) if found is not None else None
 
 
 def etag_of_parts(etags: Sequence[str]) -> str | None:
-    """The ETag that S3 gives an object of these parts; None where theirs are not MD5 sums."""
+    """The ETag that S3 gives an object of these parts; None if theirs are not MD5 sums."""
     try:
         sums = [bytes.fromhex(etag.strip('"')) for etag in etags]
     except ValueError:
@@ -126,26 +124,26 @@ def etag_of_parts(etags: Sequence[str]) -> str | None:
 
 
 def write_error(call: WriteCall, request: RangeRequest, status: int, code: str) -> AsyncpqError | None:
-    """What a refusal stands for where reads have nothing like it."""
+    """The error of a refusal that only writes get; None for others."""
     if call.create and (status == 412 or code == "PreconditionFailed"):
-        return ObjectExistsError("there is an object already", url=request.url)
+        return ObjectExistsError("the object exists already", url=request.url)
     if call.create and (status == 501 or code == "NotImplemented"):
         return cannot_create("the store", request.url)
     return None
 
 
 def explained(error: AsyncpqError) -> AsyncpqError:
-    """With the permission that it is about."""
+    """Add the hint about the missing permission."""
     if isinstance(error, AccessDeniedError) and not isinstance(error, CredentialsError):
         error.hint = _HINT
     return error
 
 
 _PART_BYTES = 16 * 1024 * 1024  # 10,000 parts are allowed: larger ones for files beyond 160 GB
-_STREAM_PART_BYTES = 8 * 1024 * 1024  # of what comes piece by piece: then 80 GB
+_STREAM_PART_BYTES = 8 * 1024 * 1024  # of streams: at most 80 GB
 _MAX_PARTS = 10_000
 _AT_ONCE = 4  # parts that are in memory
-_ABORT_S = 5.0  # parts that are left behind cost money, but nobody waits for long
+_ABORT_S = 5.0  # bounds the wait: an upload that is not aborted leaves parts that cost money
 
 Send = Callable[[WriteCall, RequestContext], Awaitable[WriteAnswer]]
 
@@ -154,7 +152,7 @@ class S3Writer:
     """Writes one object.
 
     Args:
-        send: one request, sent again as reads are.
+        send: sends one request, with retries.
         url: for messages.
     """
 
@@ -167,7 +165,7 @@ class S3Writer:
         await self._send(put(data, create=False), context)
 
     async def create(self, data: bytes, context: RequestContext) -> bool:
-        """Create it; False if there is one."""
+        """Create it; False if it exists."""
         try:
             await self._send(put(data, create=True), context)
         except ObjectExistsError:
@@ -175,7 +173,7 @@ class S3Writer:
         return True
 
     async def delete(self, context: RequestContext) -> None:
-        """Delete it, if it is there."""
+        """Delete it, if it exists."""
         try:
             await self._send(delete(), context)
         except StoreError as error:
@@ -183,10 +181,10 @@ class S3Writer:
                 raise
 
     async def put_file(self, path: Path, stored: StoredObject, context: RequestContext) -> None:
-        """Create or replace it by a file: in one request, or in parts if it is large.
+        """Create or replace it by a file, in a multipart upload if it is large.
 
         Args:
-            stored: the object, to be read.
+            stored: the object, for reading.
         """
         try:
             with path.open("rb") as file:
@@ -201,10 +199,10 @@ class S3Writer:
             raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=self._url) from error
 
     async def create_stream(self, pieces: AsyncIterator[bytes], stored: StoredObject, context: RequestContext) -> bool:
-        """Create it by ``pieces``: in one request, or in parts if they are many; False if there is one.
+        """Create it from ``pieces``, in a multipart upload if they are large; False if it exists.
 
         Args:
-            stored: the object, to be read.
+            stored: the object, for reading.
         """
         async with aclosing(cut(pieces, _STREAM_PART_BYTES)) as parts:
             first = await anext(parts, b"")
@@ -217,7 +215,7 @@ class S3Writer:
         self, parts: AsyncIterator[bytes], stored: StoredObject, context: RequestContext, *, create: bool
     ) -> bool:
         upload_id = (await self._send(begin_upload(), context)).upload_id
-        assert upload_id is not None  # the exchange refuses an answer without
+        assert upload_id is not None  # the exchange refuses a response without one
         step = context.step(context.purpose, context.round + 1)
         try:
             size, etags = await self._upload_parts(parts, upload_id, step)
@@ -231,9 +229,9 @@ class S3Writer:
             except StoreError as error:
                 if not is_gone(error):
                     raise
-                # The first answer was lost, and the upload is not there any more, since it is an object.
+                # The first response was lost: the upload is gone because it has become the object.
                 if not await self._is_completed(stored, size, etags, step):
-                    raise TransportError("it is not known whether the upload was completed", url=self._url) from error
+                    raise TransportError("the upload may or may not have been completed", url=self._url) from error
         except BaseException:
             await self._abort(upload_id, context)
             raise
@@ -248,7 +246,7 @@ class S3Writer:
     async def _upload_parts(
         self, parts: AsyncIterator[bytes], upload_id: str, context: RequestContext
     ) -> tuple[int, list[str]]:
-        """How many bytes they have, and their ETags."""
+        """Upload the parts; return their bytes in all, and their ETags."""
         running: deque[asyncio.Future[WriteAnswer]] = deque()
         etags: list[str] = []
         size, number, more = 0, 0, True
@@ -278,18 +276,18 @@ class S3Writer:
         while left > 0:
             data = await asyncio.to_thread(file.read, min(part_bytes, left))
             if not data:
-                raise StoreError("the file to be stored became shorter meanwhile", url=self._url)
+                raise StoreError("the file to be stored was truncated during the upload", url=self._url)
             left -= len(data)
             yield data
 
     async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
-        """Whether the object that is there is the one of these parts."""
+        """Whether the present object is the one of these parts."""
         found = (await stored.fetch_tail(1, context=context)).validator
         return found.size == size and found.etag == etag_of_parts(etags)
 
 
 async def cut(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes]:
-    """The same bytes in pieces of ``size``; the last one is shorter, or there is none."""
+    """Cut the same bytes into pieces of ``size``; only the last one may be shorter."""
     held = bytearray()
     async for piece in pieces:
         held += piece
@@ -310,7 +308,7 @@ async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[byt
 
 
 class DirectWriter(S3Resource):
-    """Sends what is written to one object over asyncpq's own wire."""
+    """Sends the writes of one object over asyncpq's own wire."""
 
     def __init__(
         self, *, transport: Transport, wire: DirectWire, signers: Signers, route: Route, key: str, url: str
@@ -320,13 +318,12 @@ class DirectWriter(S3Resource):
         self._url = url
 
     async def send(self, call: WriteCall, context: RequestContext) -> WriteAnswer:
-        """See :class:`S3Writer`."""
         exchange = _Signed(self, RangeRequest(0, len(call.content), self._url), call)
         await self._transport.send(exchange, context)
         return exchange.answer
 
     def exchange(self, exchange: _Signed, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """One attempt, signed now."""
+        """Sign and send one attempt."""
         route, call = self._route, exchange.call
         query = canonical_query(**call.query)
         if_none_match = "*" if call.create else None
@@ -369,16 +366,16 @@ class _Signed(SignedExchange):
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         self._etag = headers.get("etag")
         if self.call.etag and self._etag is None:
-            return None  # S3 always sends one: this may be an error document
+            return None  # S3 always sends an ETag: this may be an error document
         return ExpectedBody(0, ANSWER_BYTES, Validator(0), check=self._check)
 
     def _check(self, body: bytes) -> None:
-        if parse_error(body)[0]:  # an upload may fail while it is completed, after the head was sent
+        if parse_error(body)[0]:  # completing an upload may fail after the head was sent
             error = error_in_200(self.request, body)
             raise explained(error) if isinstance(error, AsyncpqError) else error
         self.answer = WriteAnswer(self._etag, parse_upload_id(body) if self.call.upload_id else None)
         if self.call.upload_id and self.answer.upload_id is None:
-            raise RetryableError(TransportError("the store names no upload", url=self.request.url))
+            raise RetryableError(TransportError("the store's response has no upload id", url=self.request.url))
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         found = write_error(self.call, self.request, status, parse_error(body)[0])
@@ -387,7 +384,7 @@ class _Signed(SignedExchange):
 
 
 class S3fsWriter:
-    """Sends what is written to one object by s3fs's client."""
+    """Sends the writes of one object by s3fs's client."""
 
     def __init__(self, *, transport: Transport, connection: S3fsConnection, bucket: str, key: str, url: str) -> None:
         self._transport = transport
@@ -397,7 +394,6 @@ class S3fsWriter:
         self._url = url
 
     async def send(self, call: WriteCall, context: RequestContext) -> WriteAnswer:
-        """See :class:`S3Writer`."""
         exchange = _ByS3fs(self, RangeRequest(0, len(call.content), self._url), call)
         await self._transport.send(exchange, context)
         return exchange.answer
