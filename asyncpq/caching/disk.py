@@ -10,7 +10,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from asyncpq.caching.entry import ContentKey, EntryCodec, Pointer, PointerKey, decode_pointer, encode_pointer
@@ -22,9 +21,9 @@ from asyncpq.storage.concurrency import Threads
 
 _READERS = 2
 _WRITERS = 1  # what a folder can take; readers do not wait for it
-_LARGEST_READ = 16  # what a read of more than 1/16 of the budget brings is not kept
-_MAX_DROPPED = 1024  # so many pointers are remembered that a disk did not let go of
-_WRITTEN_AT = struct.Struct("<d")  # before a pointer: time.time() when it was written
+_LARGEST_READ = 16  # a read of more than 1/16 of the budget is not kept
+_MAX_DROPPED = 1024  # dropped pointers that are remembered while the disk may still hold them
+_WRITTEN_AT = struct.Struct("<d")  # precedes a pointer: time.time() of the write
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +31,8 @@ logger = logging.getLogger(__name__)
 class DiskCache(TierCounters):
     """See :class:`asyncpq.caching.tiers.CacheTier`. Belongs to one event loop at a time.
 
-    Whatever goes wrong with the folder or the disk is a miss, or a value that is not kept. After
-    repeated failures, and where the disk does not answer in time, it is left alone for a while: for
-    reads and for writes apart, as a full disk can still be read.
+    A failure of the folder or the disk is a miss, or a value that is not kept. After repeated failures or timeouts the
+    disk is left alone for a while; reads and writes separately, since a full disk can still be read.
     """
 
     name: Final = "disk"
@@ -44,26 +42,22 @@ class DiskCache(TierCounters):
         self._path = os.path.abspath(os.path.expanduser(options.path))
         self._max_read_bytes = options.max_bytes // _LARGEST_READ
         self._timeout_s = options.timeout_s
-        # without a secret: whoever could change an entry in a folder of mode 0700 is this user
+        # without a secret: only this user can change entries in a folder of mode 0700
         self._folder = EntryFolder(self._path, options.max_bytes, EntryCodec(None))
         self._threads: _Threads | None = None
         self._closed = False
         self._reading = Backoff()
         self._writing = Backoff()
-        # Dropping a pointer does not queue behind the writes. Until those that were put before are through and the
-        # disk has let go of it, it is not found, nor put by them.
-        self._dropped: dict[bytes, _Dropped] = {}
-        self._putting: Counter[bytes] = Counter()
-        self._changes = 0  # of pointers: what came first has the lower number
+        self._pointers = _PointerChanges()
 
     def __repr__(self) -> str:
         return f"DiskCache({self._path!r})"
 
     async def open(self) -> None:
-        """Make the folder if it is not there. A folder that cannot be made, or read, is no error: see above.
+        """Make the folder if it does not exist. A folder that cannot be made or read is no error.
 
         Raises:
-            InvalidOptionError: the path is a link or no folder, or not this user's alone.
+            InvalidOptionError: the path is a link or not a folder, or another user owns it or can write to it.
         """
         attempt = self._begin(self._reading)
         if attempt is None:
@@ -100,71 +94,58 @@ class DiskCache(TierCounters):
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
         name = key.encode()
         (value,) = await self._read([name])
-        return None if value is None or name in self._dropped else _decode_pointer(value)
+        return None if value is None or self._pointers.is_dropped(name) else _decode_pointer(value)
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Keep ``pointer``, unless the one that is there was validated later."""
+        """Put ``pointer``, unless the present one was validated later."""
         attempt = self._begin(self._writing)
         if attempt is None:
             return
         name = key.encode()
-        self._changes += 1
-        change = self._changes
-
-        def put() -> Outcome:
-            dropped = self._dropped.get(name)
-            if dropped is None:
-                (value,) = self._folder.read_many([name], Outcome([None])).values
-                present = None if value is None else _decode_pointer(value)
-                if present is not None and present.validated_at > pointer.validated_at:
-                    return Outcome([])
-            elif dropped.change > change:
-                return Outcome([])
-            elif (left := self._folder.drop(name)).error is not None:
-                return left
-            try:
-                value = _encode_pointer(pointer)
-            except ValueError:
-                return Outcome([])  # a size that nobody can have
-            outcome = self._folder.write_many({name: value})
-            dropped = self._dropped.get(name)
-            if dropped is not None and dropped.change > change:  # while it was written
-                outcome.error = self._folder.drop(name).error or outcome.error
-            return outcome
+        change = self._pointers.begin_put(name)
 
         def ended(future: asyncio.Future[Outcome]) -> None:
-            self._putting[name] -= 1
-            if not self._putting[name]:
-                del self._putting[name]
-            dropped = self._dropped.get(name)
-            if dropped is None or future.cancelled() or future.exception() is not None:
-                return
-            if dropped.change < change:
-                if future.result().error is None:
-                    del self._dropped[name]
-            elif dropped.removed and name not in self._putting and future.result().error is None:
-                del self._dropped[name]
+            done = not future.cancelled() and future.exception() is None and future.result().error is None
+            self._pointers.end_put(name, change, done)
 
-        self._putting[name] += 1
-        running = self._start_threads().writing.start(put)
+        running = self._start_threads().writing.start(self._put_pointer, name, pointer, change)
         running.add_done_callback(ended)
         await self._written(attempt, running)
 
+    def _put_pointer(self, name: bytes, pointer: Pointer, change: int) -> Outcome:
+        """Write the pointer, in the writing thread."""
+        dropped = self._pointers.dropped_at(name)
+        if dropped > change or (not dropped and self._holds_younger(name, pointer)):
+            return Outcome([])
+        if dropped:
+            removal = self._folder.drop(name)
+            if removal.error is not None:
+                return removal
+        try:
+            value = _encode_pointer(pointer)
+        except ValueError:
+            return Outcome([])  # an impossible size
+        outcome = self._folder.write_many({name: value})
+        if self._pointers.dropped_at(name) > change:  # during the write
+            outcome.error = self._folder.drop(name).error or outcome.error
+        return outcome
+
+    def _holds_younger(self, name: bytes, pointer: Pointer) -> bool:
+        """Whether the pointer on disk was validated later."""
+        (value,) = self._folder.read_many([name], Outcome([None])).values
+        present = None if value is None else _decode_pointer(value)
+        return present is not None and present.validated_at > pointer.validated_at
+
     async def drop_pointer(self, key: PointerKey) -> None:
-        """From now on this process does not find it, whatever the disk does; nor others, where the disk takes that."""
+        """Hide the pointer from this process at once, and remove it from the disk if that works."""
         attempt = self._begin(self._reading)
         if self._closed:
             return
         name = key.encode()
-        self._changes += 1
-        dropped = _Dropped(self._changes)
-        self._dropped.pop(name, None)
-        self._dropped[name] = dropped
-        while len(self._dropped) > _MAX_DROPPED:
-            del self._dropped[next(iter(self._dropped))]
+        change = self._pointers.drop(name)
         if attempt is None:
             return
-        # tried while writes are left alone, too: a disk that takes nothing new may still let go of the old
+        # also while writes are paused: a full disk can still remove files
         writing = self._writing.begin()
         try:
             outcome = await self._answer(attempt, self._start_threads().reading.start(self._folder.drop, name))
@@ -174,16 +155,14 @@ class DiskCache(TierCounters):
             if outcome.error is not None:
                 self._failed(writing, "writes", outcome.error)
                 return
-            dropped.removed = True
-            if name not in self._putting and self._dropped.get(name) is dropped:
-                del self._dropped[name]
+            self._pointers.removed(name, change)
         finally:
             attempt.withdrawn()
             if writing is not None:
-                writing.withdrawn()  # that it lets go does not say that it takes anything
+                writing.withdrawn()  # a removal does not prove that writes work
 
     async def close(self) -> None:
-        """Waits for the writes and reads that have begun, each for ``timeout_s``, and ends the threads. Idempotent."""
+        """Wait up to ``timeout_s`` each for the running writes and reads, and end the threads. Idempotent."""
         self._closed = True
         threads, self._threads = self._threads, None
         if threads is not None and threads.process == os.getpid():
@@ -213,14 +192,14 @@ class DiskCache(TierCounters):
         return values
 
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
-        """What came in time, if anything."""
+        """The outcome, if it comes in time."""
         done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
         return reading.result() if done and not reading.cancelled() else None
 
     async def _written(self, attempt: Attempt, writing: asyncio.Future[Outcome]) -> None:
-        """For as long as it takes: until then what is to be written is in memory, and counted by whoever waits."""
+        """Wait for the write, without a timeout: its values are in memory until then, and the caller counts them."""
         try:
             await asyncio.wait((writing,))
             if not writing.cancelled():  # by close()
@@ -249,23 +228,72 @@ class DiskCache(TierCounters):
         return TimeoutError(f"no answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """This process's threads: those of a process that was forked are not in the child."""
+        """This process's threads: a forked child has none of its parent's."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads
 
 
-@dataclass(slots=True)
-class _Dropped:
-    """A pointer that is not found any more.
+class _PointerChanges:
+    """Orders the drops and puts of pointers: a drop does not queue behind the writes.
 
-    Attributes:
-        change: number of this among the changes of pointers.
-        removed: the disk has let go of what was there.
+    A dropped pointer is not found, and not put by earlier puts, until those have ended and the disk has removed it.
+    Changes are numbered from 1.
     """
 
-    change: int
-    removed: bool = False
+    def __init__(self) -> None:
+        self._dropped: dict[bytes, int] = {}  # numbers of the drops
+        self._removed: set[bytes] = set()  # dropped names that are gone from the disk
+        self._putting: Counter[bytes] = Counter()
+        self._last = 0
+
+    def __len__(self) -> int:
+        """Pointers that are dropped or being put."""
+        return len(self._dropped) + len(self._putting)
+
+    def is_dropped(self, name: bytes) -> bool:
+        return name in self._dropped
+
+    def dropped_at(self, name: bytes) -> int:
+        """Number of the drop; 0 if the pointer is not dropped."""
+        return self._dropped.get(name, 0)
+
+    def begin_put(self, name: bytes) -> int:
+        """Number of the put."""
+        self._last += 1
+        self._putting[name] += 1
+        return self._last
+
+    def end_put(self, name: bytes, change: int, done: bool) -> None:
+        """A put has ended; ``done`` without an error."""
+        self._putting[name] -= 1
+        if not self._putting[name]:
+            del self._putting[name]
+        dropped = self.dropped_at(name)
+        if done and dropped and (dropped < change or (name in self._removed and name not in self._putting)):
+            self._forget(name)
+
+    def drop(self, name: bytes) -> int:
+        """Number of the drop."""
+        self._last += 1
+        self._forget(name)
+        self._dropped[name] = self._last
+        while len(self._dropped) > _MAX_DROPPED:
+            self._forget(next(iter(self._dropped)))
+        return self._last
+
+    def removed(self, name: bytes, change: int) -> None:
+        """The disk has removed the pointer that drop ``change`` hid."""
+        if self.dropped_at(name) != change:
+            return
+        if name in self._putting:
+            self._removed.add(name)
+        else:
+            self._forget(name)
+
+    def _forget(self, name: bytes) -> None:
+        self._dropped.pop(name, None)
+        self._removed.discard(name)
 
 
 class _Threads:
@@ -275,8 +303,8 @@ class _Threads:
         self.writing = Threads(_WRITERS, "asyncpq-disk-write")
 
 
-# Two clocks are read one after the other, and time may pass in between: in the order in which a pointer
-# comes out older than it is, never younger.
+# Two clocks are read one after the other, in the order in which a pause between them makes the pointer older, never
+# younger.
 
 
 def _encode_pointer(pointer: Pointer) -> bytes:
@@ -295,5 +323,5 @@ def _decode_pointer(value: bytes) -> Pointer | None:
     validator, age_s = found
     now = time.monotonic()
     kept_s = time.time() - written_at
-    # where the clock went back, nobody knows how long ago that was
+    # if the clock was set back, the age is unknown
     return Pointer(validator, now - age_s - kept_s if kept_s >= 0 else -math.inf)

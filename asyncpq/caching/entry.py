@@ -1,14 +1,8 @@
-"""The entry: how tiers outside this process keep a value as bytes (cache/ENTRY.md). Pure, no I/O.
+"""Keys, pointers, and the encoding of entries for tiers outside this process (cache/ENTRY.md). Pure.
 
-Whoever can write to a tier can put any bytes there, so decoding takes nothing on trust: a doubtful entry
-is a miss. Nothing is ever unpickled.
-
-Cache keys: who may read it, which bytes of which version, which part.
-
-A content key names bytes that can never change (the validator is part of it). A pointer key names an
-object by its place, and leads to the validator that was current when it was last seen.
-
-The namespace that cached bytes are shared in, where the session is given none.
+A content key names bytes that can never change: the object's validator is part of it. A pointer key names an object by
+its place; its pointer holds the validator that was last seen. Any process that can write to a tier can put any bytes
+there, so a doubtful entry is a miss, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ MAGIC: Final = b"APQE"
 VERSION: Final = 1
 KEY_BYTES: Final = 32
 HEADER_BYTES: Final = 48
-"""What an entry has beyond its value: in this version the header, and never more than these bytes."""
+"""Bytes of an entry's header, which precedes its value."""
 
 _AUTHENTICATED = 1  # flag: the tag is an HMAC
 _FIXED = struct.Struct("<4sHHQ")  # magic, version, flags, length of the value
@@ -39,11 +33,11 @@ _LENGTH = struct.Struct("<i")  # of a string; -1: None
 
 
 class EntryCodec:
-    """Values to entries and back, for one secret.
+    """Encodes values to entries and decodes them, for one secret.
 
     Args:
-        secret: key of the HMAC-SHA256 over header, key and value. None: a SHA-256 instead, which notices
-            damage, but not a writer who means harm.
+        secret: key of the HMAC-SHA256 over header, key and value. With None a plain SHA-256 detects damage, but not a
+            malicious writer.
 
     Raises:
         InvalidOptionError: the secret is empty.
@@ -51,7 +45,7 @@ class EntryCodec:
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not secret:
-            raise InvalidOptionError("the secret of cache entries is empty", hint="leave it out, or give one")
+            raise InvalidOptionError("the secret of cache entries is empty", hint="Omit it, or pass a non-empty one.")
         self._flags = 0 if secret is None else _AUTHENTICATED
         self._keyed = None if secret is None else hmac.new(secret, digestmod=hashlib.sha256)
 
@@ -74,9 +68,9 @@ class EntryCodec:
         return value if hmac.compare_digest(tag, entry[_FIXED.size : HEADER_BYTES]) else None
 
     def entry_bytes(self, head: bytes) -> int | None:
-        """Length of the whole entry that begins with ``head`` (its header, or more), as the header claims.
+        """Length of the entry that begins with ``head`` (its header, or more), as the header claims.
 
-        None where ``head`` is too short, or this codec would not decode the entry.
+        None if ``head`` is too short, or this codec would not decode the entry.
         """
         if len(head) < HEADER_BYTES:
             return None
@@ -98,10 +92,10 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
 
     Args:
         validator: kept exactly; its size is below 2**64.
-        age_s: seconds since the validation, as of writing; infinite where nobody knows.
+        age_s: seconds from the validation to this write; infinite if unknown.
 
     Raises:
-        ValueError: the size or the age cannot be written.
+        ValueError: the size or the age cannot be encoded.
     """
     if not 0 <= validator.size < 1 << 64 or not age_s >= 0:
         raise ValueError(f"a pointer of size {validator.size} and age {age_s}")
@@ -117,7 +111,7 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
 
 
 def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
-    """Validator and age in seconds (as of writing, at least 0, perhaps infinite), or None. Never raises."""
+    """Validator and age in seconds at the write (at least 0, perhaps infinite), or None. Never raises."""
     try:
         age_s, size = _POINTER.unpack_from(value)
         offset = _POINTER.size
@@ -139,9 +133,9 @@ def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
     return Validator(size, *texts), age_s
 
 
-# "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept.
-# "learnt" are page locations that such a chunk told, or an index beside the object, "learnt_bounds" what that said
-# of their values: they are no bytes of the object, and stay in memory.
+# "part": a piece of a column chunk with unknown pages; shared in flight, never kept. "learnt": page locations found in
+# such a chunk, or in an index beside the object; "learnt_bounds": bounds from that index. The last two are not bytes of
+# the object, and stay in memory.
 PartKind = Literal[
     "tail",
     "footer",
@@ -158,11 +152,11 @@ PartKind = Literal[
 
 
 class ContentKey(NamedTuple):
-    """Key of one cached part. Memory holds its bytes, or what they were parsed or decoded to; other tiers bytes.
+    """Key of one cached part. Memory holds its bytes, or objects parsed or decoded from them; other tiers hold bytes.
 
     Attributes:
-        version: 16 bytes naming the object's version (see :func:`version_digest`).
-        kind: what the part is.
+        version: 16 bytes that name the object's version (see :func:`version_digest`).
+        kind: kind of part.
         start, stop: its bytes in the object.
     """
 
@@ -178,14 +172,14 @@ class ContentKey(NamedTuple):
 
 
 class PointerKey(NamedTuple):
-    """Key of the entry that says which version an object had when it was last seen."""
+    """Key of the pointer to the version that an object had when it was last seen."""
 
     namespace: str
     identity: str
 
     @property
     def weight(self) -> int:
-        """Approximate bytes it holds."""
+        """Approximate bytes of the key in memory."""
         return 200 + len(self.namespace) + len(self.identity)
 
     def encode(self) -> bytes:
@@ -195,11 +189,11 @@ class PointerKey(NamedTuple):
 
 @dataclass(slots=True)
 class Pointer:
-    """The last validator seen, and when (``time.monotonic()`` seconds).
+    """The last validator seen.
 
     Attributes:
-        validator: what the object had.
-        validated_at: when a request was sent whose answer said so; minus infinity if that is not known.
+        validator: of the object.
+        validated_at: ``time.monotonic()`` when the validating request was sent; minus infinity if unknown.
     """
 
     validator: Validator
@@ -207,20 +201,20 @@ class Pointer:
 
     @property
     def weight(self) -> int:
-        """Approximate bytes it holds."""
+        """Approximate bytes of the pointer in memory."""
         texts = (self.validator.etag, self.validator.last_modified, self.validator.version)
         return 400 + sum([len(text) for text in texts if text is not None])
 
 
 def version_digest(namespace: str, identity: str, validator: Validator) -> bytes:
-    """16 bytes that name one version of one object as one namespace sees it."""
+    """16 bytes that name one version of one object within one namespace."""
     digest = _digest_texts(b"", namespace, identity)
     digest.update(validator.digest())
     return digest.digest()[:16]
 
 
 def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
-    """A digest in which no two lists of texts meet: each is preceded by its length."""
+    """A digest that differs for different lists of texts: a length precedes each text."""
     digest = hashlib.sha256(prefix)
     for text in texts:
         part = text.encode("utf-8", "surrogateescape")
@@ -230,9 +224,9 @@ def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
 
 
 def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
-    """Names who reads: whoever configures other credentials or another endpoint shares nothing.
+    """The namespace of cached bytes for these options: other credentials or another endpoint give another namespace.
 
-    Nor does anyone share where an option is an object, whose value nobody can tell: each call gives another name.
+    An option whose value is an arbitrary object gives a new namespace with each call.
     """
     canonical = _canonical(options)
     if canonical is None:
@@ -241,7 +235,9 @@ def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: object) -> str | None:
-    """The same text in every process for the same plain value, and for no other; None for what is no plain value."""
+    """A text that is the same in every process for equal plain values, and differs otherwise; None for other
+    objects.
+    """
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
     if isinstance(value, PurePath):

@@ -1,23 +1,17 @@
-"""A folder of entries that any number of processes on one host read, write and trim at once. Blocking.
+"""A folder of cache entries that any number of processes on one host read, write and trim at once. Blocking.
 
     <folder>/ab/ab12...                one entry, named by the 64 hex digits of its key
-    <folder>/ab/ab12....<random>.tmp   one that is being written
-    <folder>/ab.usage                  how much is in ab: its length, in blocks of 4 KiB
-    <folder>/evictor.lock              held (flock) by the one process that is trimming the folder
+    <folder>/ab/ab12....<random>.tmp   an entry being written
+    <folder>/ab.usage                  its length is the number of blocks in ab (4 KiB each)
+    <folder>/evictor.lock              held (flock) by the process that trims the folder
 
-A writer renames a whole temporary file to its name. Nothing is synced: what a crash of the machine tears
-does not decode, and is dropped by whoever reads it. All names are opened relative to the descriptor of the
-folder that holds them, without following links and without blocking on what is no file.
+A writer renames a complete temporary file. Nothing is synced: an entry torn by a crash of the machine does not decode,
+and its reader removes it. All names are opened relative to the descriptor of their folder, without following links and
+without blocking on special files.
 
-Keeping a folder of entries (entry_folder.py) within its budget, whichever processes write to it. Blocking.
-
-How much a sub-folder holds is the length of a file, in blocks: appending to a file is one step that no other
-writer can come between, and survives whoever did it. It only ever says too much for long: what is replaced or
-removed by others stays counted until the sub-folder is listed next, and one of them is, each time that a
-writer looks whether there is room.
-
-What goes is what was used least recently among a sample: the fullest sub-folders, until they have enough
-entries for that to mean something. A small cache is all in the sample.
+Eviction removes the least recently used entries of a sample: the fullest sub-folders, until they have enough entries.
+Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
+replace or remove stay counted until their sub-folder is listed, and each trim lists one at random.
 """
 
 from __future__ import annotations
@@ -37,12 +31,12 @@ from typing import NamedTuple
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec
 
 BLOCK_BYTES = 4096
-"""What files take is counted in these, as file systems do."""
+"""Unit of the usage counts, as in file systems."""
 
 TEMPORARY = ".tmp"
 
 SAMPLE_ENTRIES = 512
-"""Sub-folders are listed until they have so many; of a sample at most a quarter goes."""
+"""Size of a sample; at most a quarter of it is removed."""
 
 DEAD_WRITER_S = 900.0
 """A temporary file older than this has no writer any more."""
@@ -56,7 +50,7 @@ DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trimmed(NamedTuple):
-    """The outcome of :func:`trim`: what the folder holds now, and how many entries went."""
+    """Outcome of :func:`trim`: bytes in the folder now, and number of removed entries."""
 
     usage_bytes: int
     evicted: int
@@ -70,24 +64,22 @@ class _Entry(NamedTuple):
 
 
 def blocks(size: int) -> int:
-    """How many blocks a file of ``size`` bytes takes."""
+    """Number of blocks of a file of ``size`` bytes."""
     return -(-size // BLOCK_BYTES)
 
 
 def add_usage(folder: int, subfolder: str, size: int) -> None:
-    """Count a file of ``size`` bytes that is about to be written."""
+    """Count a file of ``size`` bytes before it is written."""
     with _usage_file(folder, subfolder) as descriptor:
         os.write(descriptor, bytes(blocks(size)))
 
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
-    """Remove the oldest entries until the folder holds at most ``limit_bytes``.
-
-    Does nothing while another process (or thread) is at it.
+    """Remove the oldest entries until the folder holds at most ``limit_bytes``. Does nothing while another one trims.
 
     Args:
         folder: descriptor of the cache's folder.
-        limit_bytes: what may be left.
+        limit_bytes: bytes that may remain.
         once: take one sample only.
     """
     evicted = 0
@@ -109,7 +101,7 @@ def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
 
 @contextlib.contextmanager
 def _evictor(folder: int) -> Iterator[bool]:
-    """Whether this thread is the only one that trims the folder; so until it leaves. A dead process holds no lock."""
+    """Hold the evictor's lock; False if another process or thread has it. A dead process holds no lock."""
     descriptor = os.open(_LOCK, os.O_RDWR | _CREATE, 0o600, dir_fd=folder)
     try:
         try:
@@ -120,14 +112,14 @@ def _evictor(folder: int) -> Iterator[bool]:
         try:
             yield True
         finally:
-            # closing would not do: a process forked meanwhile has the descriptor, too
+            # not only closed: a process forked meanwhile has the descriptor too
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
 
 def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
-    """Entries of the fullest sub-folders. Corrects what ``usage`` says of these."""
+    """Entries of the fullest sub-folders. Corrects their counts in ``usage``."""
     sample: list[_Entry] = []
     for subfolder in sorted(usage, key=usage.__getitem__, reverse=True):
         if len(sample) >= SAMPLE_ENTRIES or not usage[subfolder]:
@@ -138,7 +130,7 @@ def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
 
 
 def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[str, int]) -> int:
-    """Remove up to ``excess`` blocks of the sample, hardly more than a quarter of it; returns how many entries."""
+    """Remove up to ``excess`` blocks of the sample, at most about a quarter of it; return the number of entries."""
     excess = min(excess, sum(entry.blocks for entry in sample) // 4 + 1)
     removed = freed = 0
     for entry in sorted(sample):
@@ -155,7 +147,7 @@ def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[s
 
 
 def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
-    """The entries of one sub-folder, and its blocks, which are written down. Removes what dead writers left."""
+    """Entries and blocks of one sub-folder; writes the count down. Removes temporary files of dead writers."""
     with _usage_file(folder, subfolder) as descriptor:
         before = os.fstat(descriptor).st_size
         entries: list[_Entry] = []
@@ -177,10 +169,10 @@ def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
                     continue
                 held += blocks(info.st_size)
                 if is_entry:
-                    # a time to come, of a clock that was wrong, must not keep an entry for ever
+                    # a time in the future, from a wrong clock, must not keep an entry for ever
                     modified = info.st_mtime if info.st_mtime <= now + DEAD_WRITER_S else 0.0
                     entries.append(_Entry(modified, blocks(info.st_size), subfolder, file.name))
-        # what was added since the beginning may be in the list or not: it is counted
+        # files added during the listing may be missing in it, and are counted in addition
         held += max(os.fstat(descriptor).st_size - before, 0)
         os.ftruncate(descriptor, held)
         return entries, held
@@ -221,11 +213,11 @@ def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[in
 
 #: An entry is not kept if it is larger than the budget divided by this.
 LARGEST_PART = 8
-#: What a process may write before it looks again how full the folder is: the budget divided by this.
+#: A process reads the usage again after writing the budget divided by this.
 CHECK_PART = 256
-#: Reading an entry makes it young again at most this often.
+#: Reading an entry updates its time at most this often.
 TOUCH_INTERVAL_S = 30.0
-#: An entry that a scan brought begins as old as one that was not used for so long.
+#: An entry of a scan begins with an age of so many seconds.
 SCAN_AGE_S = 86_400.0
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -236,18 +228,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UnsafeFolderError(OSError):
-    """The folder is not this user's alone."""
+    """Another user owns the folder or can write to it, or it is not a folder."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a batch.
+    """Outcome of a batch.
 
     Attributes:
-        values: one for each key that was read, or None.
-        error: what ended the batch early; the keys after it are misses, or were not written.
-        evicted: entries of other keys that were removed.
-        abandoned: nobody waits any more.
+        values: for each key that was read its value, or None.
+        error: ended the batch early; later keys are misses, or were not written.
+        evicted: removed entries of other keys.
+        abandoned: the caller has stopped waiting.
     """
 
     values: list[bytes | None]
@@ -257,10 +249,11 @@ class Outcome:
 
 
 class EntryFolder:
-    """See the module. Several threads may read, one writes. Has no lock and no descriptor that a fork could carry over.
+    """Entries in a folder. Several threads may read, one writes. Holds no lock and no descriptor that a fork would
+    copy.
 
     Args:
-        path: absolute; made with its parents when it is first written to.
+        path: absolute; made with its parents by the first write.
         max_bytes: budget, in whole blocks of the entries' files.
         codec: of the entries.
     """
@@ -273,22 +266,21 @@ class EntryFolder:
         self._room = 0  # bytes that may be written before usage is looked up again
 
     def prepare(self) -> None:
-        """Make the folder, or look whether the one that is there is safe.
+        """Make the folder, or check that the present one is safe.
 
         Raises:
-            UnsafeFolderError: it is a link or no folder, of another user, or writable by others.
+            UnsafeFolderError: it is a link or not a folder, of another user, or writable by others.
             OSError: it cannot be made or opened.
         """
         with self._opened(create=True):
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """The value of each key; entries that do not decode are dropped. Never raises OSError.
+        """Read the value of each key; entries that do not decode are removed. Never raises OSError.
 
         Args:
-            keys: which to read.
-            outcome: is filled and returned. Its values are one None for each key; whoever has stopped
-                waiting takes those that have come, and says so.
+            outcome: filled and returned; has one None for each key. A caller that stops waiting takes the values so far
+                and sets ``abandoned``.
         """
         try:
             with self._opened(create=False) as folder:
@@ -303,12 +295,11 @@ class EntryFolder:
         return outcome
 
     def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
-        """Keep the values, each under its key, within the budget. Never raises OSError.
+        """Write the values within the budget. Never raises OSError.
 
         Args:
             values: by key.
-            scan: they go before whatever was used within ``SCAN_AGE_S``, unless they are used themselves; what
-                is there already stays as it is.
+            scan: mark them as unused for ``SCAN_AGE_S``, and leave existing entries as they are.
         """
         outcome = Outcome([])
         try:
@@ -322,13 +313,13 @@ class EntryFolder:
         except OSError as error:
             outcome.error = error
             if error.errno in _FULL:
-                # the disk is smaller than the budget: without this the oldest would stay for ever
+                # the disk is smaller than the budget, so old entries would never be removed
                 with contextlib.suppress(OSError), self._opened(create=False) as folder:
                     outcome.evicted += trim(folder, 0, once=True).evicted
         return outcome
 
     def drop(self, key: bytes) -> Outcome:
-        """Remove the entry, if it is there. Never raises OSError."""
+        """Remove the entry, if it exists. Never raises OSError."""
         outcome = Outcome([])
         try:
             with self._opened(create=False) as folder, entered(folder, key.hex()[:2]) as inner:
@@ -342,7 +333,7 @@ class EntryFolder:
     # -- one entry ------------------------------------------------------------------------------
 
     def _holds(self, folder: int, key: bytes) -> bool:
-        """Whether something is there under ``key``; it is not read."""
+        """Whether there is an entry under ``key``, without reading it."""
         name = key.hex()
         try:
             with entered(folder, name[:2]) as inner:
@@ -397,7 +388,7 @@ class EntryFolder:
     def _write(self, folder: int, key: bytes, entry: bytes, scan: bool) -> None:
         name = key.hex()
         with entered(folder, name[:2], create=True) as inner:
-            # counted first: the file of a writer that dies half-way is in the sum
+            # counted first, so that the count includes the file of a writer that dies
             add_usage(folder, name[:2], len(entry))
             temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
             descriptor = os.open(temporary, _CREATE_ENTRY, 0o600, dir_fd=inner)
@@ -409,7 +400,7 @@ class EntryFolder:
                 finally:
                     os.close(descriptor)
                 os.rename(temporary, name, src_dir_fd=inner, dst_dir_fd=inner)
-                if scan:  # only now: a temporary file that is old has no writer any more
+                if scan:  # after the rename: old temporary files are removed
                     old = time.time() - SCAN_AGE_S
                     with contextlib.suppress(OSError):  # it was removed already
                         os.utime(name, (old, old), dir_fd=inner, follow_symlinks=False)
@@ -419,12 +410,12 @@ class EntryFolder:
                 raise
 
     def _make_room(self, folder: int, size: int, outcome: Outcome) -> bool:
-        """Whether ``size`` bytes may be written; what is old is removed for it."""
+        """Whether ``size`` bytes may be written; removes old entries for them."""
         size = blocks(size) * BLOCK_BYTES
         if size > self._room:
             trimmed = trim(folder, self._max_bytes - size)
             outcome.evicted += trimmed.evicted
-            # No room: another process is making it, and this one is faster than that, or nothing can go.
+            # No room: another process is still trimming, or nothing can be removed.
             if trimmed.usage_bytes + size > self._max_bytes:
                 return False
             self._room = max(size, min(self._max_bytes // CHECK_PART, self._max_bytes - trimmed.usage_bytes))
@@ -435,7 +426,9 @@ class EntryFolder:
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool) -> Iterator[int]:
-        """A descriptor of the folder, for one batch: so it may be removed, replaced or forked meanwhile."""
+        """A descriptor of the folder for one batch, so that the folder may be removed, replaced or forked between
+        batches.
+        """
         try:
             descriptor = os.open(self._path, DIRECTORY_FLAGS)
         except FileNotFoundError:

@@ -1,12 +1,10 @@
-"""The memory tier: one budget in bytes for everything that is kept; a scan does not push out what lookups use.
+"""The memory tier: one budget in bytes, with scan-resistant admission by 2Q.
 
-The algorithm is 2Q (T. Johnson and D. Shasha: 2Q, A Low Overhead High Performance Buffer Management
-Replacement Algorithm, VLDB 1994), weighed in bytes. What the paper has to guess, callers say: which reads
-are scans. What lookups ask for is in ``main`` (the paper's Am), the least recently used first out. What
-scans ask for is a guest (A1in). Guests may fill room that nobody else needs, but go first; of those that
-went, the hashes of the keys are remembered (A1out). What a scan has to put again soon is used again and
-again, and goes to ``main``. Guests and what is remembered claim no more than 1/16 of the budget from
-``main``. Without scans all of this is an LRU cache. ``cache/traces`` holds it beside one.
+2Q: T. Johnson and D. Shasha, A Low Overhead High Performance Buffer Management Replacement Algorithm, VLDB 1994.
+Entries of lookups are in ``main`` (the paper's Am), an LRU queue. Entries of scans are on probation (A1in): they use
+free room, are evicted first, and their keys' hashes are remembered afterwards (A1out). An entry that a scan puts again
+soon goes to ``main``. Probation and remembered hashes take at most 1/16 of the budget from ``main``. Without scans the
+cache is a plain LRU. ``cache/traces`` compares the two.
 """
 
 from __future__ import annotations
@@ -22,15 +20,15 @@ from cachetools import LRUCache
 
 ENTRY_OVERHEAD_BYTES: Final = 540  # a content key and its integers, the header of bytes, cachetools' three dicts
 REMEMBERED_BYTES: Final = 170  # a hash and a weight in an ordered dict
-CLAIM: Final = 16  # guests may claim 1/16 of the budget from what lookups use
-REMEMBERED: Final = 4  # guests that went are remembered until others of 1/4 of the budget went after them
+CLAIM: Final = 16  # probation may take 1/16 of the budget from main
+REMEMBERED: Final = 4  # evicted keys are remembered until entries of 1/4 of the budget were evicted after them
 
 
 class MemoryCache:
-    """A weighed, locked cache. May be shared between sessions and threads; a forked process has a copy.
+    """A weighed cache with a lock. May be shared between sessions and threads; a forked process has a copy.
 
-    Values are immutable or are only ever completed (parsed further); whoever completes one calls
-    :meth:`put` again, so that its new weight counts.
+    Values are immutable or only completed (parsed further); after completing one, call :meth:`put` again with its new
+    weight.
 
     Args:
         max_bytes: budget; 0 keeps nothing.
@@ -40,81 +38,81 @@ class MemoryCache:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._incoming_weight = 0
-        # asked for the size of the value that is being put, under the lock
+        # getsizeof is called for the value that is being put, under the lock
         self._main: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=lambda _: self._incoming_weight)
-        self._guests: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=lambda _: self._incoming_weight)
+        self._probation: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=lambda _: self._incoming_weight)
         self._remembered: OrderedDict[int, int] = OrderedDict()  # hash of the key: weight
         self._remembered_weight = 0
         self._claim = max_bytes // CLAIM
-        _caches.add(self)
+        _locks.add(self._lock)
 
     @property
     def current_bytes(self) -> int:
-        """What the entries weigh now; at most ``max_bytes``."""
+        """Weight of the entries now; at most ``max_bytes``."""
         with self._lock:
             return self._used()
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._main) + len(self._guests)
+            return len(self._main) + len(self._probation)
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
-        """The value, or None. ``scan`` says that a scan asks: see :meth:`put`."""
+        """The value, or None. ``scan``: a scan asks, see :meth:`put`."""
         with self._lock:
             if key in self._main:
                 return self._main[key]
-            if key not in self._guests:
+            if key not in self._probation:
                 return None
-            return self._guests[key] if scan else self._promote(key)
+            return self._probation[key] if scan else self._promote(key)
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
-        """One value, or None, for each key; the lock is taken once."""
+        """One value, or None, for each key; takes the lock once."""
         values: list[Any] = []
         with self._lock:
-            main, guests = self._main, self._guests
+            main, probation = self._main, self._probation
             for key in keys:
                 if key in main:
                     values.append(main[key])
-                elif key not in guests:
+                elif key not in probation:
                     values.append(None)
                 elif scan:
-                    values.append(guests[key])
+                    values.append(probation[key])
                 else:
                     values.append(self._promote(key))
         return values
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
-        """Keep ``value``, which weighs ``weight`` bytes. Too large a value is not kept.
+        """Put ``value`` of ``weight`` bytes. A value larger than the budget is not kept.
 
         Args:
-            scan: a scan asked for it: it is a guest, until a lookup asks for it.
+            scan: keep it on probation until a lookup asks for it.
         """
         with self._lock:
             self._put(key, value, weight + ENTRY_OVERHEAD_BYTES, scan)
 
     def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
-        """:meth:`put` of bytes; the lock is taken once."""
+        """:meth:`put` for bytes; takes the lock once."""
         with self._lock:
             for key, value in entries.items():
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
 
     def offer(self, key: Hashable, value: Any, weight: int) -> None:
-        """Keep as a guest what came along, and nobody asked for: it claims nothing. What stands there stays."""
+        """Put a value that no read asked for on probation, into free room only. An existing entry stays."""
         with self._lock:
-            if key not in self._main and key not in self._guests:
-                self._put_guest(key, value, weight + ENTRY_OVERHEAD_BYTES, 0)
+            if key not in self._main and key not in self._probation:
+                self._put_on_probation(key, value, weight + ENTRY_OVERHEAD_BYTES, 0)
 
     def discard(self, key: Hashable) -> None:
-        """Forget one entry, if it is there."""
+        """Remove an entry, if it is there."""
         with self._lock:
             self._main.pop(key, None)
-            self._guests.pop(key, None)
+            self._probation.pop(key, None)
 
     def discard_if(self, predicate: Callable[[Hashable], bool]) -> int:
-        """Forget the entries whose key satisfies ``predicate``; returns how many."""
+        """Remove the entries whose key satisfies ``predicate``; return their number."""
         with self._lock:
             forgotten = 0
-            for entries in (self._main, self._guests):
+            for entries in (self._main, self._probation):
                 doomed = [key for key in entries if predicate(key)]
                 for key in doomed:
                     del entries[key]
@@ -124,74 +122,74 @@ class MemoryCache:
     def clear(self) -> None:
         with self._lock:
             self._main.clear()
-            self._guests.clear()
+            self._probation.clear()
             self._remembered.clear()
             self._remembered_weight = 0
 
     # -- under the lock ---------------------------------------------------------------------------
 
     def _put(self, key: Hashable, value: Any, weight: int, scan: bool) -> None:
-        main, guests = self._main, self._guests
-        guest = False
-        if key in guests:
-            del guests[key]
-            guest = scan
+        main, probation = self._main, self._probation
+        on_probation = False
+        if key in probation:
+            del probation[key]
+            on_probation = scan
         elif scan and key not in main:
-            guest = not self._recall(key)
-        if guest:
-            if not self._put_guest(key, value, weight, self._claim):
+            on_probation = not self._recall(key)
+        if on_probation:
+            if not self._put_on_probation(key, value, weight, self._claim):
                 self._remember(key, weight)
                 self._make_room(0)
         elif weight > self.max_bytes:
             main.pop(key, None)
         else:
-            if guests.currsize or self._remembered:
+            if probation.currsize or self._remembered:
                 main.pop(key, None)
                 self._make_room(weight)
             self._incoming_weight = weight
-            main[key] = value  # in an LRU cache alone, this makes its room by itself
+            main[key] = value  # evicts by itself while probation is empty
 
     def _used(self) -> int:
-        return int(self._main.currsize + self._guests.currsize) + REMEMBERED_BYTES * len(self._remembered)
+        return int(self._main.currsize + self._probation.currsize) + REMEMBERED_BYTES * len(self._remembered)
 
     def _promote(self, key: Hashable) -> Any:
-        """A lookup uses what a scan brought."""
-        before = self._guests.currsize
-        value = self._guests.pop(key)
-        self._incoming_weight = int(before - self._guests.currsize)
+        """Move an entry from probation to ``main``: a lookup uses it."""
+        before = self._probation.currsize
+        value = self._probation.pop(key)
+        self._incoming_weight = int(before - self._probation.currsize)
         self._main[key] = value
         return value
 
     def _make_room(self, weight: int) -> None:
         while self._used() + weight > self.max_bytes:
-            if self._guests:
-                self._evict_guest()
+            if self._probation:
+                self._evict_from_probation()
             elif self._main:
                 self._main.popitem()
             else:
                 self._forget_oldest()
 
-    def _put_guest(self, key: Hashable, value: Any, weight: int, claim: int) -> bool:
-        """Whether there is room for it, of which ``claim`` may be taken from ``main``."""
-        main, guests = self._main, self._guests
+    def _put_on_probation(self, key: Hashable, value: Any, weight: int, claim: int) -> bool:
+        """Put an entry on probation, if it fits; it may take ``claim`` bytes from ``main``."""
+        main, probation = self._main, self._probation
         room = max(self.max_bytes - int(main.currsize), claim)
         if weight > room:
             return False
         while self._used() - main.currsize + weight > room:
-            if guests:
-                self._evict_guest()
+            if probation:
+                self._evict_from_probation()
             else:
                 self._forget_oldest()
         while self._used() + weight > self.max_bytes:
             main.popitem()
         self._incoming_weight = weight
-        guests[key] = value
+        probation[key] = value
         return True
 
-    def _evict_guest(self) -> None:
-        before = self._guests.currsize
-        key, _ = self._guests.popitem()
-        self._remember(key, int(before - self._guests.currsize))
+    def _evict_from_probation(self) -> None:
+        before = self._probation.currsize
+        key, _ = self._probation.popitem()
+        self._remember(key, int(before - self._probation.currsize))
 
     def _remember(self, key: Hashable, weight: int) -> None:
         name = hash(key)
@@ -204,7 +202,7 @@ class MemoryCache:
             self._forget_oldest()
 
     def _recall(self, key: Hashable) -> bool:
-        """Whether the key was a guest's that went not long ago; it is so once."""
+        """Whether an entry of this key was evicted from probation not long ago; forgets the key."""
         weight = self._remembered.pop(hash(key), 0)
         self._remembered_weight -= weight
         return weight > 0
@@ -214,13 +212,13 @@ class MemoryCache:
         self._remembered_weight -= weight
 
 
-# A fork copies what one thread may be changing, and its lock with it: it waits until no cache is being changed.
-_caches: WeakSet[MemoryCache] = WeakSet()
+# A fork copies a cache while another thread may change it and hold its lock, so it waits for all locks.
+_locks: WeakSet[threading.Lock] = WeakSet()
 _held: list[threading.Lock] = []
 
 
 def _before_fork() -> None:
-    _held.extend(cache._lock for cache in list(_caches))
+    _held.extend(_locks)
     for lock in _held:
         lock.acquire()
 

@@ -1,14 +1,8 @@
 """The shared tier: entries in a Valkey or Redis server, for all processes of a fleet.
 
-It is never waited for long: what takes longer than a fetch from the store would is given up, and a server that
-failed is left alone for a while. It is not trusted either: what it holds, and what it answers, may be anything.
-Each entry is asked for by GETRANGE, which bounds the reply before it is read, all of them in one round trip.
-
-A deadline for another's answer that does not run while this process is too busy to look for it.
-
-Why a shared tier's server did not do what it was asked, in words that show no secret.
-
-What it refuses is told in the log, once for each cause and minute.
+An exchange that takes longer than a fetch from the store is given up, and a server that failed is left alone for a
+while. The server is not trusted: entries and replies may be anything. GETRANGE bounds each reply before it is read; all
+entries of a read take one round trip. The log tells each cause of a refusal once a minute, without secrets.
 """
 
 from __future__ import annotations
@@ -40,15 +34,14 @@ if TYPE_CHECKING:
     from asyncpq.caching.valkey_connections import Reply, ValkeyConnections, Wire
 
 
-_LATE_S: Final = 0.005  # what a loop may be late without having been busy
+_LATE_S: Final = 0.005  # an idle loop is not later than this
 _MAX_FORGIVEN: Final = 3
 
 
 class Patience:
-    """Has an entered timeout end in ``allowed_s``, at most four times as late where the loop was busy.
+    """Ends an entered timeout after ``allowed_s``, or up to four times as late if the event loop was busy.
 
-    A loop that decodes for longer than a server is given would count as the server's failure: when the time
-    is over, nobody may have looked at the socket yet.
+    While the loop decodes, the reply may be waiting in the socket: that is not the server's failure.
     """
 
     def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
@@ -60,26 +53,26 @@ class Patience:
 
     def _start(self) -> None:
         self._due = self._loop.time() + self._allowed_s
-        self._timeout.reschedule(self._due + 0.001)  # after the look at how late it is
+        self._timeout.reschedule(self._due + 0.001)  # just after _look
         self._handle = self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         when = self._timeout.when()
         if self._timeout.expired() or when is None or when < self._due:
-            return  # it was ended, or told to end before
+            return  # it has ended, or was rescheduled to end earlier
         late_s = self._loop.time() - self._due
         if late_s > max(_LATE_S, 0.1 * self._allowed_s) and self._forgiven < _MAX_FORGIVEN:
             self._forgiven += 1
             self._start()
 
     def end(self) -> None:
-        """The answer is there, or not wanted any more."""
+        """Stop: the reply has come, or is not needed any more."""
         self._handle.cancel()
 
 
 EVERY_S: Final = 60.0
-_MAX_CAUSES = 32  # a server may say anything
-_CODE = re.compile(r"[A-Z]{2,24}(?= |$)")  # how a server's error begins
+_MAX_CAUSES = 32  # a server may send any code
+_CODE = re.compile(r"[A-Z]{2,24}(?= |$)")  # begins a server's error
 _MEANINGS: Final = {
     "NOAUTH": "the url names no user and password",
     "NOPERM": "its user may not run it, or not with keys that begin with the prefix; see cache/valkey/users.acl",
@@ -99,15 +92,15 @@ _log = logging.getLogger("asyncpq.caching.shared")
 
 
 def cause_of(error: BaseException, handled: BaseException | None) -> str:
-    """What an exchange failed with in the first place: its class, and the code of what a server answered.
+    """The first cause of a failed exchange: its class, and the code of a server's error.
 
     Args:
-        handled: what the caller was handling when the exchange began, which Python adds to the context of ``error``.
+        handled: the exception that the caller was handling before, which Python adds to the context of ``error``.
     """
     found = error
     cause: BaseException | None = error
     while cause is not None and cause is not handled:
-        if isinstance(cause, Exception):  # a timeout is made of a cancellation
+        if isinstance(cause, Exception):  # not the cancellation behind a timeout
             found = cause
         cause = cause.__cause__ or cause.__context__
     name = type(found).__name__
@@ -120,11 +113,11 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """Those of one server.
+    """The commands that one server refused, for the log.
 
     Args:
         place: the server, safe to be shown.
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -134,7 +127,7 @@ class Refusals:
         self._untold: dict[tuple[str, str], int] = {}
 
     def add(self, command: str, message: str) -> None:
-        """``command`` was refused with ``message``, of which nothing but the code is shown."""
+        """Log that ``command`` was refused with ``message``, of which only the code is shown."""
         cause = (command, _code(message))
         if cause not in self._told_at and len(self._told_at) >= _MAX_CAUSES:
             cause = (command, _OTHER)
@@ -194,7 +187,7 @@ class SharedCache(TierCounters):
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
         self._refusals = Refusals(self._connections.place)
         self._backoff = Backoff(failures=1, first_s=options.retry_after_s, longest_s=options.retry_after_s)
-        # Writing must not keep reading waiting
+        # writes leave half of the connections to reads
         self._writers = asyncio.Semaphore(max(1, options.max_connections // 2))
         self._running: set[asyncio.Timeout] = set()
         self._none_running = asyncio.Event()
@@ -207,7 +200,7 @@ class SharedCache(TierCounters):
     # -- entries ----------------------------------------------------------------------------------
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """The bytes of each key, or None. Of an exchange that breaks off, what had come is given."""
+        """The bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
         found: list[bytes | None] = [None] * len(keys)
         limit = self._options.max_entry_bytes
         sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
@@ -232,9 +225,9 @@ class SharedCache(TierCounters):
         return self._options.max_read_bytes
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Keep the entries for ``ttl_s``, those above ``max_entry_bytes`` excepted.
+        """Put the entries for ``ttl_s``, except those above ``max_entry_bytes``.
 
-        Those of scans like others: the server keeps what is used often (cache/valkey/valkey.conf).
+        Entries of scans are put like others: the server evicts by frequency of use (cache/valkey/valkey.conf).
         """
         kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
         sizes = [len(value) for _, value in kept]
@@ -250,15 +243,15 @@ class SharedCache(TierCounters):
             await self._write(tell, sum(sizes))
 
     # -- pointers ---------------------------------------------------------------------------------
-    # Hosts' clocks differ, and some time may pass until a server that was stopped takes a command: the time
-    # that a pointer has been kept is told by the server's clock alone, which every pointer is written with.
+    # Hosts' clocks differ, and a stopped server may execute a command late. So the time that a pointer has been kept
+    # is measured by the server's clock alone, whose time is written with each pointer.
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """The pointer, ``validated_at`` as of this process's clock; minus infinity where nobody knows."""
+        """The pointer, with ``validated_at`` in this process's clock; minus infinity if unknown."""
         name = key.encode()
 
         async def ask(wire: Wire) -> tuple[Pointer | None]:
-            asked_at = time.monotonic()  # it may be older by the way of the reply, never younger
+            asked_at = time.monotonic()  # before the reply, so that the pointer never seems younger than it is
             await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
             entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
             return (self._pointer(entry, now, asked_at),)
@@ -271,7 +264,7 @@ class SharedCache(TierCounters):
         return answer[0]
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Keep the pointer for ``ttl_s``, unless one is there that was validated later."""
+        """Put the pointer for ``ttl_s``, unless the present one was validated later."""
         name = key.encode()
 
         async def tell(wire: Wire) -> None:
@@ -304,7 +297,7 @@ class SharedCache(TierCounters):
             return None
         validator, age_s = decoded
         kept_s = (now - _WRITTEN.unpack_from(value)[0]) / 1e6
-        # a clock that was set back says nothing
+        # if the server's clock was set back, the age is unknown
         return Pointer(validator, asked_at - age_s - kept_s if kept_s >= 0 else -float("inf"))
 
     # -- commands ---------------------------------------------------------------------------------
@@ -319,13 +312,13 @@ class SharedCache(TierCounters):
         if isinstance(reply, bytes):
             return self._codec.decode(name, reply) if reply else None
         if isinstance(reply, Exception):
-            if not str(reply).startswith("WRONGTYPE"):  # a key of another type is somebody else's
+            if not str(reply).startswith("WRONGTYPE"):  # another program's key is a miss
                 self._refused("GETRANGE", reply)
             return None
         raise ConnectionAbortedError("a reply of another type than the command's")
 
     def _microseconds(self, reply: Reply) -> int | None:
-        """The reply to TIME."""
+        """The time in a reply to TIME; None if it is an error."""
         if isinstance(reply, Exception):
             self._refused("TIME", reply)
             return None
@@ -336,7 +329,7 @@ class SharedCache(TierCounters):
         return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
 
     def _written(self, command: str, reply: Reply) -> None:
-        """The reply to a command that writes: what a server refuses, for want of memory or of leave, is not kept."""
+        """Check the reply to a write; a refusal (no memory, no permission) is counted and logged."""
         if isinstance(reply, Exception):
             self._refused(command, reply)
 
@@ -347,10 +340,10 @@ class SharedCache(TierCounters):
     # -- exchanges --------------------------------------------------------------------------------
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """What ``talk`` brings from the server. None if the server was not asked, or the exchange broke off.
+        """Run ``talk`` on a connection. None if the server is paused, or the exchange broke off.
 
         Args:
-            size: bytes that may go over the wire, for the time that the exchange is given.
+            size: bytes that may go over the wire, which lengthen the timeout.
         """
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
@@ -393,7 +386,7 @@ class SharedCache(TierCounters):
     def _failed(self, attempt: Attempt, error: OSError, handled: BaseException | None) -> None:
         self.errors += 1
         if attempt.failed():
-            # nothing of the error's text: it may name what the url says
+            # without the error's text, which may quote the url
             _log.warning(
                 "the shared cache at %s failed (%s) and is left alone for %s s",
                 self._connections.place,
@@ -402,11 +395,11 @@ class SharedCache(TierCounters):
             )
 
     async def close(self) -> None:
-        """Break off what is under way, and close all connections. Idempotent."""
+        """Break off the running exchanges and close all connections. Idempotent."""
         self._closed = True
         loop = asyncio.get_running_loop()
         if self._owner is not None and self._owner != (loop, os.getpid()):
-            return  # the connections are another loop's, or of the process that this one was forked from
+            return  # the connections belong to another loop, or to the parent of this forked process
         for timeout in self._running:
             if not timeout.expired():
                 timeout.reschedule(loop.time())
@@ -420,7 +413,7 @@ _TIME: Final[tuple[bytes | int, ...]] = (b"TIME",)
 
 
 def _windows(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of entries that are sent and read at once: start and stop of each."""
+    """Split the entries into runs that are sent and read at once: start and stop of each."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (total + size > WINDOW_BYTES or index - start >= WINDOW_ENTRIES):

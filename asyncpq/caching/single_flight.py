@@ -1,8 +1,7 @@
-"""Single flight: what several reads want at once is fetched once.
+"""Single flight: several reads that want the same bytes at once share one fetch.
 
-A flight is its own task, owned by the session, and carries nobody's deadline. Waiters are counted
-and shielded: one that is cancelled leaves the others unharmed, and a flight without waiters is
-cancelled. Failures go to the waiters of that flight and are not kept.
+A flight is a task of the session without any read's deadline. Waiters are counted and shielded: cancelling one leaves
+the others unharmed, and a flight without waiters is cancelled. Its failure goes to its waiters and is not kept.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ class Flight(Generic[T]):
     """One running fetch and the number of reads that wait for it.
 
     Attributes:
-        task: what runs.
-        began: ``time.monotonic()`` when it did; infinite until then.
+        task: the fetch.
+        began: ``time.monotonic()`` at its first step; infinite until then.
     """
 
     __slots__ = ("_gates", "_waiters", "began", "task")
@@ -35,8 +34,7 @@ class Flight(Generic[T]):
         self._gates: list[_Gate] = []
 
     def join(self) -> None:
-        """Count a waiter from now on; pair with :meth:`leave`. Joining before the first await keeps
-        the flight alive until its waiter gets to wait."""
+        """Count a waiter; pair with :meth:`leave`. Join before the first await, which keeps the flight alive."""
         self._waiters += 1
 
     def leave(self) -> None:
@@ -54,11 +52,11 @@ class Flight(Generic[T]):
         return task.result()
 
     def pass_gate(self, gate: _Gate) -> None:
-        """Have ``gate`` told when the flight has landed."""
+        """Notify ``gate`` when the flight ends."""
         self._gates.append(gate)
 
     def landed(self) -> None:
-        """The task has ended."""
+        """Notify the gates: the task has ended."""
         failed = self.task.cancelled() or self.task.exception() is not None
         for gate in self._gates:
             gate.count -= 1
@@ -67,7 +65,7 @@ class Flight(Generic[T]):
 
 
 class _Gate:
-    """Opens once ``count`` flights have landed, or one has failed."""
+    """Opens once ``count`` flights have succeeded, or one has failed."""
 
     __slots__ = ("count", "future")
 
@@ -77,9 +75,10 @@ class _Gate:
 
 
 async def landing(flights: Iterable[Flight[Any]]) -> None:
-    """Until all of ``flights``, which the caller has joined, have landed, or one of them has failed.
+    """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed.
 
-    Cancelled, it leaves them flying, as :func:`asyncio.wait` does; that makes several futures and callbacks for each.
+    A cancelled wait leaves the flights running, as :func:`asyncio.wait` does, which makes several futures and callbacks
+    for each flight.
     """
     pending = [flight for flight in flights if not flight.task.done()]
     if pending:
@@ -90,14 +89,14 @@ async def landing(flights: Iterable[Flight[Any]]) -> None:
 
 
 class SingleFlight:
-    """The flights of one event loop, by key. A flight may stand under several keys."""
+    """The flights of one event loop, by key. A flight may have several keys."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, Flight[Any]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def get(self, key: Hashable) -> Flight[Any] | None:
-        """The running flight that will bring ``key``; a finished or abandoned one is none."""
+        """The running flight that fetches ``key``; None if it has ended or was abandoned."""
         flight = self._flights.get(key)
         return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
 
@@ -120,7 +119,7 @@ class SingleFlight:
             for key in names:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
-            flight.landed()  # which takes the exception: without waiters, nobody asked for it
+            flight.landed()  # it retrieves the exception, which asyncio would log for a flight without waiters
 
         task.add_done_callback(landed)
         return flight
@@ -135,7 +134,7 @@ class SingleFlight:
             flight.leave()
 
     async def close(self) -> None:
-        """Cancel what still flies and wait until it has ended."""
+        """Cancel the running flights and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

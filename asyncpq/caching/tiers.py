@@ -1,11 +1,7 @@
-"""What a cache tier outside this process offers, and how tiers are asked one after another.
+"""The tiers of cached bytes outside this process: their contract, the order in which they are asked, and their backoff.
 
-The memory tier holds parsed values and is asked directly; these tiers hold bytes. Whatever they
-return was verified by them (version, checksum, authentication): a doubtful entry is a miss.
-
-What a cache tier counts, alike for all of them.
-
-When to leave a failing tier alone, and when to ask it again.
+The memory tier holds parsed values and is asked directly. Each tier verifies its bytes (version, checksum,
+authentication): a doubtful entry is a miss.
 """
 
 from __future__ import annotations
@@ -17,20 +13,17 @@ from typing import Protocol
 
 from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
 
-# No options: what they cost is a later hit, never a read. More than what comes in while a tier is busy with one put
-# would be memory that no budget knows of.
-PENDING_BYTES = 64 << 20  # on their way into the tiers; what comes on top of that is not kept there
-PENDING_PUTS = 256  # and so many puts: small ones cost a tier more than their bytes
-# A worker that ends must not lose what it has just fetched, and must end whatever the disk does: a disk takes
-# PENDING_BYTES in this time at 32 MiB/s.
+# Constants, not options: exceeding them costs a later hit, never a read. Pending puts are memory outside of any budget.
+PENDING_BYTES = 64 << 20  # further puts are dropped
+PENDING_PUTS = 256  # likewise: small puts cost a tier more than their bytes
+# Bounds the end of a worker, which should not lose what it has just fetched: PENDING_BYTES at 32 MiB/s.
 FLUSH_S = 2.0
 
 
 class CacheTier(Protocol):
     """One tier of cached bytes, shared with other processes or hosts.
 
-    A tier that fails answers as if it were empty and does not raise: it must never cost a read its
-    rows.
+    A failing tier behaves like an empty one and does not raise, so a read never loses rows by it.
     """
 
     @property
@@ -38,14 +31,14 @@ class CacheTier(Protocol):
         """ "disk" or "shared", for metrics."""
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """One multi-get: the bytes of each key, or None."""
+        """Get the bytes of each key, or None, in one multi-get."""
 
     @property
     def max_read_bytes(self) -> int:
-        """What a read that takes more than this brings is not put here: it would push out too much."""
+        """Entries of a read that takes more bytes than this are not put here: they would evict too much."""
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Keep entries; those that a ``scan`` brought must not push out what lookups use."""
+        """Put entries; those of a ``scan`` must not evict entries that lookups use."""
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None: ...
 
@@ -68,20 +61,20 @@ class Tiers:
         return bool(self._tiers)
 
     def take(self, read_bytes: int) -> bool:
-        """Whether any tier keeps what a read of so many bytes brings."""
+        """Whether any tier takes the entries of a read of so many bytes."""
         return any(read_bytes <= tier.max_read_bytes for tier in self._tiers)
 
     async def get_many(
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
-        """Ask each tier for what the tiers above it did not have; what a lower tier had is put above it.
+        """Ask each tier for the entries missing in the tiers above; put hits of a lower tier into those above it.
 
         Args:
             keys: distinct.
             read_bytes, scan: as in :meth:`put_many`.
 
         Returns:
-            The bytes that were found, and how many entries of them by the name of the tier.
+            The bytes found, and the number of hits by name of the tier.
         """
         found: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
@@ -99,11 +92,11 @@ class Tiers:
         return found, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
-        """Have ``entries`` kept in every tier, some time after this call.
+        """Put ``entries`` into every tier, some time after this call.
 
         Args:
-            read_bytes: what the read that they are of takes in all; a tier that this is too much for does not get them.
-            scan: that read is a scan.
+            read_bytes: bytes of the whole read; a tier whose ``max_read_bytes`` is lower does not get the entries.
+            scan: the read is a scan.
         """
         self._put(self._tiers, entries, read_bytes, scan)
 
@@ -126,7 +119,7 @@ class Tiers:
             self._pending_bytes -= size
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """The nearest tier's, which every tier above it may serve from now on."""
+        """The nearest tier's pointer, which is also put into the tiers above."""
         for depth, tier in enumerate(self._tiers):
             pointer = await tier.get_pointer(key)
             if pointer is not None:
@@ -136,7 +129,7 @@ class Tiers:
         return None
 
     def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Have the pointer kept in every tier, some time after this call."""
+        """Put the pointer into every tier, some time after this call."""
         for tier in self._tiers if len(self._tasks) < PENDING_PUTS else ():
             self._soon(tier.put_pointer(key, pointer))
 
@@ -150,7 +143,7 @@ class Tiers:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Let what is on its way arrive, for a moment; then close the tiers. Idempotent."""
+        """Wait up to ``FLUSH_S`` for pending puts, then close the tiers. Idempotent."""
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=FLUSH_S)
@@ -165,14 +158,14 @@ class Tiers:
 
 
 class TierCounters:
-    """Base of the tiers that are counted.
+    """Base of the tiers with counters.
 
     Attributes:
-        hits: entries that were asked for and found, pointers included.
-        misses: those that the tier answered not to have; what it did not answer is none.
-        errors: calls that failed, in part or whole, or were not answered in time; commands that a server refused.
-        skipped: calls that were not made: the tier had failed shortly before, or is closed.
-        evictions: entries that this process removed to keep a budget. What a server removes is not known here.
+        hits: entries found, pointers included.
+        misses: entries that the tier answered not to have; entries without an answer are not counted.
+        errors: calls that failed in part or whole, or timed out; commands that a server refused.
+        skipped: calls not made, since the tier had just failed or is closed.
+        evictions: entries that this process removed to keep a budget. A server's own evictions are unknown here.
     """
 
     def __init__(self) -> None:
@@ -183,7 +176,7 @@ class TierCounters:
         self.evictions = 0
 
     def counters(self) -> dict[str, int]:
-        """All of these, by name, as of now."""
+        """All counters by name."""
         return {
             "hits": self.hits,
             "misses": self.misses,
@@ -194,14 +187,14 @@ class TierCounters:
 
 
 class Backoff:
-    """Counts failures in a row. After some of them the tier is left alone; then one call goes first, and the others
-    if it succeeds. Each time that it fails the pause is longer.
+    """Pauses a tier after several failures in a row; after each pause one call probes it, and the others follow its
+    success.
 
     Args:
-        failures: in a row that the pause begins with.
+        failures: in a row, until the first pause.
         first_s: the first pause; each further failure doubles it.
-        longest_s: no pause is longer.
-        clock: seconds that never go back.
+        longest_s: bound of a pause.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -221,7 +214,7 @@ class Backoff:
         self._probe: Attempt | None = None
 
     def begin(self) -> Attempt | None:
-        """One call that may be made now, which must be told how it ended; None: leave the tier alone."""
+        """Permit one call, whose outcome must be reported to the attempt; None while the tier is paused."""
         attempt = Attempt(self)
         if self._failures >= self._allowed:
             if self._probe is not None or self._clock() < self._until:
@@ -229,28 +222,31 @@ class Backoff:
             self._probe = attempt
         return attempt
 
-    def _failed(self, attempt: Attempt) -> bool:
+    def count_failure(self, attempt: Attempt) -> bool:
+        """True if a pause begins. A call that began before the pause does not count."""
         paused = self._failures >= self._allowed
         if paused and attempt is not self._probe:
-            return False  # it had begun before
+            return False
         self._failures += 1
         beyond = self._failures - self._allowed
         if beyond >= 0:
             self._until = self._clock() + min(self._first_s * 2.0 ** min(beyond, 32), self._longest_s)
         return beyond >= 0 and not paused
 
-    def _succeeded(self) -> bool:
+    def count_success(self) -> bool:
+        """True if it ends a pause."""
         paused = self._failures >= self._allowed
         self._failures = 0
         return paused
 
-    def _ended(self, attempt: Attempt) -> None:
+    def end(self, attempt: Attempt) -> None:
+        """Let another call probe the tier, if ``attempt`` did."""
         if attempt is self._probe:
             self._probe = None
 
 
 class Attempt:
-    """A call that :class:`Backoff` allowed. Tell it one of these; what comes after that changes nothing."""
+    """A call that :class:`Backoff` permitted. The first report of its outcome counts."""
 
     __slots__ = ("_backoff",)
 
@@ -258,21 +254,21 @@ class Attempt:
         self._backoff: Backoff | None = backoff
 
     def failed(self) -> bool:
-        """True if the tier is left alone from now on."""
+        """Report a failure; True if a pause begins."""
         backoff = self._backoff
-        begins = backoff is not None and backoff._failed(self)
+        begins = backoff is not None and backoff.count_failure(self)
         self.withdrawn()
         return begins
 
     def succeeded(self) -> bool:
-        """True if the tier was left alone until now."""
+        """Report a success; True if it ends a pause."""
         backoff = self._backoff
-        ends = backoff is not None and backoff._succeeded()
+        ends = backoff is not None and backoff.count_success()
         self.withdrawn()
         return ends
 
     def withdrawn(self) -> None:
-        """Nobody knows how it would have ended."""
+        """Report an unknown outcome."""
         if self._backoff is not None:
-            self._backoff._ended(self)
+            self._backoff.end(self)
             self._backoff = None

@@ -1,10 +1,13 @@
-"""Connections to a Valkey or Redis server, none of which ever takes one command's reply for another's.
+"""Connections to a Valkey or Redis server; a connection is reused only after every reply that it owes was read.
 
-The one door to the client library, valkey-py: this uses its urls, TLS, authentication and streams.
-Not its pool: a connection here is given back only when every reply that it owes was read, is made in a task
-of its own, so that no reader's short patience or cancellation breaks it off, and is closed without waiting for
-a server that does not read. Not its parsers either: they read a reply of any length that the server claims.
-And not its packing of commands, which takes several times as long as the few kinds of words here need.
+The one door to valkey-py, which supplies urls, TLS, authentication and streams. Its other parts are replaced:
+
+- Its pool: it connects within the caller's timeout, so a short one would break off every attempt; it waits when
+closing.
+  It also costs each read more: 162 Python calls and 62 us for 8 entries of 4 KiB, instead of 136 and 54 us (the
+  library's whole client: 478 and 143 us).
+- Its parsers: they read a reply of any length that the server announces.
+- Its packing of commands: it takes several times as long as these few kinds of words need.
 """
 
 from __future__ import annotations
@@ -23,16 +26,16 @@ from valkey.exceptions import ResponseError, ValkeyError
 from asyncpq.errors import InvalidOptionError
 
 Reply = bytes | int | list[Any] | ResponseError | None
-"""What the server answers; an error that it names comes as a value."""
+"""A server's reply; an error comes as a value."""
 
 _QUERY: Final = {"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"}
-MAX_ELEMENTS: Final = 16  # of an array that a cache is answered with; TIME has two
-# Whatever the library lets through: its own errors, those of sockets and TLS, and of names that are none
+MAX_ELEMENTS: Final = 16  # of an array in a reply; TIME has two
+# Errors that the library lets through: its own, those of sockets and TLS, and of malformed host names
 _FAILURES = (ValkeyError, OSError, EOFError, UnicodeError)
 
 
 class _Parser:
-    """RESP2 replies whose length is looked at before they are read: valkey-py's interface of a parser."""
+    """Parses RESP2 replies and checks their length before reading them. Implements valkey-py's parser interface."""
 
     def __init__(self, max_bytes: int, max_elements: int, socket_read_size: int) -> None:
         self._max_bytes = max_bytes
@@ -47,7 +50,7 @@ class _Parser:
         self._reader = None
 
     async def can_read_destructive(self) -> bool:
-        """Whether the server has closed the connection, or sent what nobody asked for."""
+        """Whether the server has closed the connection, or sent bytes without a request."""
         reader = self._reader
         return reader is None or reader.at_eof() or reader.exception() is not None or bool(reader._buffer)  # type: ignore[attr-defined]
 
@@ -83,7 +86,7 @@ class _Parser:
 
 
 class Wire:
-    """One connection, lent to one exchange."""
+    """One connection, lent for one exchange."""
 
     __slots__ = ("_connection", "owed")
 
@@ -92,7 +95,7 @@ class Wire:
         self.owed = 0  # replies that are still to be read
 
     async def send(self, commands: Sequence[tuple[bytes | int, ...]]) -> None:
-        """Send commands at once; :meth:`reply` must be awaited for each."""
+        """Send commands at once; await :meth:`reply` for each."""
         self.owed += len(commands)
         packed: list[bytes] = []
         for command in commands:
@@ -117,14 +120,14 @@ class ValkeyConnections:
     Args:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password.
         connect_timeout_s: for address, TCP, TLS and authentication.
-        max_reply_bytes: a connection on which the server announces a longer reply is closed.
-        max_elements: so is one on which it announces an array of more.
+        max_reply_bytes: a connection is closed when the server announces a longer reply,
+        max_elements: or an array of more elements.
 
     Attributes:
-        place: where the server is, without user and password.
+        place: the server's address, without user and password.
 
     Raises:
-        InvalidOptionError: the url cannot be used. Does not show it.
+        InvalidOptionError: the url cannot be used. The message does not show it.
     """
 
     def __init__(
@@ -144,17 +147,17 @@ class ValkeyConnections:
         self._count = 0  # idle, lent and being made
         self._waiting: deque[asyncio.Future[AbstractConnection]] = deque()
         self._making: set[asyncio.Task[None]] = set()
-        self._connecting = 0  # those of them that whoever waits may still hope for
+        self._connecting = 0  # connections being made that have not failed
         self._leaving: set[asyncio.Task[None]] = set()
         self._ssl: Any = None
         self._closed = False
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Wire]:
-        """A connection for one exchange. After an error, a cancellation or a reply not read, it is closed.
+        """Lend a connection for one exchange. It is closed after an error, a cancellation or an unread reply.
 
         Raises:
-            OSError: no connection, or it broke, or the server does not keep to the protocol.
+            OSError: no connection, or it broke, or the server violates the protocol.
         """
         connection = await self._acquire()
         wire = Wire(connection)
@@ -197,17 +200,17 @@ class ValkeyConnections:
             raise
 
     async def _make(self) -> None:
-        """Connect for whoever waits. If that fails, all who wait are told: the next would fail, too."""
+        """Connect for the waiters. A failure goes to all of them: their own attempts would fail too."""
         connection = self._factory.make_connection()
         if isinstance(connection, SSLConnection):
-            # loading the certificates takes longer than a handshake: once for all connections
+            # one context for all connections: loading the certificates takes longer than a handshake
             self._ssl = connection.ssl_context = self._ssl or connection.ssl_context
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await connection.connect()
         except BaseException as error:
             await self._discard(connection)
-            self._connecting -= 1  # before they are told: they may ask again before this task is done
+            self._connecting -= 1  # first: a refused waiter may call again before this task ends
             self._refuse_waiting(f"no connection: {type(error).__name__}", error)
             if not isinstance(error, _FAILURES):
                 raise
@@ -235,7 +238,7 @@ class ValkeyConnections:
         self._idle.append(connection)
 
     async def _discard(self, connection: AbstractConnection) -> None:
-        """Close at once, also when bytes are left that the server does not take. Never waits."""
+        """Close at once, although the server may not have taken all bytes. Never waits."""
         self._count -= 1
         writer = _parser(connection).writer
         if writer is not None:
@@ -246,7 +249,7 @@ class ValkeyConnections:
         await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Close all connections that are not lent; those that are, when they are given back. Idempotent."""
+        """Close the idle connections now and lent ones when they come back. Idempotent."""
         self._closed = True
         self._refuse_waiting("the connections were closed")
         for task in self._making:
@@ -260,7 +263,7 @@ class ValkeyConnections:
 
 
 async def _see_out(writer: asyncio.StreamWriter) -> None:
-    """Until the socket is closed. Why it was lost is of no interest any more, but asyncio wants it heard."""
+    """Wait until the socket is closed, and retrieve its exception, which asyncio would log."""
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
@@ -276,7 +279,7 @@ def _place(arguments: dict[str, Any]) -> str:
 
 
 def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
-    """valkey-py's pool, which here only makes connections."""
+    """valkey-py's pool, used only to make connections."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -295,7 +298,7 @@ def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
     arguments = factory.connection_kwargs
     if issubclass(factory.connection_class, SSLConnection) and arguments.get("ssl_cert_reqs") != "none":
         arguments.setdefault("ssl_check_hostname", True)
-    # No names are sent to the server: they would need a permission, and a round trip.
+    # The library's name and version are not sent: that needs a permission and a round trip.
     arguments.update(
         protocol=2,
         socket_timeout=None,

@@ -122,8 +122,7 @@ async def test_dropping_waits_for_no_write_and_none_of_before_brings_it_back(
         found = await tier.get_pointer(POINTER_KEY)
         assert found is not None
         assert found.validator.etag == '"d"', "put since; those of before were validated later, and do not count"
-    assert not cache._dropped
-    assert not cache._putting
+    assert len(cache._pointers) == 0
     assert cache.errors == 0
     await cache.close()
     await other.close()
@@ -146,7 +145,7 @@ async def test_no_write_of_before_brings_it_back(tmp_path: Path, monkeypatch: py
         assert hung.writes == 2, "those that had not begun are not even written"
     assert await cache.get_pointer(POINTER_KEY) is None
     assert not path_of(tmp_path / "cache", POINTER_KEY).exists()
-    assert not cache._dropped
+    assert len(cache._pointers) == 0
     await cache.close()
 
 
@@ -168,5 +167,5 @@ async def test_what_the_disk_does_not_let_go_of_is_not_found(tmp_path: Path, mon
     failing(monkeypatch, "unlink", errno.EROFS, lambda *arguments: True)
     for number in range(9):
         await cache.drop_pointer(PointerKey("namespace", str(number)))
-    assert len(cache._dropped) <= 3
+    assert len(cache._pointers) <= 3
     await cache.close()

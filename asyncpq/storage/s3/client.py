@@ -81,8 +81,8 @@ NAMES: Mapping[str, frozenset[str]] = {
 
 #: Headers of botocore's GET that S3Object sends too, or that do not change a ranged read.
 KNOWN_HEADERS = word_set(
-    "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token amz-sdk- "
-    "invocation-id amz-sdk-request x-amz-checksum-mode"
+    "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token "
+    "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode"
 )
 
 
