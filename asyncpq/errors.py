@@ -1,10 +1,7 @@
-"""The errors of asyncpq: one tree under :class:`AsyncpqError`.
+"""The errors of asyncpq, one tree under :class:`AsyncpqError`, and their hints.
 
-Every error says what happened, where (``url``, ``byte_range``, ``column``) and, where there is
-something to do, what to do (``hint``). Some classes also derive from the builtin that Python
-users expect (``FileNotFoundError``, ``IndexError``, ...), so both spellings of ``except`` work.
-
-What may have been meant by a name that is not there: hints of errors.
+Every error says what happened, where (``url``, ``byte_range``, ``column``) and, if possible, what to do (``hint``).
+Some classes also derive from the builtin that Python users expect (``FileNotFoundError``, ``IndexError``, ...).
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import Final
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters escaped, so that names from files are safe in logs."""
+    """Escape the control characters of ``text``, so that names from files are safe in logs."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text)
@@ -25,11 +22,11 @@ class AsyncpqError(Exception):
     """Base of every error that asyncpq raises on purpose.
 
     Args:
-        message: what happened, one sentence.
+        message: what happened, in one sentence.
         url: the object, without user info, query string or secrets.
         byte_range: ``(start, stop)`` in the object, stop exclusive.
-        column: dotted path of the column concerned.
-        hint: what the caller can do about it.
+        column: dotted path of the column.
+        hint: what the caller can do.
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class AsyncpqError(Exception):
         byte_range: tuple[int, int] | None = None,
         column: str | None = None,
     ) -> AsyncpqError:
-        """Fill in what a lower layer could not know; never overwrites. Returns ``self``."""
+        """Fill in details that a lower layer did not know; overwrites none. Returns ``self``."""
         self.url = self.url if self.url is not None else url
         self.byte_range = self.byte_range if self.byte_range is not None else byte_range
         self.column = self.column if self.column is not None else column
@@ -81,11 +78,11 @@ class InvalidOptionError(AsyncpqError, ValueError):
 
 
 class UsageError(AsyncpqError, RuntimeError):
-    """An object was used in a way its contract excludes (closed, wrong event loop, not entered)."""
+    """An object was used against its contract: it is closed, not entered, or belongs to another event loop."""
 
 
 class QueryError(AsyncpqError, ValueError):
-    """A query that cannot be asked of this file."""
+    """The query does not fit the file."""
 
 
 class ColumnNotFoundError(QueryError, KeyError):
@@ -99,38 +96,38 @@ class AmbiguousColumnError(QueryError):
 
 
 class ExpressionError(QueryError, TypeError):
-    """A predicate that cannot be understood."""
+    """A predicate is malformed."""
 
 
 class PredicateTypeError(ExpressionError):
-    """A literal whose type cannot be compared with its column's type."""
+    """A literal's type cannot be compared with its column's type."""
 
 
 class PartitionError(QueryError):
-    """A file's path has a partition value that is none of its column's type."""
+    """A file's path has a partition value that is not of its column's type."""
 
 
 class RowIndexError(QueryError, IndexError):
-    """A row number outside the file."""
+    """A row number is outside the file."""
 
 
 # -- the store ----------------------------------------------------------------------------------
 
 
 class StoreError(AsyncpqError, OSError):
-    """The object store did not give what was asked for."""
+    """A request to the object store failed."""
 
     __str__ = AsyncpqError.__str__
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
-    """No such object."""
+    """The object does not exist."""
 
     __str__ = AsyncpqError.__str__
 
 
 class BucketNotFoundError(ObjectNotFoundError):
-    """No such bucket."""
+    """The bucket does not exist."""
 
 
 class AccessDeniedError(StoreError, PermissionError):
@@ -148,17 +145,17 @@ class ObjectChangedError(StoreError):
 
 
 class InvalidResponseError(StoreError):
-    """The server's answer is not the bytes that were asked for."""
+    """The server's response is not the requested bytes."""
 
 
 class TransportError(StoreError, ConnectionError):
-    """The connection failed, and retries did not help."""
+    """The connection failed in every attempt."""
 
     __str__ = AsyncpqError.__str__
 
 
 class ThrottledError(StoreError):
-    """The store asked to slow down, and retries did not help."""
+    """The store asked to slow down in every attempt."""
 
 
 class DeadlineExceededError(StoreError, TimeoutError):
@@ -172,7 +169,7 @@ class UnsupportedStoreError(StoreError):
 
 
 class ConcurrentCommitUnsupported(UnsupportedStoreError):  # noqa: N818
-    """The place of an index cannot refuse to create what is there, so two commits could pass for one."""
+    """The store of an index overwrites existing objects, so one of two concurrent commits could be lost."""
 
 
 class StaleSnapshotError(StoreError):
@@ -191,73 +188,71 @@ class NotParquetError(FormatError):
 
 
 class CorruptFileError(FormatError):
-    """A Parquet file with a part that contradicts the specification or another part."""
+    """A part of a Parquet file contradicts the specification or another part."""
 
 
 class CorruptIndexError(CorruptFileError):
-    """An index that cannot be trusted. Users are shown it for indexes beside or inside of their files; without a page
-    index, reads fall back to whole chunks.
-    """
+    """An index beside or inside of a file is damaged. A damaged page index raises nothing: reads fetch whole chunks."""
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):
-    """A valid file with a feature that asyncpq does not read."""
+    """The file is valid but has a feature that asyncpq does not read."""
 
 
 class SchemaMismatchError(FormatError):
-    """Files of a dataset, or a file and its dataset, that have a column of types which do not go together."""
+    """A column's types in two files, or in a file and its dataset, do not fit together."""
 
 
 class ResourceLimitError(FormatError, MemoryError):
-    """A limit on memory, elements or depth was reached while reading a file."""
+    """Reading a file reached a limit on memory, elements or depth."""
 
 
 _NAMES_SHOWN: Final = 8
 _CHARACTERS_SHOWN: Final = 60
 
-#: For a file that an index lists, and that is gone.
+#: Hint for a missing file that an index lists.
 GONE_SINCE: Final = (
-    "The index still lists it. Where others write and remove the files, `await index.refresh()` brings it up to date."
+    "The index still lists it. If other programs write and remove the files, `await index.refresh()` updates the index."
 )
 
 
 def shown(name: str) -> str:
-    """The name in quotes; files may have very long ones."""
+    """The name in quotes, shortened: names in files may be very long."""
     return repr(name if len(name) <= _CHARACTERS_SHOWN else f"{name[:_CHARACTERS_SHOWN]}...")
 
 
 def many_files(url: str) -> str:
-    """What helps who opens ``url`` as one file, and it is not there: perhaps it names many."""
+    """Hint for a missing ``url`` that was opened as one file, and may name many."""
     if url.lower().startswith(("http://", "https://")):
-        return "HTTP has no listings: of many files, Session.open_dataset reads a list of their urls."
+        return "HTTP has no listings: to read many files, pass a list of their urls to Session.open_dataset."
     return "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it."
 
 
 def stray_file(folder: str, url: str) -> str:
-    """What helps who reads all files below ``folder``, of which ``url`` is no Parquet."""
-    skip = 'pass on_bad_file="skip" to leave out what is no Parquet.'
+    """Hint for a file at ``url`` that is not Parquet, among all files below ``folder``."""
+    skip = 'pass on_bad_file="skip" to leave out files that are not Parquet.'
     if url.lower().endswith((".parquet", ".parq", ".pq")):
-        return f"It is damaged, or was cut off while being written; {skip}"
+        return f"The file is damaged or cut off; {skip}"
     return f'Name the files by a pattern, such as "{folder}**/*.parquet", or {skip}'
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """The names that are like it, whose case does not count.
+    """Hint with the known names most like ``name``, ignoring case.
 
     Args:
-        otherwise: the hint where none is.
+        otherwise: the hint if no name is alike.
     """
-    folded = {one.casefold(): one for one in known}
-    close = difflib.get_close_matches(name.casefold(), folded, n=3)
-    return f"Did you mean {' or '.join(shown(folded[one]) for one in close)}?" if close else otherwise
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=3)
+    return f"Did you mean {' or '.join(shown(by_folded[folded]) for folded in close)}?" if close else otherwise
 
 
 def first_columns(names: Sequence[str]) -> str | None:
-    """The first columns that there are; None where there are none."""
+    """Hint with the first columns; None without columns."""
     rest = f", ... {len(names)} in all" if len(names) > _NAMES_SHOWN else ""
     return f"Its columns are {', '.join(map(shown, names[:_NAMES_SHOWN]))}{rest}." if names else None
 
 
 def nearest_column(name: str, names: Sequence[str]) -> str | None:
-    """The columns that are like it, or else the first ones."""
+    """Hint with the columns most like ``name``, or the first ones."""
     return nearest(name, names, first_columns(names))

@@ -1,6 +1,5 @@
-"""Who is told what a session does: its metrics, its hook, the loggers, and OpenTelemetry.
-
-Every call of the API that asks a store or a cache is an :class:`Operation`, begun and ended once.
+"""Events: each call of the API is an :class:`Operation`, which reports to metrics, ``on_event``, loggers and
+OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ _requests = logging.getLogger("asyncpq.requests")
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """One request has ended; each retry and each hedge is one of its own.
+    """One request has ended. Each retry and each hedge is a request of its own.
 
     Attributes:
         url: of the object, without user info, query and secrets.
-        record: what was asked, and what came.
+        record: range, status, bytes and time of the request.
     """
 
     url: str
@@ -56,15 +55,15 @@ class RequestEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """One call of a session, file or dataset has ended, or one scan was left.
+    """One call of a session, file, dataset or index has ended, or one scan was left.
 
     Attributes:
         operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index" or "files"; of
             an index "build", "refresh", "compact", "vacuum", "verify", "show" or "drop".
         url: of the object, without user info, query and secrets.
-        metrics: what it cost.
-        seconds: from its beginning; of a scan, the time that its consumer took is part of it.
-        error: what it raised, a CancelledError included; None if it succeeded.
+        metrics: its cost.
+        seconds: its duration; for a scan, including the time of its consumer.
+        error: the exception that it raised, CancelledError included; None after success.
     """
 
     operation: OperationName
@@ -76,15 +75,15 @@ class ReadEnded:
 
 @dataclass(frozen=True, slots=True)
 class FileEnded:
-    """One file of a dataset's read is done with: its rows were delivered, it was ruled out by its footer, or skipped.
+    """A dataset's read has finished one file: its rows were delivered, its footer ruled it out, or it was skipped.
 
     Attributes:
         operation: of the read.
         url: of the file, without user info, query and secrets.
-        metrics: what the file cost.
-        error: why it was skipped; None if it was not.
-        files_done: files of the read that are done with, this one and those that were not opened included.
-        files_total: all that the read is about.
+        metrics: cost of the file.
+        error: reason why it was skipped; None if it was not.
+        files_done: finished files of the read, including this one and those that were not opened.
+        files_total: all files of the read.
     """
 
     operation: OperationName
@@ -100,8 +99,9 @@ Event = RequestEnded | ReadEnded | FileEnded
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One call of the API, from its beginning to its end; owns its metrics. A context manager for what one task
-    runs from beginning to end; what several calls make up is begun and ended.
+    """One call of the API, which owns its metrics.
+
+    Use it as a context manager if one task runs it; if several calls make it up, call :meth:`begin` and :meth:`end`.
 
     Args:
         name: the verb.
@@ -120,7 +120,7 @@ class Operation:
     _span: ReadSpan | None = field(default=None, init=False)
 
     def begin(self) -> None:
-        """Its time runs, and its span is a child of the caller's."""
+        """Start the clock and the span, a child of the caller's."""
         self._running = True
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             self.metrics.observe(self._request_ended)
@@ -128,23 +128,24 @@ class Operation:
         self._began = time.perf_counter()
 
     def inner(self, name: OperationName, url: str) -> Operation:
-        """A call that this one makes for itself; what it costs counts in this one's metrics."""
+        """Make a call within this one; its cost counts in this one's metrics."""
         return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
-        """The share of one file, at ``url``, of a dataset's read, after ``rounds`` of it: its requests are told as that
-        file's. It is not begun, and ended by :meth:`part_ended`."""
+        """Make the share of one file, at ``url``, in a dataset's read, after ``rounds`` of it. Its requests carry the
+        file's url. It is not begun, and ends with :meth:`part_ended`.
+        """
         part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
         return part
 
     def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
-        """Add the metrics of ``part``, a file that is done with, and send a FileEnded for it.
+        """Add the metrics of ``part``, a finished file, and send a FileEnded for it.
 
         Args:
-            error: why it was skipped.
-            files_done: None if only the file's footer was looked at: the file is read later, and that sends the event.
+            error: reason why the file was skipped.
+            files_done: None if only the file's footer was examined: the later read of the file sends the event.
         """
         self.metrics.add_part(part.metrics)
         if self.on_event is not None and files_done is not None:
@@ -152,7 +153,7 @@ class Operation:
             self._tell(self.on_event, ended)
 
     def end(self, error: BaseException | None) -> None:
-        """Add its metrics to the session's, and tell of it. Only the first call counts."""
+        """Add the metrics to the session's and report the end. Only the first call counts."""
         if not self._running:
             return
         self._running = False
@@ -179,7 +180,7 @@ class Operation:
         self.end(error)
 
     def restarts(self) -> None:
-        """It begins again, since the object has changed."""
+        """Count and log that the operation begins again, since the object has changed."""
         self.metrics.restarts += 1
         _reads.warning("%s of %s starts again: the object has changed", self.name, printable(self.url))
 
@@ -199,14 +200,14 @@ class Operation:
     def _tell(self, on_event: Callable[[Event], None], event: Event) -> None:
         try:
             on_event(event)
-        except (Exception, asyncio.CancelledError):  # nobody can cancel what does not wait: it is the hook's own
+        except (Exception, asyncio.CancelledError):  # a CancelledError can only be the hook's own: nothing is awaited
             logger.exception("on_event raised, given a %s; the read goes on", type(event).__name__)
 
     def _log(self, error: BaseException | None) -> None:
         outcome = (
             printable(str(self.metrics))
             if error is None
-            # what other libraries say may hold secrets
+            # messages of other libraries may hold secrets
             else f"failed: {type(error).__name__}{f': {error}' if isinstance(error, AsyncpqError) else ''}"
         )
         seconds = time.perf_counter() - self._began

@@ -1,7 +1,6 @@
-"""What a read cost: requests, bytes, cache hits, pages pruned and read.
+"""The cost of a read: requests, bytes, cache hits, pages pruned and read.
 
-Every read owns one :class:`ReadMetrics`; a session adds them up. Figures are exact counts; times are
-wall-clock seconds.
+Every read owns one :class:`ReadMetrics`; a session adds them up. Counts are exact; times are wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -11,27 +10,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
-MAX_FALLBACKS: Final = 100  # distinct ones that are kept, of a read and of a session
-MAX_LOGGED: Final = 10_000  # requests whose records are kept, of a read
+MAX_FALLBACKS: Final = 100  # distinct fallbacks kept, for a read and for a session
+MAX_LOGGED: Final = 10_000  # records of requests kept for a read
 
 Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat", "write"]
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request (or one read call of a filesystem) as it was sent.
+    """One HTTP request, or one read call of a filesystem, as it was sent.
 
     Attributes:
-        method: "GET" or "HEAD"; of writes "PUT", "POST" or "DELETE".
-        purpose: what it was for.
-        start, stop: byte range asked for, or sent; a suffix GET has start = -length and stop = 0, a listing none.
-        status: HTTP status; 0 when there was no response, 200 for stores without statuses.
+        method: "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE".
+        purpose: reason of the request.
+        start, stop: byte range requested, or sent; a suffix GET has start = -length and stop = 0, a listing 0 and 0.
+        status: HTTP status; 0 without a response, 200 for stores without statuses.
         bytes: length of the body received.
         attempt: 1 for the first try.
-        round: dependency step of the read that it belongs to, from 1.
-        seconds: time from sending to the end of the body.
+        round: dependency step within the read, from 1.
+        seconds: from sending to the end of the body.
         throttled: the store asked to slow down.
-        hedge: a second request, sent while the first was still without a response.
+        hedge: a second request, sent while the first had no response.
     """
 
     method: str
@@ -57,35 +56,37 @@ class ReadMetrics:
 
     Attributes:
         requests: requests sent, retries included.
-        retries: how many of them repeated a failed one.
-        throttles: how many the store answered by asking to slow down.
-        hedges: how many were sent a second time since the first had no response yet.
+        retries: requests that repeated a failed one.
+        throttles: requests that the store answered by asking to slow down.
+        hedges: requests sent a second time, since the first had no response yet.
         bytes_fetched: body bytes received.
-        requests_by_purpose, bytes_by_purpose: the same, by what they were for; only what occurred.
-        rounds: longest chain of requests that had to wait for one another.
+        requests_by_purpose, bytes_by_purpose: the same by purpose; without zeros.
+        rounds: longest chain of requests of which each had to wait for the one before.
         cache_hits, cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches.
-        disk_hits, shared_hits: hits of the tiers on disk and shared between hosts; they are among ``cache_hits``.
-        files_total: files of a dataset. files_ruled_out: without being opened. files_opened: whose footers were
-            looked at, in a cache or fetched. files_read: of which data was read. files_skipped: bad ones, where
-            that is allowed.
-        row_groups_total, row_groups_read: of the file, of those opened of a dataset; after pruning.
-        row_groups_by_bloom: ruled out by bloom filters, where statistics had left them over.
-        row_groups_proven: statistics prove that all their rows match: they are not filtered.
-        pages_total: data pages, known by OffsetIndex, of the touched columns in the row groups read.
-        pages_read: data pages decoded, those of columns without an OffsetIndex included.
-        rows_scanned: rows that the filter saw. rows_returned: rows that came out.
+        disk_hits, shared_hits: those of ``cache_hits`` in the disk cache and in the shared cache.
+        files_total: files of a dataset.
+        files_ruled_out: files that were not opened.
+        files_opened: files whose footer was examined, cached or fetched.
+        files_read: files of which data was read.
+        files_skipped: bad files, if skipping is allowed.
+        row_groups_total, row_groups_read: of the opened files; read after pruning.
+        row_groups_by_bloom: row groups that only bloom filters ruled out.
+        row_groups_proven: row groups not filtered, since statistics prove that all their rows match.
+        pages_total: data pages with an OffsetIndex, of the touched columns in the row groups read.
+        pages_read: data pages decoded, those without an OffsetIndex included.
+        rows_scanned: rows that were filtered.
+        rows_returned: rows of the result.
         restarts: how often the read began again because the object had changed.
-        wait_s: seconds in which bytes were on their way, from a cache tier outside this process or the store;
-            several at once count once.
+        wait_s: seconds with bytes under way from an outside cache tier or the store; parallel waits count once.
         decode_s: seconds spent decoding, waiting for a thread included.
-        fallbacks: what could not be done the best way, and why, and metadata that are not used since they contradict
-            the rest of the file; the first 100 distinct ones.
+        fallbacks: slower paths taken, and metadata ignored since they contradict the file, with the reason; the first
+            100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
-        store_path: which client served it, e.g. "direct" or "s3fs".
-        server: host, with its port unless that is the scheme's own, that it asked; empty where s3fs or fsspec do.
-        log: every request, in the order they ended; the first 10,000.
-        total: the session's counts, once this read was added to them: a fetch that outlives the read
-            which began it, since others wait for it, is counted there.
+        store_path: the client that served it, such as "direct" or "s3fs".
+        server: its host and non-default port; empty for s3fs and fsspec.
+        log: every request, in the order in which they ended; the first 10,000.
+        total: the session's counts, after this read was added to them. A fetch that outlives the read that began it,
+            because other reads wait for it, is counted there.
     """
 
     requests: int = 0
@@ -129,11 +130,11 @@ class ReadMetrics:
 
     @property
     def memory_hits(self) -> int:
-        """Those of ``cache_hits`` that this process's memory had."""
+        """Hits in this process's memory."""
         return self.cache_hits - self.disk_hits - self.shared_hits
 
     def as_dict(self) -> dict[str, Any]:
-        """All but the log, by name, as numbers, strings, lists and dicts: fit for JSON."""
+        """All fields but the log, by name, as numbers, strings, lists and dicts that JSON can hold."""
         values = {name: getattr(self, name) for name in (*_EXPORTED, "memory_hits")}
         return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in values.items()}
 
@@ -143,7 +144,7 @@ class ReadMetrics:
         lower = {"on disk": self.disk_hits, "shared": self.shared_hits}
         tiers = ", ".join([f"{hits} of them {tier}" for tier, hits in lower.items() if hits])
         tiers = f" ({tiers})" if tiers else ""
-        # Without an OffsetIndex the total leaves pages out
+        # pages_total does not include pages without an OffsetIndex
         pages = (
             f"{self.pages_read} of {self.pages_total}"
             if self.pages_total >= max(self.pages_read, 1)
@@ -164,22 +165,23 @@ class ReadMetrics:
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
     def observe(self, observer: Callable[[RequestRecord], None]) -> None:
-        """Have ``observer`` told each request as it ends, those that outlive the read included."""
+        """Call ``observer`` with each request as it ends, also with those that outlive the read."""
         self._observer = observer
 
     def record(self, request: RequestRecord) -> None:
-        """Count one request that has ended."""
-        self._count(request)
+        """Count one ended request."""
+        self.count(request)
         if len(self.log) < MAX_LOGGED:
             self.log.append(request)
         total = self.total
-        while total is not None:  # this read has ended, and was added there
-            total._count(request)
+        while total is not None:  # the read has ended before the request
+            total.count(request)
             total = total.total
         if self._observer is not None:
             self._observer(request)
 
-    def _count(self, request: RequestRecord) -> None:
+    def count(self, request: RequestRecord) -> None:
+        """Add one request to the counts, without logging it."""
         self.requests += 1
         self.retries += request.attempt > 1
         self.throttles += request.throttled
@@ -196,7 +198,7 @@ class ReadMetrics:
             self.bytes_by_purpose[purpose] = request.bytes
 
     def wait_begins(self) -> None:
-        """Bytes are on their way from now on; pair with :meth:`wait_ends`."""
+        """Bytes are under way from now on; pair with :meth:`wait_ends`."""
         if self._whole is not None:
             self._whole.wait_begins()
         if self._waits == 0:
@@ -211,12 +213,12 @@ class ReadMetrics:
             self.wait_s += time.perf_counter() - self._waits_since
 
     def count_hits(self, by_tier: Mapping[str, int]) -> None:
-        """Count entries that tiers outside this process had, by the name of the tier."""
+        """Count hits of outside tiers, by the name of the tier."""
         self.disk_hits += by_tier.get("disk", 0)
         self.shared_hits += by_tier.get("shared", 0)
 
     def fall_back(self, reason: str) -> None:
-        """Note that something was done in a slower way, once for each reason."""
+        """Note the reason for a slower path, once."""
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 
@@ -226,8 +228,7 @@ class ReadMetrics:
             self.fall_back(reason)
 
     def part(self, rounds: int) -> ReadMetrics:
-        """Metrics of one file of a dataset's read, which begins after ``rounds`` of it. Parts run side by side. Give it
-        back with :meth:`add_part`."""
+        """Metrics of one file in a dataset's read, after ``rounds`` of it; pass them to :meth:`add_part` at the end."""
         part = ReadMetrics(rounds=rounds)
         part._whole = self
         return part
@@ -247,7 +248,7 @@ class ReadMetrics:
 
     def _add(self, other: ReadMetrics) -> None:
         other.total = self
-        # field by field: a loop over their names takes longer than all else that ends a lookup
+        # field by field: a loop over the names would be the slowest step at the end of a lookup
         self.requests += other.requests
         self.retries += other.retries
         self.throttles += other.throttles

@@ -1,7 +1,7 @@
-"""What can be set, with units in the names. This module is the only owner of defaults.
+"""All options, with units in their names. This module alone owns their defaults.
 
-All classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed copy. Layers below
-the session require every knob as an argument, so that no default hides in two places.
+The classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed copy. Layers below the session require
+every value as an argument.
 """
 
 from __future__ import annotations
@@ -67,25 +67,25 @@ class CachePolicy:
 
 
 def etag(max_age_s: float = 5.0) -> CachePolicy:
-    """Serve wholly from caches for at most ``max_age_s`` seconds after the object's last validation.
+    """Serve from caches alone for at most ``max_age_s`` seconds after the object's last validation.
 
-    Any GET of the object validates it (every one carries If-Match). 0 means one conditional GET for
-    each read that needs no other; what was asked before the read began is no answer. Where the store
-    cannot tell versions apart, footer, indexes and pages are fetched anew when that time is over.
+    Every GET of the object validates it, since it carries If-Match. 0 means one conditional GET for each read that
+    sends no other request; validations before the read began do not count. If the store cannot tell versions apart,
+    footer, indexes and pages are fetched again after that time.
     """
     return CachePolicy(kind="etag", max_age_s=max_age_s)
 
 
 def ttl(max_age_s: float) -> CachePolicy:
-    """Serve from caches until ``max_age_s`` seconds after the object was opened or asked about; age alone counts.
+    """Serve from caches until ``max_age_s`` seconds after the object was opened or validated.
 
-    The GETs of reads do not make it younger. Once over, the object is asked about as with :func:`etag`.
+    GETs of reads do not extend that time. Afterwards the object is validated as with :func:`etag`.
     """
     return CachePolicy(kind="ttl", max_age_s=max_age_s)
 
 
 def immutable() -> CachePolicy:
-    """Never ask again: for objects whose key is never written twice."""
+    """Never validate: for objects whose key is never written twice."""
     return CachePolicy(kind="immutable")
 
 
@@ -94,20 +94,20 @@ class RequestOptions:
     """How reads become range GETs.
 
     Attributes:
-        tail_bytes: size of the first GET of an unknown object, taken from its end. It should cover
-            footer and page indexes. A session learns from the tails it has seen.
+        tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
+            session learns from the tails it has seen.
         gap_bytes: two ranges closer than this are fetched as one.
         part_bytes: merged ranges larger than this are cut into parts of this size.
-        max_requests: ranges are merged until one round has at most this many; None for no bound.
-            Merged ranges larger than ``part_bytes`` are still cut into parts.
+        max_requests: ranges are merged until one round has at most this many; None for no bound. Merged ranges larger
+            than ``part_bytes`` are still cut.
         latency_s: assumed time to first byte of a GET, for deciding on a second round.
         bandwidth_bytes_s: assumed bytes per second of a read, for the same.
-        late_materialization: "always" fetches predicate columns first and the others only for
-            matching rows; "never" fetches all in one round; "auto" does what costs less time.
-        bloom_filters: "always" asks them before any data is fetched for an equality; "never" does not;
-            "auto" asks those that take no request, and the others where they save more than they cost.
-        whole_segment_bytes: segments of an index up to this size (of bounds and the list of files, up to four times
-            of it) are fetched whole, once, and kept in memory.
+        late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
+            fetches all in one round; "auto" takes the one with less expected time.
+        bloom_filters: "always" reads them before any data for an equality; "never" does not; "auto" reads those that
+            take no request, and others if they save more than they cost.
+        whole_segment_bytes: an index's segments up to this size (of bounds and the list of files, up to four times this
+            size) are fetched whole, once, and kept in memory.
     """
 
     tail_bytes: int = 640 * KIB
@@ -147,21 +147,20 @@ class RetryOptions:
 
     Attributes:
         max_attempts: tries of one request, the first included.
-        backoff_base_s: before try n+1 a random time up to ``backoff_base_s * 2**n`` is waited.
+        backoff_base_s: the wait before try n+1 is a random time up to ``backoff_base_s * 2**n``.
         backoff_max_s: bound of one such wait.
         connect_timeout_s: time to connect (DNS, TCP and TLS).
-        first_byte_timeout_s: time from sending a request to its response head; ``connect_timeout_s`` comes on top,
-            since a connection may have to be made first.
+        first_byte_timeout_s: time from sending a request to its response head; ``connect_timeout_s`` is added, since a
+            connection may have to be made first.
         stall_timeout_s: longest silence inside a response body.
-        min_throughput_bytes_s: a body slower than this, averaged, is given up after
-            ``stall_timeout_s`` and sent again.
-        read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for
-            each batch of a scan; None for no bound.
-        retry_budget: retries of all requests of a store together, beyond those that successes give
-            back: a retry takes 1, its success gives it back, every other success gives 0.2. When
-            none is left, a failure is final at once. None for no bound.
-        hedge_ratio: how many small GETs, as a fraction of all, are sent a second time when no
-            response came within the time that 95 % of the recent ones took; 0 for none.
+        min_throughput_bytes_s: a body slower than this, averaged, is given up after ``stall_timeout_s`` and retried.
+        read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for each batch of a
+            scan; None for no bound.
+        retry_budget: retries of all requests of a store together, beyond those that successes give back: a retry takes
+            1, its success gives it back, every other success gives 0.2. Without budget a failure is final. None for no
+            bound.
+        hedge_ratio: fraction of small GETs that may be sent a second time, if no response comes within the time that 95
+            % of the recent ones took; 0 for none.
     """
 
     max_attempts: int = 6
@@ -188,30 +187,30 @@ class RetryOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitOptions:
-    """Bounds on what one session uses, and on what one file may make it use.
+    """Bounds on the resources of one session, and on those that one file may take.
 
     Attributes:
-        max_connections: open connections of one protocol's store, all hosts together.
-        lookup_connections: how many of them scans leave free for lookups.
-        in_flight_bytes: bytes that all reads together may have fetched or be fetching, ahead of
-            their consumers. Every read may always have its next unit.
+        max_connections: open connections of one protocol's store, to all hosts together.
+        lookup_connections: connections that scans leave free for lookups.
+        in_flight_bytes: bytes that all reads together may have fetched or be fetching ahead of their consumers. Every
+            read may always have its next unit.
         unit_bytes: target of the compressed bytes of one unit of read-ahead.
-        round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by
-            unit, as scans are.
+        round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
-        inline_decode_bytes: less than this is decoded on the event loop, unless more than 16 times as much
-            may come out of it: handing it to a thread costs more than decoding it.
-        max_footer_bytes: a larger footer is a ResourceLimitError.
-        max_footer_elements: so is one with more list elements in all: schema elements, column chunks,
-            pairs of metadata, and what lies in them.
-        max_schema_elements: so is a schema with more columns and groups; one takes about 600 bytes.
-        max_page_bytes: a page or dictionary that claims more, uncompressed, is a ResourceLimitError.
-        max_decoded_bytes: decoded bytes of one unit of a scan, or of one row group of a read, all columns
-            together; more is a ResourceLimitError.
+        inline_decode_bytes: less than this is decoded on the event loop, unless it may decode to more than 16 times as
+            much: a thread would cost more than the decoding.
+        max_footer_bytes: a larger footer raises ResourceLimitError.
+        max_footer_elements: so does one with more list elements in all: schema elements, column chunks, pairs of
+            metadata, and their own lists.
+        max_schema_elements: so does a schema with more columns and groups; one takes about 600 bytes.
+        max_page_bytes: so does a page or dictionary that claims a larger uncompressed size.
+        max_decoded_bytes: so do more decoded bytes in one unit of a scan, or in one row group of a read, all columns
+            together.
         max_restarts: how often a read starts again on a changed object before it gives up.
-        files_ahead: files of a dataset whose footers one read has under way ahead of their rows; and as many
-            whose rows are under way.
-        max_postings: entries of one segment of an index that one question may read; if it takes more, it is not asked.
+        files_ahead: files of a dataset whose footers one read fetches ahead of their rows; and as many whose rows are
+            fetched.
+        max_postings: entries of one segment of an index that one query may read; a query that needs more ignores the
+            segment.
     """
 
     max_connections: int = 64
@@ -258,19 +257,19 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What is checked and how values come.
+    """What is checked, and in which form values come.
 
     Attributes:
-        verify_crc: check page CRCs where the file has them.
-        validate_utf8: refuse rows whose text is no UTF-8 with :class:`asyncpq.CorruptFileError`; by default its
-            bytes come as they are, as pyarrow reads them.
-        trust_statistics: prune by statistics and page indexes, of files and of tables (bounds and row counts in a
-            log or catalog); False reads everything and filters. Partition values always count.
+        verify_crc: check page CRCs if the file has them.
+        validate_utf8: raise :class:`asyncpq.CorruptFileError` for rows whose text is not UTF-8; by default their bytes
+            come unchanged, as with pyarrow.
+        trust_statistics: prune by statistics and page indexes of files and tables (bounds and row counts in a log or
+            catalog); False reads everything and filters. Partition values always count.
         require_pinning: refuse stores that cannot pin or compare versions.
-        extension_types: names of Arrow extension types registered in Python that a file may ask
-            for; others come as their storage type. Canonical types need no listing.
-        int96_unit: of timestamps that are stored as INT96: "ns", which reaches from 1677 to 2262, as pyarrow has
-            them, or "us", without the digits below. Tables without nanoseconds are read in "us".
+        extension_types: names of Arrow extension types registered in Python that a file may name; others come as their
+            storage type. Canonical types need no listing.
+        int96_unit: unit of timestamps stored as INT96: "ns", which reaches from 1677 to 2262, as in pyarrow, or "us",
+            without the digits below. Tables without nanoseconds are read in "us".
     """
 
     verify_crc: bool = True
@@ -296,10 +295,9 @@ class DiskCacheOptions:
     """The cache on disk that all processes of one user on a host share.
 
     Attributes:
-        path: its folder, made where there is none; this user's alone.
-        max_bytes: budget of its files, of all processes together. An entry larger than an eighth of
-            it is not kept.
-        timeout_s: what the disk has not brought by then counts as missing.
+        path: its folder, owned by this user alone; it is made if it does not exist.
+        max_bytes: budget of its files, of all processes together. An entry larger than an eighth of it is not kept.
+        timeout_s: an entry that the disk has not returned by then is a miss.
     """
 
     path: str
@@ -327,20 +325,20 @@ class SharedCacheOptions:
     """A cache in a Valkey or Redis server, shared by many hosts. Cannot be pickled: it may hold secrets.
 
     Attributes:
-        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password where
-            the server asks for them. Never shown.
-        secret: entries are authenticated with it: those written without it, or with another one, are
-            not used. None: whoever can write to the server decides what is read. Never shown.
+        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password if the server
+            requires them. Never shown.
+        secret: authenticates entries: those written without it, or with another one, are misses. None trusts every
+            client that can write to the server. Never shown.
         prefix: begins every key in the server.
         ttl_s: how long the server keeps an entry.
-        timeout_s: a call takes no longer than this, and ``min_throughput_bytes_s`` allows; at most four times
-            as long where the event loop was too busy to look. More than a fetch from the store is no gain.
-        min_throughput_bytes_s: every byte that a call asks for adds to its time at this rate.
+        timeout_s: time of a call, plus its bytes at ``min_throughput_bytes_s``; up to four times as long if the event
+            loop was busy. More than a fetch from the store takes gains nothing.
+        min_throughput_bytes_s: every byte that a call requests adds to its time at this rate.
         connect_timeout_s: for address, TCP, TLS and authentication; no call waits for all of it.
-        retry_after_s: how long a server that failed, or was too slow, is left alone.
+        retry_after_s: pause after the server failed or was too slow.
         max_connections: connections to the server; half of them write.
         max_entry_bytes: larger parts are not kept.
-        max_read_bytes: of reads that take more than this no pages are kept.
+        max_read_bytes: pages of a read that takes more than this are not kept.
     """
 
     url: str = field(repr=False)
@@ -378,15 +376,16 @@ class BuildOptions:
     """How indexes are built, refreshed and compacted.
 
     Attributes:
-        memory_bytes: what rows on their way into an index take in memory, roughly; more goes to local files. A large
-            file's Bloom filters take 8 bytes a value besides, while it is read.
-        files_at_once: files whose rows are read at once; where footers alone are, it is ``LimitOptions.files_ahead``.
-        checkpoint_files: after so many files what was found is committed, unseen by readers, so that a build that is
-            broken off goes on from there.
-        segment_rows, segment_bytes: of one segment, at most; bytes as they are in memory, roughly.
-        max_segments: a refresh that leaves more of a part compacts it.
-        grace_s: a build that gave no sign of life for so long counts as dead, and fails if it is not.
-        folder: for local files of rows on their way into an index; None for the system's temporary one.
+        memory_bytes: approximate memory for rows on their way into an index; more goes to local files. While a large
+            file is read, its Bloom filters take 8 bytes a value in addition.
+        files_at_once: files whose rows are read at once; files of which only the footer is read count towards
+            ``LimitOptions.files_ahead``.
+        checkpoint_files: after so many files the build commits its progress, invisible to readers, so that it can be
+            resumed.
+        segment_rows, segment_bytes: largest segment; bytes approximately, in memory.
+        max_segments: a refresh that leaves more segments of one kind compacts them.
+        grace_s: a build without a heartbeat for so long has expired, and fails if it goes on.
+        folder: for local files of rows on their way into an index; None for the system's temporary folder.
     """
 
     memory_bytes: int = 256 * MIB
@@ -415,12 +414,12 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOptions:
-    """Everything a :class:`asyncpq.Session` can be told, apart from ``storage_options``.
+    """All options of a :class:`asyncpq.Session`, apart from ``storage_options``.
 
     Attributes:
-        cache_policy: for all objects; or for each url pattern (as in :mod:`fnmatch`) its own, the first that
-            matches; objects that none matches have ``etag()``.
-        negative_ttl_s: how long opening an object that was not there fails without asking the store again.
+        cache_policy: for all objects; or a policy for each url pattern (as in :mod:`fnmatch`), of which the first match
+            counts; other objects have ``etag()``.
+        negative_ttl_s: for so long, opening an object that was missing fails without a request.
         disk_cache, shared_cache: cache tiers below memory; None for none.
     """
 
@@ -470,7 +469,7 @@ class SessionOptions:
         )
 
     def policy(self, *urls: str) -> CachePolicy:
-        """The policy for an object that has these ``urls``: of the first pattern that one matches, else the default."""
+        """The policy of the first pattern that matches one of the object's ``urls``, else the default."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
         found = (

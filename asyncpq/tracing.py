@@ -1,7 +1,7 @@
-"""OpenTelemetry's spans, where its API is installed. Nothing else imports it, and this only once a session reads.
+"""Spans of OpenTelemetry, if its API is installed. It is imported by the first read, and by no other module.
 
-Nothing of an error is recorded but its type and, of asyncpq's own, its message: what other libraries say, and
-what stack traces quote, may hold secrets.
+An error is recorded with its type, and with its message if it is asyncpq's own: messages of other libraries and stack
+traces may hold secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def tracer() -> Tracer | None:
-    """That of the process's tracer provider, also if it is set later; None without OpenTelemetry's API."""
+    """The tracer of the process's provider, which may be set later; None without OpenTelemetry's API."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -29,7 +29,7 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """The span of an operation, a child of the caller's; None if nobody records it.
+    """Start the span of an operation, a child of the caller's; None if it is not recorded.
 
     Args:
         name: of the operation.
@@ -45,7 +45,7 @@ def start_span(name: str, url: str) -> ReadSpan | None:
 
 
 class ReadSpan:
-    """A span under way."""
+    """A running span."""
 
     __slots__ = ("_span", "_token")
 
@@ -54,7 +54,7 @@ class ReadSpan:
         self._token: Any = None
 
     def enter(self) -> None:
-        """Make it the parent of what the calling task starts from now on; pair with :meth:`leave`."""
+        """Make it the parent of spans that the calling task starts from now on; pair with :meth:`leave`."""
         from opentelemetry import context, trace
 
         self._token = context.attach(trace.set_span_in_context(self._span))
@@ -65,7 +65,7 @@ class ReadSpan:
         context.detach(self._token)
 
     def end(self, metrics: ReadMetrics, error: BaseException | None) -> None:
-        """With the operation's cost, and what it failed with."""
+        """End it with the operation's cost and error."""
         self._span.set_attributes(dict(_cost(metrics)))
         self._span.set_attributes(dict(_server(metrics.server)))
         if error is not None:
@@ -86,7 +86,7 @@ def _attributes(url: str) -> dict[str, str | int]:
 
 
 def _place(url: str) -> Iterator[tuple[str, str | int]]:
-    """Attributes that say where an object is, by OpenTelemetry's semantic conventions."""
+    """Attributes of an object's place, by OpenTelemetry's semantic conventions."""
     url = printable(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -109,7 +109,7 @@ def _place(url: str) -> Iterator[tuple[str, str | int]]:
 
 
 def _server(server: str) -> Iterator[tuple[str, str | int]]:
-    """Attributes of the endpoint of an S3 url, which does not name it."""
+    """Attributes of the endpoint, which an S3 url does not name."""
     try:
         found = urlsplit(f"//{server}")
         host, port = found.hostname, found.port

@@ -340,7 +340,8 @@ async def test_a_stray_file_below_a_prefix(server: ObjectServer, lake: Path, whe
     assert isinstance(error, asyncpq.NotParquetError)
     pattern = f"{prefix}**/*.parquet"
     assert error.hint == (
-        f'Name the files by a pattern, such as "{pattern}", or pass on_bad_file="skip" to leave out what is no Parquet.'
+        f'Name the files by a pattern, such as "{pattern}", or pass on_bad_file="skip" '
+        "to leave out files that are not Parquet."
     )
     async with asyncpq.Session(server.storage_options if where == "s3" else None) as session:
         assert await (await session.open_dataset(pattern)).count() == 4
@@ -432,7 +433,7 @@ async def test_a_file_that_only_the_index_has(lake: Path) -> None:
         dataset = await session.open_dataset(lake, view="snapshot")
         with pytest.raises(asyncpq.ObjectNotFoundError) as caught:
             await dataset.read()
-        assert "`await index.refresh()` brings it up to date" in (caught.value.hint or "")
+        assert "`await index.refresh()` updates the index" in (caught.value.hint or "")
         await index.refresh()
         assert await dataset.count() == 2
 
