@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEP = 5  # of the files that `make test` reads
 
 
+@pytest.mark.timeout(600)  # hundreds of files, each asked with every verb
 @pytest.mark.parametrize(
     ("step", "threats"),
     [
