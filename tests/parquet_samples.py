@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
+from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import DataPage, Dictionary
 from asyncpq.objects.version import FileVersion

@@ -1,10 +1,8 @@
-"""The one door to pyarrow's Parquet reader.
+"""The one door to pyarrow's Parquet reader, and operations on Arrow arrays that pyarrow lacks for some types.
 
-pyarrow decodes pages and says which Arrow types a footer means. It is handed only small files in
-memory that this project wrote (see :mod:`asyncpq.decoding.splice`), never a path, a url or a footer
-from outside, but for encrypted files, whose footers only pyarrow can read.
-
-Choosing elements of Arrow arrays, for every type that a column can have.
+pyarrow decodes pages and maps footers to Arrow types. It gets only small files in memory that this project wrote (see
+:mod:`asyncpq.decoding.splice`), never a path, a url or a footer from outside. ``encrypted`` is the exception, since
+only pyarrow can decrypt.
 """
 
 from __future__ import annotations
@@ -24,12 +22,14 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.parquet.column_chunk import Codec
+from asyncpq.parquet.logical_types import Repetition
+from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
-    """What ``error``, raised by pyarrow over a file's bytes, means; ``what`` says what was tried."""
+    """The asyncpq error for a pyarrow ``error`` about a file's bytes; ``what`` says what failed."""
     if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
@@ -38,14 +38,14 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """``table`` as a Parquet file in memory, for rows that come from elsewhere and are few."""
+    """A small ``table`` as a Parquet file in memory."""
     content = io.BytesIO()
     pq.write_table(table, content, compression="none")
     return content.getvalue()
 
 
 def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
-    """Data pages of an array that has one leaf, PLAIN and not compressed, with their headers."""
+    """The PLAIN, uncompressed data pages, with their headers, of an array that has one leaf."""
     content = io.BytesIO()
     table = pa.table([array], schema=pa.schema([pa.field("x", array.type, nullable)]))
     pq.write_table(table, content, row_group_size=max(1, len(array)), compression="none", use_dictionary=False)
@@ -71,13 +71,13 @@ def read_leaves(
 
     Args:
         file: the whole file.
-        groups: ordinals of the leaves that make one array, for each array.
-        verify_crc: check the pages' CRCs where they have them.
-        as_dictionary: dotted paths of byte array leaves that are to come as dictionary arrays.
+        groups: for each output array, the ordinals of its leaves.
+        verify_crc: check the CRCs of pages that have one.
+        as_dictionary: dotted paths of byte array leaves to decode to dictionary arrays.
         int96_unit: of timestamps stored as INT96.
 
     Returns:
-        For each group the field cut to its leaves.
+        For each group, the field cut to its leaves.
 
     Raises:
         CorruptFileError: pyarrow cannot decode the pages.
@@ -100,7 +100,7 @@ def read_leaves(
 
 
 def read_schema(footer_file: bytes, int96_unit: str = "ns") -> pa.Schema:
-    """The Arrow schema that pyarrow gives a file in memory that has no rows."""
+    """pyarrow's Arrow schema of a file in memory that has no rows."""
     try:
         return pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).schema_arrow
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -108,7 +108,7 @@ def read_schema(footer_file: bytes, int96_unit: str = "ns") -> pa.Schema:
 
 
 def read_schema_of(footer_file: bytes, leaves: Sequence[int], int96_unit: str = "ns") -> pa.Schema:
-    """The same, cut to some leaf columns."""
+    """pyarrow's Arrow schema of some leaf columns of a file in memory that has no rows."""
     try:
         reader = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).reader
         return reader.read_all(column_indices=list(leaves), use_threads=False).schema
@@ -125,7 +125,7 @@ def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
 def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) -> bytes:
     """``data`` decompressed by one of Arrow's codecs to ``size`` bytes.
 
-    Where less comes out, the rest is not filled, and nothing says so.
+    If less comes out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
 
     Raises:
         CorruptFileError: it cannot be decompressed.
@@ -168,22 +168,21 @@ _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 
 
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """``values.take(indices)``; null where an index is null. Also for view types, which have no kernel of
-    their own in pyarrow."""
-    kind = values.type
-    if pa.types.is_string_view(kind):
-        return values.cast(pa.large_string()).take(indices).cast(kind)
-    if pa.types.is_binary_view(kind):
-        return values.cast(pa.large_binary()).take(indices).cast(kind)
+    """``values.take(indices)``, null where an index is null; also for view types, for which pyarrow has no kernel."""
+    type_ = values.type
+    if pa.types.is_string_view(type_):
+        return values.cast(pa.large_string()).take(indices).cast(type_)
+    if pa.types.is_binary_view(type_):
+        return values.cast(pa.large_binary()).take(indices).cast(type_)
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:  # a view type inside a nested one
-        none = pa.nulls(1, kind)
-        return join([none if at is None else values.slice(at, 1) for at in indices.to_pylist()], kind)
+        none = pa.nulls(1, type_)
+        return join([none if at is None else values.slice(at, 1) for at in indices.to_pylist()], type_)
 
 
 def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
-    """Rows of a table that has columns."""
+    """The rows of a table at ``indices``. The table must have columns."""
     columns = [take(join(column.chunks, column.type), indices) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
@@ -219,18 +218,18 @@ def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
 
 
 def few_copied(values: pa.Array) -> pa.Array:
-    """``values``; a few of them copied, as their slice would hold on to all of its page."""
+    """``values``, copied if they are few: a slice of few values would keep its whole page alive."""
     return pa.concat_arrays([values]) if len(values) <= FEW_ROWS else values
 
 
 def counted(num_rows: int) -> pa.Table:
-    """Rows without columns: a table that has nothing but their number."""
+    """A table of ``num_rows`` rows without columns."""
     rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
 
 
 def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
-    """One array of all pieces, of ``arrow_type``."""
+    """All pieces as one array of ``arrow_type``."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
@@ -239,12 +238,12 @@ def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """Its bitmap, without an offset; None where nothing is null."""
+    """The array's validity bitmap without an offset; None if it has no nulls."""
     return array.is_valid().buffers()[1] if array.null_count else None
 
 
 def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
+    """The elements of all lists that are not null, and their offsets: each list's begin, and the last list's end."""
     lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
     ends = pc.cumulative_sum_checked(lengths)
     return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
@@ -254,58 +253,58 @@ _SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them 
 
 
 def held_bytes(array: pa.Array) -> int:
-    """Bytes that ``array`` holds for itself: indices, but not a dictionary that others share."""
+    """Bytes that ``array`` holds, without a dictionary, which other arrays share."""
     if isinstance(array, pa.DictionaryArray):
         array = array.indices
     buffers: int = array.get_total_buffer_size()
     return buffers if buffers <= _SMALL_BYTES else int(array.nbytes)
 
 
-def stored_as(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as; other types as they are."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+def stored_as(type_: pa.DataType) -> pa.DataType:
+    """The storage type of an extension type; other types themselves."""
+    return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
 
 
-def value_bits(kind: pa.DataType) -> int:
-    """Bits that one slot of an array of ``kind`` takes, null or not; not what offsets or views point to."""
-    kind = stored_as(kind)
-    if pa.types.is_struct(kind):
-        return 1 + sum(value_bits(child.type) for child in kind)
-    if pa.types.is_fixed_size_list(kind):
-        return 1 + int(kind.list_size) * value_bits(kind.value_type)
-    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+def value_bits(type_: pa.DataType) -> int:
+    """Bits of one slot of an array of ``type_``, without the bytes that offsets or views point to."""
+    type_ = stored_as(type_)
+    if pa.types.is_struct(type_):
+        return 1 + sum(value_bits(child.type) for child in type_)
+    if pa.types.is_fixed_size_list(type_):
+        return 1 + int(type_.list_size) * value_bits(type_.value_type)
+    if pa.types.is_binary_view(type_) or pa.types.is_string_view(type_):
         return 128
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_large_binary(type_) or pa.types.is_large_string(type_) or pa.types.is_large_list(type_):
         return 64
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):  # which ask for their offsets at a high price
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):  # which ask for their offsets at a high price
         return 32
     try:
-        return int(kind.bit_width)
+        return int(type_.bit_width)
     except ValueError:
         return 32
 
 
-def has_lengths(kind: pa.DataType) -> bool:
-    """Whether the values of ``kind`` differ in size: strings and bytes."""
-    kind = stored_as(kind)
+def has_lengths(type_: pa.DataType) -> bool:
+    """Whether values of ``type_`` differ in size: strings and binary."""
+    type_ = stored_as(type_)
     return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_string_view(kind)
+        pa.types.is_binary(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_binary_view(type_)
+        or pa.types.is_string_view(type_)
     )
 
 
-def leaf_types(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
-    """Types of the leaves of ``kind``, in schema order, and how many slots a null above may take there."""
-    kind = stored_as(kind)
-    if pa.types.is_fixed_size_list(kind):
-        return [(leaf, slots * max(1, kind.list_size)) for leaf, slots in leaf_types(kind.value_type)]
-    if not pa.types.is_nested(kind):
-        return [(kind, 1)]
-    return [leaf for at in range(kind.num_fields) for leaf in leaf_types(kind.field(at).type)]
+def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
+    """Types of the leaves of ``type_``, in schema order, each with the slots that a null above it may take."""
+    type_ = stored_as(type_)
+    if pa.types.is_fixed_size_list(type_):
+        return [(leaf, slots * max(1, type_.list_size)) for leaf, slots in leaf_types(type_.value_type)]
+    if not pa.types.is_nested(type_):
+        return [(type_, 1)]
+    return [leaf for at in range(type_.num_fields) for leaf in leaf_types(type_.field(at).type)]
 
 
 _LISTS = {
@@ -316,47 +315,47 @@ _LISTS = {
 }
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Whether it is a list of whatever layout."""
-    return kind.id in _LISTS or pa.types.is_fixed_size_list(kind)
+def is_list(type_: pa.DataType) -> bool:
+    """Whether it is a list of any layout."""
+    return type_.id in _LISTS or pa.types.is_fixed_size_list(type_)
 
 
-def children_of(kind: pa.DataType) -> tuple[pa.Field, ...]:
+def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
     """The fields of a struct, the element of a list, key and value of a map; none for other types."""
-    if isinstance(kind, pa.StructType):
-        return tuple(kind)
-    if isinstance(kind, pa.MapType):
-        return (kind.key_field, kind.item_field)
-    return (kind.value_field,) if is_list(kind) else ()
+    if isinstance(type_, pa.StructType):
+        return tuple(type_)
+    if isinstance(type_, pa.MapType):
+        return (type_.key_field, type_.item_field)
+    return (type_.value_field,) if is_list(type_) else ()
 
 
-def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """``kind`` with other children (see :func:`children_of`)."""
-    if isinstance(kind, pa.StructType):
+def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """``type_`` with other children (see :func:`children_of`)."""
+    if isinstance(type_, pa.StructType):
         return pa.struct(list(fields))
-    if isinstance(kind, pa.MapType):
-        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
-    if isinstance(kind, pa.FixedSizeListType):
-        return pa.list_(fields[0], kind.list_size)
-    return _LISTS[kind.id](fields[0])
+    if isinstance(type_, pa.MapType):
+        return pa.map_(*fields, keys_sorted=type_.keys_sorted)
+    if isinstance(type_, pa.FixedSizeListType):
+        return pa.list_(fields[0], type_.list_size)
+    return _LISTS[type_.id](fields[0])
 
 
 _ALL_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
 
-def has_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds text, at whatever depth."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return has_text(kind.storage_type)
-    if isinstance(kind, pa.DictionaryType):
-        return has_text(kind.value_type)
-    return kind in _ALL_TEXTS or any(has_text(child.type) for child in children_of(kind))
+def has_text(type_: pa.DataType) -> bool:
+    """Whether a column of this type holds text at any depth."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return has_text(type_.storage_type)
+    if isinstance(type_, pa.DictionaryType):
+        return has_text(type_.value_type)
+    return type_ in _ALL_TEXTS or any(has_text(child.type) for child in children_of(type_))
 
 
 def first_invalid(values: pa.Array) -> int | None:
-    """The position of the first value with text that is no UTF-8; None if there is none.
+    """The position of the first value with text that is not UTF-8; None if all text is valid.
 
-    Text outside of the array's slice, under nulls, and in entries of a dictionary that no value uses does not count.
+    Text outside the array's slice, under nulls, and in unused dictionary entries does not count.
     """
     if _is_whole(values) or _is_valid(values):
         return None
@@ -371,7 +370,7 @@ def first_invalid(values: pa.Array) -> int | None:
 
 
 def _is_whole(values: pa.Array) -> bool:
-    """Whether all is valid that the array holds, asked for or not."""
+    """Whether all values of the array's buffers are valid."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
@@ -380,24 +379,24 @@ def _is_whole(values: pa.Array) -> bool:
 
 
 def _is_valid(values: pa.Array) -> bool:
-    kind = values.type
-    if isinstance(kind, pa.BaseExtensionType):
+    type_ = values.type
+    if isinstance(type_, pa.BaseExtensionType):
         return _is_valid(values.storage)
-    if isinstance(kind, pa.DictionaryType):  # each entry once: decoded, they may be as many times larger
+    if isinstance(type_, pa.DictionaryType):  # each entry once: decoded, they may be as many times larger
         return _is_valid(take(values.dictionary, pc.unique(values.indices).drop_null()))
-    if isinstance(kind, pa.StructType):
+    if isinstance(type_, pa.StructType):
         return all(map(_is_valid, values.flatten()))
-    if isinstance(kind, pa.MapType):
+    if isinstance(type_, pa.MapType):
         copy = pa.concat_arrays([values])
         return _is_valid(copy.keys) and _is_valid(copy.items)
-    if children_of(kind):
+    if children_of(type_):
         return _is_valid(values.flatten())
-    return kind not in _ALL_TEXTS or _is_whole(pa.concat_arrays([values]))
+    return type_ not in _ALL_TEXTS or _is_whole(pa.concat_arrays([values]))
 
 
-def null_scalar(kind: pa.DataType) -> pa.Scalar:
-    """The null of any type; ``pa.scalar(None, kind)`` has none where an extension type is inside a nested one."""
-    return pa.nulls(1, kind)[0]
+def null_scalar(type_: pa.DataType) -> pa.Scalar:
+    """The null of any type; ``pa.scalar(None, type_)`` fails for extension types inside nested ones."""
+    return pa.nulls(1, type_)[0]
 
 
 def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
@@ -408,5 +407,61 @@ def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
 
 
 def constant_bytes(value: pa.Scalar | None) -> int:
-    """Bytes that a row of :func:`constant_array` takes, roughly."""
+    """Approximate bytes of one row of :func:`constant_array`."""
     return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))
+
+
+def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
+    """The type of a top-level field cut to one leaf; None if anything but structs stands above the leaf.
+
+    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which
+    would be random indices into a dictionary.
+
+    Args:
+        field_type: of the whole field.
+        first_leaf: ordinal of the field's first leaf.
+        leaf: the leaf.
+    """
+    required = leaf.element.repetition is not Repetition.OPTIONAL
+    if leaf.max_repetition_level or (required and leaf.max_definition_level):
+        return None
+    return _cut(field_type, first_leaf, leaf.index, list(leaf.path[1:]))
+
+
+def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.DataType | None:
+    if not names:
+        whole = pa.types.is_nested(type_) or isinstance(type_, (pa.BaseExtensionType, pa.DictionaryType))
+        return None if whole else type_
+    if not isinstance(type_, pa.StructType):
+        return None
+    for child in type_:
+        stop = first_leaf + len(leaf_types(child.type))
+        if leaf < stop:
+            inner = _cut(child.type, first_leaf, leaf, names[1:]) if child.name == names[0] else None
+            return None if inner is None else pa.struct([pa.field(child.name, inner, child.nullable)])
+        first_leaf = stop
+    return None
+
+
+def leaf_type(type_: pa.DataType, depth: int) -> pa.DataType:
+    """The leaf's type under ``depth`` structs."""
+    for _ in range(depth):
+        type_ = type_.field(0).type
+    return type_
+
+
+def leaf_values(array: pa.Array, depth: int) -> pa.Array:
+    """The leaf's values under ``depth`` structs; null also where a struct is null."""
+    for _ in range(depth):
+        array = array.field(0)
+    return array
+
+
+def in_structs(values: pa.Array, type_: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
+    """``values`` under the ``depth`` structs of ``type_``, which are null where those of ``like`` are."""
+    if depth == 0:
+        return values
+    field = type_.field(0)
+    child = in_structs(values, field.type, depth - 1, None if like is None else like.field(0))
+    mask = pc.is_null(like) if like is not None and like.null_count else None
+    return pa.StructArray.from_arrays([child], fields=[field], mask=mask)

@@ -1,7 +1,7 @@
-"""From the type that a file has to the one that its dataset has: exactly, or not at all.
+"""Exact casts from a file's types to its dataset's types.
 
-A cast keeps every value and its place in the order, or is an error: it never wraps, rounds or cuts. So a
-predicate on the dataset's type says of a file's statistics what it says of the values.
+A cast keeps every value and its place in the order, or fails: it never wraps, rounds or truncates. So a predicate on
+the dataset's type holds for a file's statistics as it does for the values.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A part of a file's column.
+    """A file's column, or a part of one.
 
     Attributes:
-        type: as the file has it, whole.
-        at: ordinal of the top-level field, or position among the parts beside it.
+        type: its whole type in the file.
+        at: ordinal of the top-level field, or of the part among its siblings.
         first_leaf, leaf_stop: the file's leaves in it.
-        instant: a timestamp that is UTC's, whether or not its type has a time zone: of INT96, or of a table that
-            says so.
-        resolution: unit that its timestamps, which are finer, are brought to; None: to none.
+        instant: a timestamp in UTC even if its type has no time zone: of INT96, or of a table that says so.
+        resolution: the coarser unit that its timestamps are rounded to; None for no rounding.
     """
 
     type: pa.DataType
@@ -50,14 +49,14 @@ class SourcePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A column of a dataset, or a part of one, and what a file has of it.
+    """A column of a dataset, or a part of one, matched with a file's.
 
     Attributes:
         field: the dataset's.
-        source: the file's; None where the file lacks it.
-        default: the value where the file lacks it; None for null.
-        children: of a nested type, matched: fields of a struct, the element of a list, key and value of a map.
-        is_shredded: a variant whose ``value`` is put together from all leaves of the file's column.
+        source: the file's; None if the file lacks it.
+        default: the value if the file lacks it; None for null.
+        children: the matches of a nested type's fields, element, or key and value.
+        is_shredded: a variant whose ``value`` is restored from all leaves of the file's column.
     """
 
     field: pa.Field
@@ -67,10 +66,10 @@ class Match:
     is_shredded: bool = False
 
 
-def child_leaves(kind: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
-    """For each of the children of ``kind``, whose leaves begin at ``first_leaf``, its first leaf and leaf stop."""
+def child_leaves(type_: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
+    """First leaf and leaf stop of each child of ``type_``, whose leaves begin at ``first_leaf``."""
     spans: list[tuple[int, int]] = []
-    for child in children_of(kind):
+    for child in children_of(type_):
         stop = first_leaf + len(leaf_types(child.type))
         spans.append((first_leaf, stop))
         first_leaf = stop
@@ -83,7 +82,7 @@ def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
 
 
 def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
-    """The file's type is another one than the dataset's, and no exact cast leads there."""
+    """The error for a file's type that has no exact cast to the dataset's type."""
     return SchemaMismatchError(
         f"the file has {source}, the dataset {target}",
         hint="Only casts that keep every value are made: to wider numbers, finer units and the like.",
@@ -91,38 +90,38 @@ def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
 
 
 def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """``error``, which concerns a part of the column or part ``name``; its column becomes the dotted path."""
+    """``error`` about a part of ``name``, with the dotted path as its column."""
     error.column = name if error.column is None else f"{name}.{error.column}"
     return error
 
 
-def cast_to(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Cast | None:
-    """What brings arrays of a file's column to the dataset's type; None where they have it already.
+def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
+    """The cast of a file's column to the dataset's type; None if the types are equal.
 
     Args:
         match: the column, perhaps cut to parts.
-        kind: type of the arrays: that of the file's column, cut to ``leaves``.
+        type_: the file's type, cut to ``leaves``.
         leaves: ordinals of the leaves that are read.
 
     Raises:
-        SchemaMismatchError: the types are of different kinds.
+        SchemaMismatchError: there is no exact cast.
     """
     source = match.source
     if source is None:
-        raise ValueError("what a file lacks has no cast_to")
+        raise ValueError("a column that the file lacks has no cast")
     conform: Cast | None
     if match.is_shredded:
-        conform = _restored(kind, match.field.type)
+        conform = _restored(type_, match.field.type)
     elif match.children:
-        conform = _nested(match, source, kind, leaves)
+        conform = _nested(match, source, type_, leaves)
     elif source.resolution is not None:
-        conform = _coarser(kind, match.field.type, source.resolution)
+        conform = _coarser(type_, match.field.type, source.resolution)
     else:
-        conform = cast(kind, match.field.type, source.instant)
-    return None if conform is None else _checked(conform, kind, match.field.type)
+        conform = cast(type_, match.field.type, source.instant)
+    return None if conform is None else _checked(conform, type_, match.field.type)
 
 
-def _checked(conform: Cast, kind: pa.DataType, target: pa.DataType) -> Cast:
+def _checked(conform: Cast, type_: pa.DataType, target: pa.DataType) -> Cast:
     def checked(array: pa.Array) -> pa.Array:
         try:
             return conform(array)
@@ -132,7 +131,7 @@ def _checked(conform: Cast, kind: pa.DataType, target: pa.DataType) -> Cast:
             if "offset overflow" in str(error):
                 raise ResourceLimitError(f"values become too large as {target}: {error}") from error
             raise SchemaMismatchError(
-                f"a value of the file's {kind} is no value of the dataset's {target}: {error}",
+                f"a value of the file's {type_} is no value of the dataset's {target}: {error}",
                 hint="Read the file alone, or give the dataset's column a wider type.",
             ) from error
 
@@ -142,12 +141,12 @@ def _checked(conform: Cast, kind: pa.DataType, target: pa.DataType) -> Cast:
 # -- nested ---------------------------------------------------------------------------------------
 
 
-def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozenset[int]) -> Cast | None:
+def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
     target = match.field.type
-    inner = children_of(kind)
+    inner = children_of(type_)
     read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(range(*span))]
     if len(read) != len(inner):
-        raise mismatch(kind, target)
+        raise mismatch(type_, target)
     parts: list[tuple[int | None, Cast | None, Match]] = []
     for child in match.children:
         at = None
@@ -160,7 +159,7 @@ def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozens
                 raise inside(error, child.field.name) from error.__cause__
         parts.append((at, conform, child))
     same = [at for at, _, _ in parts] == list(range(len(inner))) and not any(conform for _, conform, _ in parts)
-    if same and kind.equals(target):
+    if same and type_.equals(target):
         return None
     if isinstance(target, pa.StructType):
         return _struct(target, parts)
@@ -178,7 +177,7 @@ def _child_array(part: tuple[int | None, Cast | None, Match], arrays: Sequence[p
 
 def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     def conform(array: pa.Array) -> pa.Array:
-        # what stands under a null struct means nothing, and must not fail
+        # Values under a null struct are undefined and must not fail the cast.
         arrays = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
         children = [_child_array(part, arrays, len(array)) for part in parts]
         return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
@@ -191,10 +190,10 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Matc
 
     def conform(array: pa.Array) -> pa.Array:
         inside = array.values
-        starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # of a slice, without what is before it
-        kind = pa.list_(pa.field("entries", inside.type, nullable=False))
+        starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # a copy without the slice's offset
+        type_ = pa.list_(pa.field("entries", inside.type, nullable=False))
         buffers = [validity(array), starts.buffers()[1]]
-        lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [inside])
+        lists = pa.Array.from_buffers(type_, len(array), buffers, array.null_count, 0, [inside])
         values, offsets = flattened(lists, pa.int32())
         arrays = [values.field(0), values.field(1)]
         children = [_child_array(part, arrays, len(values)) for part in parts]
@@ -207,7 +206,7 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Matc
 
 
 def _restored(source: pa.StructType, target: pa.StructType) -> Cast:
-    """A variant, or parts of it, of a file that shreds it."""
+    """The cast of a shredded variant, or of parts of it."""
     restore = restoring(source)
 
     def conform(array: pa.Array) -> pa.Array:
@@ -239,7 +238,7 @@ def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None, Ma
 
 
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
-    """The elements of lists of ``size``, with as many nulls where a list is null."""
+    """The elements of lists of ``size``, with ``size`` nulls for each null list."""
     if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
         raise pa.ArrowInvalid(f"a list has not {size} elements")
     if not lists.null_count:
@@ -255,13 +254,15 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
 
 
 def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cast | None:
-    """The exact cast between two types that are not nested; None if they are the same.
+    """The exact cast between two types that are not nested; None if they are equal.
 
     Args:
+        source: the file's type.
+        target: the dataset's type.
         instant: see :class:`SourcePart`.
 
     Raises:
-        SchemaMismatchError: there is none.
+        SchemaMismatchError: there is no exact cast.
     """
     if source.equals(target):
         return None
@@ -285,14 +286,13 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
     return lambda array: array.cast(between).cast(target)
 
 
-def is_finer(kind: pa.DataType, unit: str) -> bool:
+def is_finer(type_: pa.DataType, unit: str) -> bool:
     """Whether it is a timestamp of a finer unit."""
-    return bool(_types.is_timestamp(kind)) and NANOSECONDS[kind.unit] < NANOSECONDS[unit]
+    return bool(_types.is_timestamp(type_)) and NANOSECONDS[type_.unit] < NANOSECONDS[unit]
 
 
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Cast:
-    """Timestamps brought to ``unit`` as DuckDB's casts do: to the nearest one, halves away from 1970; or cut to
-    microseconds."""
+    """Timestamps rounded to ``unit`` as DuckDB does: to the nearest, halves away from 1970; microseconds truncate."""
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
 
@@ -326,14 +326,14 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
     return _types.is_fixed_size_binary(source) and target in _BYTES
 
 
-def _decimal(kind: pa.DataType) -> bool:
-    return bool(_types.is_decimal(kind))
+def _decimal(type_: pa.DataType) -> bool:
+    return bool(_types.is_decimal(type_))
 
 
 def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
-    """A type to cast to first, where pyarrow has no direct way."""
+    """The type to cast to first if pyarrow has no direct cast."""
     if _types.is_integer(source) and _decimal(target):
-        # it wants room for every integer of the type, not just for those that there are
+        # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
     if _types.is_time(source) or source in _TEXT or source in _BYTES or _types.is_fixed_size_binary(source):
         try:

@@ -1,10 +1,9 @@
-"""How large pages become once decoded, known before they are.
+"""The decoded size of pages, bounded before they are decoded.
 
-The sizes that a file claims do not bound what comes out of it: a dictionary index of a few bits
-stands for a whole value, DELTA_BYTE_ARRAY repeats the front of the value before, a run of levels
-stands for any number of nulls, and a null in a fixed-size list takes as much room as a list. What is
-bounded by the claims is bounded by them; for the rest indices, prefix lengths or offsets are decoded
-alone, and summed.
+The sizes in a file do not bound its decoded values: a dictionary index of a few bits stands for a whole value,
+DELTA_BYTE_ARRAY repeats the front of the previous value, a run of levels stands for any number of nulls, and a null in
+a fixed-size list takes the room of a list. If the claimed sizes give no bound, indices, prefix lengths or offsets are
+decoded alone and summed. ``LeafSize`` and ``leaf_bounds`` check exactly; ``SizeEstimate`` is coarse and cheap.
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
     return ResourceLimitError(
         f"{what} decode to {size} bytes, the unit may hold {limit} more",
         column=column,
-        hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
+        hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
     )
 
 
-def taken_bytes(dictionary: pa.Array, indices: pa.Array, kind: pa.DataType) -> int:
-    """Bytes of ``dictionary.take(indices)`` as an array of ``kind``.
+def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> int:
+    """Bytes of ``dictionary.take(indices)`` as an array of ``type_``.
 
     Raises:
         pa.ArrowIndexError: an index points outside the dictionary.
     """
-    size = len(indices) * value_bits(kind) // 8
-    if has_lengths(kind) and len(dictionary):
+    size = len(indices) * value_bits(type_) // 8
+    if has_lengths(type_) and len(dictionary):
         values = dictionary.storage if isinstance(dictionary, pa.ExtensionArray) else dictionary
         if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
             values = values.cast(pa.large_binary())
@@ -67,7 +66,7 @@ def taken_bytes(dictionary: pa.Array, indices: pa.Array, kind: pa.DataType) -> i
 
 
 def largest_value(values: pa.Array) -> int:
-    """Bytes of the largest of ``values`` that differ in size; 0 for values of other types."""
+    """Bytes of the largest of ``values`` if their type has lengths, else 0."""
     if not has_lengths(values.type) or len(values) == 0:
         return 0
     if isinstance(values, pa.ExtensionArray):
@@ -81,14 +80,13 @@ def largest_value(values: pa.Array) -> int:
 
 
 def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int:
-    """Bytes that a DELTA_BYTE_ARRAY page repeats of values before: the sum of its prefix lengths.
+    """Bytes that a DELTA_BYTE_ARRAY page repeats of previous values: the sum of its prefix lengths.
 
-    They stand in front, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they can be decoded
-    alone, as a column of integers. Where the codec is not one that is decompressed here, as much as
-    the page could repeat at most.
+    The prefix lengths stand first, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded alone as a
+    column of integers. For codecs that are not decompressed here, the result is an upper bound.
 
     Raises:
-        CorruptFileError: they cannot be decoded.
+        CorruptFileError: the lengths cannot be decoded.
     """
     if codec != Codec.UNCOMPRESSED and (codec == Codec.LZ4 or codec not in CODEC_NAMES):
         return header.num_values * header.uncompressed_size
@@ -119,7 +117,7 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
 
 
 def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
-    """The part of a data page behind its levels, decompressed."""
+    """The decompressed bytes of a data page behind its levels."""
     payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
     compressed = header.is_compressed and codec != Codec.UNCOMPRESSED
@@ -148,16 +146,18 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
 
 
 def leaf_bounds(
-    leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], kind: pa.DataType, slots: int, limit: int
+    leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], type_: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
-    """What a chunk of a nested leaf decodes to: bytes that its pages prove, and bytes that may come on top.
+    """Bytes that a chunk of a nested leaf decodes to: bytes that its pages prove, and bytes that may be added.
 
     Args:
-        pages: all of the chunk.
-        kind, slots: from :func:`leaf_types`.
-        limit: where a coarse bound is below it, no exact one is sought.
+        leaf: the leaf.
+        chunk: its column chunk.
+        pages: all pages of the chunk.
+        type_, slots: from :func:`leaf_types`.
+        limit: a coarse bound below it is enough.
     """
-    bits = value_bits(kind) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
+    bits = value_bits(type_) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
     indexed = repeated = 0
     dictionary: RawPage | None = None
@@ -171,7 +171,7 @@ def leaf_bounds(
             proven += header.uncompressed_size
         if header.is_data and header.encoding == ENCODING_DELTA_BYTE_ARRAY:
             repeated += prefix_bytes(page.data, header, leaf, chunk.codec)
-    # values of fixed size are counted already, but only what was decoded is held to that size
+    # Values of fixed size are counted already. Only decoded values are held to that size.
     proven = proven + repeated if chunk.physical_type == PhysicalType.BYTE_ARRAY else max(proven, repeated)
     possible = chunk.num_values * slots * bits // 8 if slots > 1 else 0
     if indexed and dictionary is not None and chunk.physical_type == PhysicalType.BYTE_ARRAY:
@@ -203,26 +203,26 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
 
 
-def nested_bytes(array: pa.Array, kind: pa.DataType) -> int:
-    """Bytes of ``array`` once it is of type ``kind``.
+def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
+    """Bytes of ``array`` as type ``type_``.
 
     Args:
-        array: the same values with byte arrays still as dictionaries, and lists of any flavour.
-        kind: the field's type.
+        array: the values with byte arrays still as dictionaries, and with lists of any layout.
+        type_: the field's type.
     """
-    kind = stored_as(kind)
+    type_ = stored_as(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    size = len(array) * value_bits(kind) // 8
-    if pa.types.is_struct(kind):
-        return len(array) // 8 + sum(nested_bytes(array.field(at), child.type) for at, child in enumerate(kind))
-    if pa.types.is_fixed_size_list(kind):
-        missing = max(0, len(array) * int(kind.list_size) - len(array.values))
-        return nested_bytes(array.values, kind.value_type) + missing * value_bits(kind.value_type) // 8
-    if pa.types.is_nested(kind):
-        return size + nested_bytes(array.values, kind.field(0).type)
+    size = len(array) * value_bits(type_) // 8
+    if pa.types.is_struct(type_):
+        return len(array) // 8 + sum(nested_bytes(array.field(at), child.type) for at, child in enumerate(type_))
+    if pa.types.is_fixed_size_list(type_):
+        missing = max(0, len(array) * int(type_.list_size) - len(array.values))
+        return nested_bytes(array.values, type_.value_type) + missing * value_bits(type_.value_type) // 8
+    if pa.types.is_nested(type_):
+        return size + nested_bytes(array.values, type_.field(0).type)
     if isinstance(array, pa.DictionaryArray):
-        return size if pa.types.is_dictionary(kind) else taken_bytes(array.dictionary, array.indices, kind)
+        return size if pa.types.is_dictionary(type_) else taken_bytes(array.dictionary, array.indices, type_)
     nbytes: int = array.nbytes
     return max(size, nbytes)
 

@@ -1,7 +1,7 @@
-"""Encrypted files (Encryption.md of parquet-format), read through pyarrow with keys that the caller has.
+"""Encrypted files (Encryption.md of parquet-format), decrypted and decoded by pyarrow with the caller's keys.
 
-What is fetched are whole column chunks, as of any file without an OffsetIndex. pyarrow is shown a file
-that has them and the footer in their places, and nothing else.
+Whole column chunks are fetched, as for any file without an OffsetIndex. pyarrow reads a sparse file that has only the
+chunks and the footer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asyncpq.parquet.schema import Field, Projection
 
 
 class SparseFile(io.RawIOBase):
-    """A file of which only some pieces are there. Reading anything else gives zeros, as of a hole.
+    """A file that has only some pieces. All other bytes read as zeros.
 
     Args:
         size: bytes of the whole file.
@@ -80,7 +80,7 @@ class FileDecryption:
         properties: ``pyarrow.parquet.FileDecryptionProperties``.
 
     Raises:
-        InvalidOptionError: something else.
+        InvalidOptionError: ``properties`` is something else.
     """
 
     def __init__(self, properties: object) -> None:
@@ -193,10 +193,10 @@ class EncryptedChunks:
         if table.nbytes > limit:
             raise refuse("an encrypted column", table.nbytes, limit, name)
         column = table.column(0)
-        kind = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
-        if column.type != kind:  # an extension type that is not allowed
-            column = column.cast(kind)
-        return join(column.chunks, kind)
+        type_ = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
+        if column.type != type_:  # an extension type that is not allowed
+            column = column.cast(type_)
+        return join(column.chunks, type_)
 
     def _least_bytes(self, read: Sequence[NestedLeaf], limit: int) -> int:
         """What as many values and levels as the footer tells take, whatever they are."""

@@ -1,7 +1,7 @@
-"""Predicates as pyarrow's own expressions, and their evaluation by pyarrow's own engine.
+"""Predicates as pyarrow expressions, evaluated by pyarrow's engine; and kernels for predicates on text.
 
-The engine casts literals and columns implicitly; where a literal is not of its column's type, what the engine
-answers is what asyncpq answers. It costs some 70 us a call, so the filter asks it only then.
+The engine casts literals and columns implicitly. If a literal is not of its column's type, the engine's result is
+asyncpq's. The engine takes about 70 us a call, so the filter calls it only for such atoms.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
 _LISTS = "Of columns of lists only has(value), is_null() and is_valid() can be asked."
 _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
-    (lambda kind: isinstance(kind, pa.UuidType), 'uuid.UUID("...")'),
+    (lambda type_: isinstance(type_, pa.UuidType), 'uuid.UUID("...")'),
     (pa.types.is_date, 'date.fromisoformat("...")'),
     (pa.types.is_timestamp, 'datetime.fromisoformat("...")'),
     (pa.types.is_time, 'time.fromisoformat("...")'),
@@ -51,7 +51,7 @@ _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pa.types.is_integer, 'int("...")'),
     (pa.types.is_floating, 'float("...")'),
     (pa.types.is_boolean, "True or False"),
-    (lambda kind: kind in (pa.string(), pa.large_string(), pa.string_view()), "str(...)"),
+    (lambda type_: type_ in (pa.string(), pa.large_string(), pa.string_view()), "str(...)"),
 )
 _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     Timestamp: (dt.datetime, Timestamp),
@@ -66,7 +66,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
 
     Args:
         expr: a predicate.
-        fields: for each column name its field reference; by default dotted names are nested fields.
+        fields: the field reference of each column name; by default dotted names are nested fields.
 
     Raises:
         PredicateTypeError: a literal that pyarrow cannot hold.
@@ -78,6 +78,10 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
     if isinstance(expr, Not):
         return ~to_pyarrow(expr.arg, fields)
     references = {name: fields[name] if fields else pc.field(*name.split(".")) for name in columns(expr)}
+    return _atom_to_pyarrow(expr, references)
+
+
+def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
     if isinstance(expr, ColumnComparison):
         return _compare(references[expr.left], expr.op, references[expr.right])
     (name, field), *_ = references.items()
@@ -95,7 +99,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
         if isinstance(expr, In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, KeyIn):
-            joined = (value for value in expr.values if value is not None and value == value)  # null and NaN equal none
+            joined = (value for value in expr.values if value is not None and value == value)  # not null, not NaN
             keys = [pc.scalar(arrow_scalar(value)) for value in joined]
             return _join(Or(()), [field == key for key in keys])
     except CONVERSION_ERRORS as error:
@@ -139,7 +143,7 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
 
 
 def _without_zone(value: Scalar) -> Scalar:
-    """The value; refuse times of day with a zone, which pyarrow would drop."""
+    """The value; a TypeError for times of day with a zone, which pyarrow would drop."""
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise TypeError("times of day have no time zone")
     return value
@@ -149,7 +153,7 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
     fine = next((value for value in values if isinstance(value, (Timestamp, TimeOfDay, Duration))), None)
     if fine is None:
         return pa.array(map(_without_zone, values))
-    kind = arrow_scalar(fine).type
+    type_ = arrow_scalar(fine).type
     moments: list[int | None] = []
     for value in values:
         if value is None:
@@ -157,16 +161,16 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
         elif isinstance(value, _SAME_KIND[type(fine)]):
             moments.append(nanoseconds(value))
         else:
-            raise TypeError(f"{value!r} among values of {kind}")
-    return pa.array(moments, kind)
+            raise TypeError(f"{value!r} among values of {type_}")
+    return pa.array(moments, type_)
 
 
 class EngineAtom:
-    """One atom evaluated by pyarrow's engine. Type errors show when it is made.
+    """One atom evaluated by pyarrow's engine. The constructor finds type errors.
 
     Args:
         expr: an atom.
-        types: for each of its columns the type.
+        types: of its columns, by name.
 
     Raises:
         PredicateTypeError: pyarrow cannot compare the column with the literal.
@@ -178,13 +182,13 @@ class EngineAtom:
         self.expr = expr
         self._names = columns(expr)
         self._types = types
-        # Positional names: a column's own may have dots, or be there twice
+        # Positional names, since a column's own name may have dots or occur twice.
         self._expression = to_pyarrow(expr, {name: pc.field(f"c{at}") for at, name in enumerate(self._names)})
-        # A null, for without any value pyarrow does not compare time zones
+        # One null: without any value pyarrow does not compare time zones.
         self.evaluate([pa.nulls(1, types[name]) for name in self._names])
 
     def evaluate(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
-        """The boolean column, given this atom's columns in order."""
+        """The boolean column of the atom. ``arrays`` are its columns in order."""
         import pyarrow.acero as acero  # it loads pyarrow.dataset, which few reads need
 
         table = pa.table({f"c{at}": array for at, array in enumerate(arrays)})
@@ -196,47 +200,46 @@ class EngineAtom:
             raise self._type_error(error) from error
 
     def _type_error(self, error: Exception) -> PredicateTypeError:
-        kinds = [self._types[name] for name in self._names]
-        types = ", ".join(map(str, kinds))
+        types = [self._types[name] for name in self._names]
         reason = str(error).splitlines()[0]
         return PredicateTypeError(
-            f"{self.expr}: cannot be evaluated on {types}: {reason}",
+            f"{self.expr}: cannot be evaluated on {', '.join(map(str, types))}: {reason}",
             column=self._names[0],
-            hint=_hint(self.expr, kinds),
+            hint=_hint(self.expr, types),
         )
 
 
-def _hint(expr: Atom, kinds: Sequence[pa.DataType]) -> str:
-    """What can be asked of columns of these types instead."""
-    for name, kind in zip(columns(expr), kinds, strict=True):
-        kind = _value_type(kind)
-        if isinstance(kind, pa.StructType):
-            leaves = ", ".join(f'col("{name}.{child.name}")' for child in list(kind)[:_SHOWN])
-            return f"Name leaves of the struct: {leaves}{', ...' if kind.num_fields > _SHOWN else ''}."
-        if is_list(kind):
+def _hint(expr: Atom, types: Sequence[pa.DataType]) -> str:
+    """Predicates or literals that fit columns of these types."""
+    for name, type_ in zip(columns(expr), types, strict=True):
+        type_ = _value_type(type_)
+        if isinstance(type_, pa.StructType):
+            leaves = ", ".join(f'col("{name}.{child.name}")' for child in list(type_)[:_SHOWN])
+            return f"Name leaves of the struct: {leaves}{', ...' if type_.num_fields > _SHOWN else ''}."
+        if is_list(type_):
             return _LISTS
-        if pa.types.is_nested(kind):
+        if pa.types.is_nested(type_):
             return _NULLS.format("lists and maps")
-        if pa.types.is_float16(kind):
-            return _NULLS.format(str(kind))
-        if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
-            return _NULLS.format(str(kind))
-    if len(kinds) > 1:
+        if pa.types.is_float16(type_):
+            return _NULLS.format(str(type_))
+        if isinstance(type_, pa.BaseExtensionType) and not isinstance(type_, pa.UuidType):
+            return _NULLS.format(str(type_))
+    if len(types) > 1:
         return "Compare columns of the same type."
     if isinstance(expr, (StartsWith, Contains, Like)):
         return "Only columns of strings and binary can be asked so."
-    if isinstance(kinds[0], pa.TimestampType) and any(
+    if isinstance(types[0], pa.TimestampType) and any(
         isinstance(value, (dt.datetime, Timestamp)) for value in expr.literals
     ):
-        if kinds[0].tz is not None:
+        if types[0].tz is not None:
             return "Give the datetime a tzinfo: the column's values are instants."
         return "Give the datetime no tzinfo: the column's values have no time zone."
-    example = next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(kinds[0]))), None)
+    example = next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(types[0]))), None)
     return f"Give the literal the column's type: {example}." if example else "Give the literal the column's type."
 
 
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+def _value_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
 
 
 Kernel: TypeAlias = Callable[[Any], Any]
@@ -260,7 +263,7 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
-    """The predicate on strings or binary values."""
+    """The kernel of a predicate on strings or binary values."""
     if isinstance(expr, StartsWith):
         return lambda values: pc.starts_with(values, expr.prefix)
     if isinstance(expr, Contains):
@@ -269,10 +272,10 @@ def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
 
 
 def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
-    """The predicate on strings.
+    """The kernel of a predicate on the words of strings.
 
-    Words of ASCII between what is ASCII are found by pyarrow: that decides for texts that are ASCII as a whole.
-    Others are looked at one by one, where it has not found them.
+    pyarrow finds ASCII words between ASCII characters, which decides for texts that are ASCII. Other texts in which it
+    finds nothing are tokenized one by one.
     """
     asked = expr.tokens
     if isinstance(expr, HasTokens):
@@ -293,7 +296,7 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
         undecided = pc.is_valid(values) if too_long else pc.invert(pc.string_is_ascii(values))
         undecided = pc.and_not(undecided, found).fill_null(False)
         if undecided.true_count:
-            # As bytes, since a file may hold strings that are no UTF-8
+            # As bytes, since a file may hold strings that are not UTF-8.
             texts = values.filter(undecided).cast(_binary_like(values.type)).to_pylist()
             answers = [test(tokens(text.decode("utf-8", "replace"))) for text in texts]
             found = pc.replace_with_mask(found, undecided, pa.array(answers, pa.bool_()))
@@ -307,11 +310,38 @@ def _binary_like(type_: pa.DataType) -> pa.DataType:
 
 
 def _pattern(asked: tuple[str, ...]) -> str:
-    """A regular expression (RE2) that finds ASCII words one after another, whole, between ASCII characters."""
+    """A regular expression (RE2) for consecutive whole ASCII words between ASCII characters."""
     return f"(?i:(?:^|{_GAP}){f'{_GAP}+'.join(asked)}(?:{_GAP}|$))"
 
 
 def _has_run(asked: list[str], words: list[str]) -> bool:
-    """Whether ``asked`` are among ``words`` one after another."""
+    """Whether ``asked`` occur in ``words`` as consecutive words."""
     first, size = asked[0], len(asked)
     return any(word == first and words[at : at + size] == asked for at, word in enumerate(words))
+
+
+_START = pa.array([0], pa.int64())
+
+
+def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], Any]) -> pa.Array | pa.ChunkedArray:
+    """For each row whether ``test`` is true of an element; null where the list is null.
+
+    Args:
+        lists: a list column of any layout.
+        test: from all elements to as many booleans, or one for all of them.
+    """
+    if isinstance(lists, pa.ChunkedArray):
+        return pa.chunked_array([any_element(chunk, test) for chunk in lists.chunks], pa.bool_())
+    elements = pc.list_flatten(lists)
+    found = test(elements)
+    if isinstance(found, pa.Scalar):
+        found = pa.repeat(found, len(elements))
+    elif isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    valid = pc.is_valid(lists)
+    # Elements before each row, and those found among them; null lists have none.
+    sizes = pc.if_else(valid, pc.list_value_length(lists).cast(pa.int64()), 0)
+    bounds = pa.concat_arrays([_START, pc.cumulative_sum(sizes)])
+    counts = pa.concat_arrays([_START, pc.cumulative_sum(found.fill_null(False).cast(pa.int64()))]).take(bounds)
+    mask = pc.not_equal(counts[:-1], counts[1:])
+    return mask if lists.null_count == 0 else pc.if_else(valid, mask, _NULL)

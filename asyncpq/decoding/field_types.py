@@ -1,4 +1,4 @@
-"""Which Arrow types a file's fields have, and the decoders and templates made for them; kept with the footer."""
+"""The Arrow types of a file's fields, as pyarrow gives them, and templates made for them; kept with the file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 class FieldType(NamedTuple):
-    """A top-level field as pyarrow sees it in this file.
+    """A top-level field's Arrow type in one file.
 
     Attributes:
         arrow: name, type, nullability, metadata.
-        arrow_schema: value of ``ARROW:schema`` for a file of this field alone; None where the type
-            is the same without it.
+        arrow_schema: value of ``ARROW:schema`` for a file of this field alone; None if the type does not need it.
     """
 
     arrow: pa.Field
@@ -48,8 +47,7 @@ def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions:
 
 
 def share_types(version: FileVersion, types: dict[int, FieldType], allowed_extensions: frozenset[str]) -> None:
-    """Have :func:`field_types` keep its answers in ``types``, which files with the same schema share; unless it has
-    answered before."""
+    """Make :func:`field_types` use ``types``, which files of one schema share, unless the version has its own."""
     version.derived(("field types", allowed_extensions), lambda: types)
 
 
@@ -90,7 +88,7 @@ def _stored_schema(version: FileVersion, allowed: frozenset[str]) -> StoredArrow
 
 
 def projected_field(version: FileVersion, projection: Projection, allowed_extensions: frozenset[str]) -> pa.Field:
-    """A top-level field, or what pyarrow gives of it for some of its leaves.
+    """A top-level field cut to some of its leaves, as pyarrow cuts it.
 
     Raises:
         UnsupportedFeatureError, CorruptFileError: pyarrow has no type for it.
@@ -128,7 +126,7 @@ def file_schema(
 ) -> pa.Schema:
     """The Arrow schema of a table of these columns, with the file's key-value metadata.
 
-    That of the whole file is kept with the version; others are as many as questions, and kept with those.
+    Only the schema of the whole file is kept with the version.
     """
 
     def make() -> pa.Schema:
@@ -152,13 +150,16 @@ def field_template(
     """The template of spliced files of a top-level field.
 
     Args:
+        version: the file.
+        field: the field.
+        allowed_extensions: allowed extension types.
         as_storage: without extension types.
-        bare: without any Arrow types but Parquet's own, and byte arrays without logical type.
+        bare: without Arrow's own types, and byte arrays without logical type.
     """
 
     def make() -> FieldTemplate:
-        (kind,) = field_types(version, [field.index], allowed_extensions)
-        arrow_schema = kind.arrow_schema
+        (field_type,) = field_types(version, [field.index], allowed_extensions)
+        arrow_schema = field_type.arrow_schema
         if arrow_schema is not None and as_storage:
             arrow_schema = _stored_schema(version, allowed_extensions).encoded([field], as_storage=True)
         return FieldTemplate(version.metadata, field, None if bare else arrow_schema, bare=bare)
@@ -175,14 +176,16 @@ def _metadata(version: FileVersion) -> dict[bytes, bytes] | None:
     return {key.encode(): (value or "").encode("utf-8", "surrogateescape") for key, value in kept.items()}
 
 
-def dictionary_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column of ``kind`` has where it is read as a dictionary: as pyarrow's ``read_dictionary``
-    gives it to strings and binary, of whatever size; others keep their type."""
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+def dictionary_type(type_: pa.DataType) -> pa.DataType:
+    """The type of a column of ``type_`` that is read as a dictionary, as pyarrow's ``read_dictionary`` gives it.
+
+    Types other than strings and binary stay as they are.
+    """
+    value = type_.value_type if pa.types.is_dictionary(type_) else type_
     for like, plain in ((_STRINGS, pa.string()), (_BINARIES, pa.binary())):
         if value in like:
             return pa.dictionary(pa.int32(), plain)
-    return kind
+    return type_
 
 
 ARROW_SCHEMA_KEY = b"ARROW:schema"
@@ -209,16 +212,16 @@ _BUILT_IN = frozenset(
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """The value of ``ARROW:schema`` that stands for ``schema``."""
+    """``schema`` as a value of ``ARROW:schema``."""
     return base64.b64encode(schema.serialize().to_pybytes())
 
 
 class StoredArrowSchema:
-    """The Arrow schema that the writer kept under ``ARROW:schema``, made safe and cut to fields.
+    """The writer's ``ARROW:schema``, made safe.
 
-    A file must never choose code: extension types that Python code registered are stripped to their
-    storage before pyarrow builds the schema, unless the reader allows them by name. What does not fit
-    the Parquet schema is dropped whole, as if it had not been there.
+    A file must not choose code to run: extension types that Python code registered are replaced by their storage before
+    pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit the Parquet schema is
+    ignored.
 
     Args:
         metadata: the footer.
@@ -235,7 +238,7 @@ class StoredArrowSchema:
             schema = self._read(base64.b64decode(text, validate=True))
             fits = schema.names == [field.name for field in metadata.schema.fields]
         except (binascii.Error, pa.ArrowException, ValueError, OSError, AsyncpqError):
-            return  # ValueErrors are names that are not UTF-8, too
+            return  # ValueErrors include names that are not UTF-8
         if fits:
             self._schema = schema
 
@@ -246,14 +249,14 @@ class StoredArrowSchema:
         schema = pa.ipc.read_schema(pa.py_buffer(hidden))
         shown = pa.schema([self._show_allowed(field) for field in schema])
         if _HIDDEN_KEY in shown.serialize().to_pybytes():
-            raise ValueError("an extension type in a place that is not looked at")
+            raise ValueError("an extension type in an unexpected place")
         return shown
 
     def _show_allowed(self, field: pa.Field) -> pa.Field:
-        """``field`` with the extension names restored that may be instantiated."""
-        kind = self._show_inside(field.type)
-        if kind is not field.type:
-            field = field.with_type(kind)
+        """``field`` with the names of allowed extension types restored."""
+        type_ = self._show_inside(field.type)
+        if type_ is not field.type:
+            field = field.with_type(type_)
         metadata = dict(field.metadata or {})
         name = metadata.pop(_HIDDEN_KEY, None)
         if name is None:
@@ -262,42 +265,38 @@ class StoredArrowSchema:
             metadata[_EXTENSION_KEY] = name
         return field.with_metadata(metadata or None)
 
-    def _show_inside(self, kind: pa.DataType) -> pa.DataType:
-        """``kind`` with :meth:`_show_allowed` done to all fields in it."""
+    def _show_inside(self, type_: pa.DataType) -> pa.DataType:
+        """``type_`` with :meth:`_show_allowed` applied to all fields in it."""
         types = pa.types
-        if types.is_dictionary(kind):
-            values = self._show_inside(kind.value_type)
-            return kind if values is kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
-        if types.is_run_end_encoded(kind):  # its fields carry no metadata once it is made anew
-            return pa.run_end_encoded(kind.run_end_type, self._show_allowed(pa.field("", kind.value_type)).type)
-        if not types.is_nested(kind):
-            return kind
-        if types.is_map(kind):
-            key, item = self._show_allowed(kind.key_field), self._show_allowed(kind.item_field)
-            return pa.map_(key, item, keys_sorted=kind.keys_sorted)
-        children = [self._show_allowed(kind.field(at)) for at in range(kind.num_fields)]
-        if types.is_struct(kind):
+        if types.is_dictionary(type_):
+            values = self._show_inside(type_.value_type)
+            return type_ if values is type_.value_type else pa.dictionary(type_.index_type, values, type_.ordered)
+        if types.is_run_end_encoded(type_):  # its fields carry no metadata once it is made anew
+            return pa.run_end_encoded(type_.run_end_type, self._show_allowed(pa.field("", type_.value_type)).type)
+        if not types.is_nested(type_):
+            return type_
+        if types.is_map(type_):
+            key, item = self._show_allowed(type_.key_field), self._show_allowed(type_.item_field)
+            return pa.map_(key, item, keys_sorted=type_.keys_sorted)
+        children = [self._show_allowed(type_.field(at)) for at in range(type_.num_fields)]
+        if types.is_struct(type_):
             return pa.struct(children)
-        if types.is_union(kind):
-            return pa.union(children, kind.mode, kind.type_codes)
-        if types.is_fixed_size_list(kind):
-            return pa.list_(children[0], kind.list_size)
+        if types.is_union(type_):
+            return pa.union(children, type_.mode, type_.type_codes)
+        if types.is_fixed_size_list(type_):
+            return pa.list_(children[0], type_.list_size)
         for is_kind, make in (
             (types.is_list, pa.list_),
             (types.is_large_list, pa.large_list),
             (types.is_list_view, pa.list_view),
             (types.is_large_list_view, pa.large_list_view),
         ):
-            if is_kind(kind):
+            if is_kind(type_):
                 return make(children[0])
-        raise ValueError(f"a nested type that is not known: {kind}")
+        raise ValueError(f"a nested type that is not known: {type_}")
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
-        """The value of ``ARROW:schema`` for a file of just these fields, or None.
-
-        Args:
-            as_storage: without any extension type.
-        """
+        """The value of ``ARROW:schema`` for a file of only these fields, or None; ``as_storage`` drops extensions."""
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])

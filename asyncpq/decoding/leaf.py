@@ -15,7 +15,18 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import join, leaf_types, plain_pages, read_column, take, typed_error
+from asyncpq.decoding.arrow import (
+    in_structs,
+    join,
+    leaf_type,
+    leaf_types,
+    leaf_values,
+    path_type,
+    plain_pages,
+    read_column,
+    take,
+    typed_error,
+)
 from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
 from asyncpq.decoding.page import (
@@ -24,12 +35,10 @@ from asyncpq.decoding.page import (
     Dictionary,
     LeafArray,
     PackedPage,
-    check_crc_alike,
     common_length,
     decode_dictionary,
     decode_plain,
     packs_plain,
-    page_header,
     plain_width,
     present_values,
 )
@@ -41,70 +50,20 @@ from asyncpq.decoding.splice import (
     index_template,
     leaf_template,
 )
-from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.chunk_pages import PageHeader, header_contradiction
+from asyncpq.parquet.chunk_pages import (
+    NeedMore,
+    PageHeader,
+    check_page_header,
+    decode_page_header,
+    header_contradiction,
+)
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
-
-
-def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
-    """The type of a top-level field cut to one leaf; None if anything but structs stands above the leaf.
-
-    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which
-    would be random indices into a dictionary.
-
-    Args:
-        field_type: of the whole field.
-        first_leaf: ordinal of the field's first leaf.
-        leaf: the leaf.
-    """
-    required = leaf.element.repetition is not Repetition.OPTIONAL
-    if leaf.max_repetition_level or (required and leaf.max_definition_level):
-        return None
-    return _cut(field_type, first_leaf, leaf.index, list(leaf.path[1:]))
-
-
-def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.DataType | None:
-    if not names:
-        whole = pa.types.is_nested(type_) or isinstance(type_, (pa.BaseExtensionType, pa.DictionaryType))
-        return None if whole else type_
-    if not isinstance(type_, pa.StructType):
-        return None
-    for child in type_:
-        stop = first_leaf + len(leaf_types(child.type))
-        if leaf < stop:
-            inner = _cut(child.type, first_leaf, leaf, names[1:]) if child.name == names[0] else None
-            return None if inner is None else pa.struct([pa.field(child.name, inner, child.nullable)])
-        first_leaf = stop
-    return None
-
-
-def leaf_type(type_: pa.DataType, depth: int) -> pa.DataType:
-    """The leaf's type under ``depth`` structs."""
-    for _ in range(depth):
-        type_ = type_.field(0).type
-    return type_
-
-
-def leaf_values(array: pa.Array, depth: int) -> pa.Array:
-    """The leaf's values under ``depth`` structs; null also where a struct is null."""
-    for _ in range(depth):
-        array = array.field(0)
-    return array
-
-
-def in_structs(values: pa.Array, type_: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
-    """``values`` under the ``depth`` structs of ``type_``, which are null where those of ``like`` are."""
-    if depth == 0:
-        return values
-    field = type_.field(0)
-    child = in_structs(values, field.type, depth - 1, None if like is None else like.field(0))
-    mask = pc.is_null(like) if like is not None and like.null_count else None
-    return pa.StructArray.from_arrays([child], fields=[field], mask=mask)
 
 
 class DecodeLimits(NamedTuple):
@@ -447,3 +406,56 @@ def leaf_decoder(
         return LeafDecoder(version.metadata, leaf, arrow_type, arrow_schema, drop=partial(version.drop, ordinal))
 
     return version.derived(("decoder", ordinal, extensions, as_dictionary), make, weight=4000) or None
+
+
+def page_header(
+    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
+) -> PageHeader:
+    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex.
+
+    Args:
+        page: header and payload, as long as the OffsetIndex says.
+        chunk: the column chunk.
+        leaf: its leaf.
+        max_page_bytes: the most bytes that the page may claim.
+        known: the header if it is decoded already.
+
+    Raises:
+        PageLocationError: it is no header, or contradicts footer or index.
+        ResourceLimitError: the page claims more than ``max_page_bytes``.
+    """
+    try:
+        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
+        if isinstance(header, NeedMore):
+            raise PageLocationError("a page ends inside its header")
+        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
+    except CorruptFileError as error:
+        if isinstance(error, PageLocationError):
+            raise error.locate(column=leaf.dotted) from None
+        raise PageLocationError(error.message, column=leaf.dotted) from error
+    except AsyncpqError as error:
+        raise error.locate(column=leaf.dotted) from error.__cause__
+    if header.uncompressed_size > max_page_bytes:
+        raise ResourceLimitError(
+            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
+            column=leaf.dotted,
+            hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
+        )
+    return header
+
+
+def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
+    """Check that all data pages of a chunk have a CRC or none. A missing CRC would let a changed page pass.
+
+    Args:
+        seen: by ``chunk.start``, whether the chunk's earlier pages have a CRC; updated.
+        header: of the next page.
+        chunk: the page's chunk.
+        leaf: its leaf.
+
+    Raises:
+        CorruptFileError: this page differs from the earlier ones.
+    """
+    has_crc = header.crc is not None
+    if seen.setdefault(chunk.start, has_crc) != has_crc:
+        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)

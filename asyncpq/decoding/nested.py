@@ -1,9 +1,8 @@
-"""One leaf of a nested field in one row group: what was fetched of its column chunk, and its pages.
+"""Leaves of a nested field: the fetched pages of one leaf, and the merge of leaves that were decoded apart.
 
-Parts of a nested column put together: the same rows of the same field, read leaf by leaf.
-
-Every part has the lists, structs and nulls above its leaves, as pyarrow gives them for these leaves alone.
-Where two parts share a list or a struct, both must say the same of it.
+``NestedLeaf`` collects the pages of a leaf in one row group. ``merge`` joins partial fields, which hold the same rows
+of the same field. Each has the lists, structs and nulls above its leaves, as pyarrow gives them for these leaves alone;
+two partial fields must agree about the lists and structs that they share.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import join, leaf_types, stored_as
-from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.page import DataPage, PageQueue, check_crc_alike, page_header
+from asyncpq.decoding.leaf import DecodeLimits, check_crc_alike, page_header
+from asyncpq.decoding.page import DataPage, PageQueue
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, header_contradiction
@@ -55,11 +54,10 @@ def merge(
         whole: type of the field with all its leaves.
         first_leaf: ordinal of the first of them.
         target: type of the field cut to the leaves of all parts.
-        seen: false where something above the field is null; None for nowhere. What is there means nothing,
-            and pyarrow fills it in one way or another.
+        seen: false where a group above the field is null; None for nowhere. Values there are undefined.
 
     Raises:
-        CorruptFileError: the parts have other lists or other nulls where they share some.
+        CorruptFileError: the parts disagree about lists or nulls that they share.
     """
     array = parts[0].array
     if len(parts) == 1 and array.type == target:
@@ -91,8 +89,8 @@ def _merge_structs(
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
     for at in range(whole.num_fields):
-        kind = whole.field(at).type
-        stop = first_leaf + len(leaf_types(kind))
+        type_ = whole.field(at).type
+        stop = first_leaf + len(leaf_types(type_))
         inside: list[PartialField] = []
         for number, (leaves, array) in enumerate(parts):
             some = tuple([leaf for leaf in leaves if first_leaf <= leaf < stop])
@@ -100,7 +98,7 @@ def _merge_structs(
                 inside.append(PartialField(some, array.field(taken[number])))
                 taken[number] += 1
         if inside:
-            children.append(merge(inside, kind, first_leaf, target.field(len(children)).type, inner))
+            children.append(merge(inside, type_, first_leaf, target.field(len(children)).type, inner))
         first_leaf = stop
     return _rebuilt(target, parts[0].array, [], children)
 
@@ -119,11 +117,11 @@ def _merge_lists(
     for _, array in parts[1:]:
         if not _offsets(array).equals(offsets):
             raise CorruptFileError("leaves of one list have lists of other lengths")
-    kind, wanted = (_element_type(each) for each in (whole, target))
+    type_, wanted = (_element_type(each) for each in (whole, target))
     buffers = [offsets.buffers()[1]]
     if is_view(target):  # the same offsets, and sizes beside them
         buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1)).buffers()[1])
-    return _rebuilt(target, parts[0].array, buffers, [merge(inside, kind, first_leaf, wanted)])
+    return _rebuilt(target, parts[0].array, buffers, [merge(inside, type_, first_leaf, wanted)])
 
 
 def _merge_fixed_size_lists(
@@ -150,8 +148,8 @@ def _rebuilt(
 
 
 def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Where neither the group that all parts share nor anything above it is null; None for everywhere."""
-    found: list[pa.BooleanArray | None] = []
+    """True where neither the shared group nor a group above it is null; None for everywhere."""
+    masks: list[pa.BooleanArray | None] = []
     for _, array in parts:
         if len(array) != len(parts[0].array):
             raise CorruptFileError(f"leaves of one group have {len(parts[0].array)} and {len(array)} values")
@@ -160,25 +158,25 @@ def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) ->
             valid = seen if valid is None else valid
         else:
             valid = pc.and_(valid, seen)
-        found.append(None if valid is None or valid.true_count == len(valid) else valid)
-    first = found[0]
-    if any((valid is None) != (first is None) or not (valid is None or valid.equals(first)) for valid in found):
+        masks.append(None if valid is None or valid.true_count == len(valid) else valid)
+    first = masks[0]
+    if any((valid is None) != (first is None) or not (valid is None or valid.equals(first)) for valid in masks):
         raise CorruptFileError("leaves of one group disagree about where it is null")
     return first
 
 
-def _element_type(kind: pa.DataType) -> pa.DataType:
-    return pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
+def _element_type(type_: pa.DataType) -> pa.DataType:
+    return pa.struct([type_.key_field, type_.item_field]) if pa.types.is_map(type_) else type_.value_type
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Where each list of ``array`` begins among :func:`elements`, and where the last one ends."""
+    """Offsets of each list of ``array`` among :func:`elements`, and the end of the last list."""
     offsets = array.offsets
     return pc.subtract(offsets, offsets[0])
 
 
 def elements(array: pa.Array) -> pa.Array:
-    """The elements of an array of lists or maps of any kind, those of its slots only."""
+    """The elements of an array of lists or maps, without those outside the array's slice."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         return array.values.slice(array.offset * size, len(array) * size)
@@ -186,15 +184,15 @@ def elements(array: pa.Array) -> pa.Array:
     return array.values.slice(first, last - first)
 
 
-def is_view(kind: pa.DataType) -> bool:
-    """Whether lists of ``kind`` say where they begin and how long they are, in any order."""
-    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+def is_view(type_: pa.DataType) -> bool:
+    """Whether lists of ``type_`` are views: an offset and a size each, in any order."""
+    return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
 def without_view(array: pa.Array) -> pa.Array:
     """An array of list views as one of lists."""
-    kind = array.type
-    plain = pa.list_(kind.value_field) if pa.types.is_list_view(kind) else pa.large_list(kind.value_field)
+    type_ = array.type
+    plain = pa.list_(type_.value_field) if pa.types.is_list_view(type_) else pa.large_list(type_.value_field)
     none = pa.scalar(0, array.sizes.type)
     sizes = pc.if_else(pc.is_valid(array), array.sizes, none) if array.null_count else array.sizes
     ends = pc.cumulative_sum(sizes)
@@ -207,7 +205,7 @@ def without_view(array: pa.Array) -> pa.Array:
         values = array.values.slice(first, total)
     else:
         spans = zip(array.offsets.to_pylist(), sizes.to_pylist(), strict=True)
-        values = join([array.values.slice(start, size) for start, size in spans], kind.value_type)
+        values = join([array.values.slice(start, size) for start, size in spans], type_.value_type)
     return _rebuilt(plain, array, [offsets.buffers()[1]], [values])
 
 
@@ -215,7 +213,7 @@ def without_view(array: pa.Array) -> pa.Array:
 
 
 def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int) -> pa.Array:
-    """How many values, nulls and empty lists included, a leaf has in each row (int64).
+    """The number of values, nulls and empty lists included, that a leaf has in each row (int64).
 
     Args:
         array: the field cut to ``leaves``, of which ``leaf`` is one.
@@ -228,17 +226,17 @@ def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Seq
 def _num_levels(
     array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int
 ) -> pa.Array | None:
-    """The same; None for one in every row."""
+    """As :func:`num_levels`; None for one value in every row."""
     whole = stored_as(whole)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_struct(whole):
         present = 0
         for at in range(whole.num_fields):
-            kind = whole.field(at).type
-            stop = first_leaf + len(leaf_types(kind))
+            type_ = whole.field(at).type
+            stop = first_leaf + len(leaf_types(type_))
             if leaf < stop:
-                return _num_levels(array.field(present), kind, first_leaf, leaves, leaf)
+                return _num_levels(array.field(present), type_, first_leaf, leaves, leaf)
             present += any(first_leaf <= each < stop for each in leaves)
             first_leaf = stop
     if not pa.types.is_nested(whole):
@@ -271,10 +269,10 @@ class LeafPages(NamedTuple):
 
     Attributes:
         content: for the spliced file.
-        pages: the same with headers, the dictionary page first where there is one.
+        pages: the same pages with headers, the dictionary page first if there is one.
         rows: rows of the row group that they hold.
-        stops: of several pages of a repeated leaf: how many rows must have ended with each. V1 pages do not
-            say it, and what V2 pages say is held to what is in them.
+        stops: for several pages of a repeated leaf, the number of rows that end with each. V1 pages do not state it,
+            and the statements of V2 pages are checked against the decoded rows.
     """
 
     content: LeafContent
@@ -284,7 +282,7 @@ class LeafPages(NamedTuple):
 
     @property
     def indexed(self) -> bool:
-        """Whether there are byte arrays that stand as indices into a dictionary."""
+        """Whether there are byte arrays that are indices into a dictionary."""
         is_text = self.content.chunk.physical_type == PhysicalType.BYTE_ARRAY
         return is_text and any(is_indexed(page) for page in self.pages)
 
@@ -294,7 +292,7 @@ class LeafPages(NamedTuple):
         return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
 
     def only_indexed(self) -> LeafPages:
-        """The same without pages of other encodings than indices into the dictionary; for their values alone."""
+        """Only the dictionary page and the pages of indices."""
         kept = [page for page in self.pages if not page.header.is_data or is_indexed(page)]
         data = [page for page in kept if page.header.is_data and page.header.num_values]
         values = sum([page.header.num_values for page in data])
@@ -304,10 +302,10 @@ class LeafPages(NamedTuple):
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> None:
-        """Hold the rows of each page to the planned ones.
+        """Check that each page holds the planned rows.
 
         Args:
-            array: all rows of the pages, decoded; the other arguments: see ``num_levels``.
+            array: all rows of the pages, decoded; for the other arguments see ``num_levels``.
 
         Raises:
             CorruptFileError: a page holds more or fewer rows, or begins inside one.
@@ -315,25 +313,25 @@ class LeafPages(NamedTuple):
         if not self.stops:
             return
         counts = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
-        found = counts.take(pa.array([stop - 1 for stop in self.stops], pa.int64())).to_pylist()
-        wanted = 0
-        for page, at in zip([page for page in self.pages if page.header.is_data], found, strict=True):
-            wanted += page.header.num_values
-            if wanted != at:
+        decoded = counts.take(pa.array([stop - 1 for stop in self.stops], pa.int64())).to_pylist()
+        claimed = 0
+        for page, num_values in zip([page for page in self.pages if page.header.is_data], decoded, strict=True):
+            claimed += page.header.num_values
+            if claimed != num_values:
                 raise PageLocationError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
 
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> OffsetIndex | None:
-        """Where the pages of a whole chunk are; None if one begins inside a row, by what was decoded.
+        """The page locations of a whole chunk; None if a page begins inside a row.
 
         Args:
-            array: all rows of the chunk, decoded; the other arguments: see ``num_levels``.
+            array: all rows of the chunk, decoded; for the other arguments see ``num_levels``.
         """
         start = self.content.chunk.start + len(self.content.dictionary)
         data = [page for page in self.pages if page.header.is_data and page.header.num_values]
         if not data or data[0].offset != start:
-            return None  # what stands before the first data page would be taken for the dictionary
+            return None  # bytes before the first data page would be taken for the dictionary
         ends = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
         stops = pa.array(accumulate([page.header.num_values for page in data]), pa.int64())
         last_rows = pc.index_in(stops, ends).to_pylist()
@@ -344,10 +342,11 @@ class LeafPages(NamedTuple):
 
 
 class NestedLeaf(PageQueue[DataPage]):
-    """Takes the pages of a leaf, or the parts of its whole chunk, as they come.
+    """Collects the pages of a leaf, or the parts of its whole chunk, as they come.
 
     Args:
-        leaf, chunk: which.
+        leaf: the leaf.
+        chunk: its column chunk.
         num_rows: of the row group.
         paged: pages come one by one; else the whole chunk in parts.
         padded, drop: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
@@ -378,7 +377,7 @@ class NestedLeaf(PageQueue[DataPage]):
 
     @property
     def rows_available(self) -> int:
-        """Rows from the row group's start that can be decoded with what has arrived."""
+        """The row group's rows that can be decoded from its start on."""
         if self.paged:
             return super().rows_available
         return 0 if self._missing else self._num_rows
@@ -386,12 +385,12 @@ class NestedLeaf(PageQueue[DataPage]):
     # -- what arrives -----------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the whole chunk."""
+        """Add the next bytes of the whole chunk."""
         self.parts.append(data)
         self._missing -= len(data)
 
     def add_dictionary(self, page: bytes, limits: DecodeLimits) -> None:
-        """The dictionary page has come; it is decoded with the pages that need it."""
+        """Add the dictionary page; it is decoded with the pages that need it."""
         self._dictionary = page
 
     @property
@@ -404,7 +403,7 @@ class NestedLeaf(PageQueue[DataPage]):
         """The pages that hold any of ``rows``; all of a whole chunk.
 
         Raises:
-            CorruptFileError: a page is not what header, index or footer say of it.
+            CorruptFileError: a page contradicts its header, the index or the footer.
             ResourceLimitError: a page claims to be larger than allowed.
         """
         try:
@@ -450,7 +449,7 @@ class NestedLeaf(PageQueue[DataPage]):
         return self._leaf_pages(pages, held, stops)
 
     def _leaf_pages(self, pages: Sequence[WholePage], rows: RowRanges, stops: Sequence[int]) -> LeafPages:
-        # pyarrow takes a page without values for the end of the rows; its writer makes such of booleans
+        # pyarrow takes a page without values for the end of the rows. Its writer makes such pages of booleans.
         data = [page for page in pages if page.header.is_data and page.header.num_values]
         dictionary = b"".join([page.data for page in pages if page.header.type is PageType.DICTIONARY_PAGE])
         values = sum([page.header.num_values for page in data])
@@ -458,9 +457,9 @@ class NestedLeaf(PageQueue[DataPage]):
         return LeafPages(content, tuple(pages), rows, tuple(stops))
 
     def _check_rows(self, page: DataPage, header: PageHeader) -> None:
-        """Hold a header to the planned rows, as far as it tells them; what a V2 header says of rows is not used.
+        """Check the planned rows of a page against its header's number of values; rows of V2 headers are advisory.
 
-        The rows of a repeated leaf's pages are those that were decoded: see ``LeafPages.check_rows``.
+        ``LeafPages.check_rows`` checks the decoded rows of a repeated leaf's pages.
         """
         if not header.is_data:
             raise PageLocationError(f"a {header.type.name} where a data page belongs")

@@ -19,11 +19,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import claimed_size, decompress
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
-from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, check_page_header, decode_page_header
-from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType
+from asyncpq.errors import CorruptFileError
+from asyncpq.parquet.chunk_pages import PageHeader
+from asyncpq.parquet.column_chunk import Codec, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
-from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
@@ -227,59 +226,6 @@ def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | N
     count = (header >> 1) * 8 if packed else header >> 1
     size = count * width >> 3 if packed else width + 7 >> 3
     return None if position + size > len(data) else (position, count, packed)
-
-
-def page_header(
-    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
-) -> PageHeader:
-    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex.
-
-    Args:
-        page: header and payload, as long as the OffsetIndex says.
-        chunk: the column chunk.
-        leaf: its leaf.
-        max_page_bytes: the most bytes that the page may claim.
-        known: the header if it is decoded already.
-
-    Raises:
-        PageLocationError: it is no header, or contradicts footer or index.
-        ResourceLimitError: the page claims more than ``max_page_bytes``.
-    """
-    try:
-        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
-        if isinstance(header, NeedMore):
-            raise PageLocationError("a page ends inside its header")
-        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
-    except CorruptFileError as error:
-        if isinstance(error, PageLocationError):
-            raise error.locate(column=leaf.dotted) from None
-        raise PageLocationError(error.message, column=leaf.dotted) from error
-    except AsyncpqError as error:
-        raise error.locate(column=leaf.dotted) from error.__cause__
-    if header.uncompressed_size > max_page_bytes:
-        raise ResourceLimitError(
-            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
-            column=leaf.dotted,
-            hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
-        )
-    return header
-
-
-def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
-    """Check that all data pages of a chunk have a CRC or none. A missing CRC would let a changed page pass.
-
-    Args:
-        seen: by ``chunk.start``, whether the chunk's earlier pages have a CRC; updated.
-        header: of the next page.
-        chunk: the page's chunk.
-        leaf: its leaf.
-
-    Raises:
-        CorruptFileError: this page differs from the earlier ones.
-    """
-    has_crc = header.crc is not None
-    if seen.setdefault(chunk.start, has_crc) != has_crc:
-        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)
 
 
 class RowSpan(Protocol):

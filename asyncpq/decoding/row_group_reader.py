@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
-from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
 from asyncpq.decoding.encrypted import EncryptedChunks
+from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
+from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns

@@ -1,4 +1,7 @@
-"""A dataset's columns as one file has them: under other names, as other types, or not at all."""
+"""A dataset's columns as one file has them: under other names, with other types, or missing.
+
+``SchemaAdapter`` resolves the dataset's columns to the file's; ``AdaptedColumn`` casts what was read of one.
+"""
 
 from __future__ import annotations
 
@@ -23,38 +26,39 @@ from asyncpq.errors import (
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 
-_ELEMENT, _ENTRY = "list.element", "key_value"  # how paths name the groups of lists and maps (LogicalTypes.md)
+_ELEMENT, _ENTRY = "list.element", "key_value"  # names of the groups of lists and maps in paths (LogicalTypes.md)
 _NAMES_SHOWN = 8  # in a hint
 
 
 class AdaptedColumn(NamedTuple):
-    """A column of the dataset, or a part of one, and where a file has it.
+    """A column of the dataset, or a part of one, with its source in a file.
 
     Attributes:
         field: the dataset's, cut to the part.
-        projection: what is read of the file; None for a constant.
-        constant: the value in all rows, where nothing is read.
-        conform: from what the file has to the dataset's type; None where they are the same.
+        projection: the columns to read of the file; None for a constant.
+        constant: the value in all rows if nothing is read.
+        cast: from the file's type to the dataset's; None if they are equal.
     """
 
     field: pa.Field
     projection: Projection | None
     constant: pa.Scalar | None
-    conform: Cast | None
+    cast: Cast | None
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
         """The column's rows.
 
         Args:
-            source: the rows of :attr:`projection`.
+            source: the rows of :attr:`projection`, or None.
+            num_rows: rows of a constant.
 
         Raises:
-            SchemaMismatchError: a value that the dataset's type does not hold.
+            SchemaMismatchError: the dataset's type does not hold a value.
         """
         if source is None:
             return constant_array(self.constant, num_rows)
         try:
-            return source if self.conform is None else self.conform(source)
+            return source if self.cast is None else self.cast(source)
         except AsyncpqError as error:
             raise error.locate(column=self.field.name) from error.__cause__
 
@@ -63,8 +67,8 @@ class AdaptedColumns(NamedTuple):
     """The columns of a read, as one file has them.
 
     Attributes:
-        output: those returned, in order.
-        predicate: top-level columns that the filter needs, by name; perhaps only parts of them.
+        output: the output's columns, in order.
+        predicate: the filter's top-level columns by name; perhaps only parts of them.
     """
 
     output: tuple[AdaptedColumn, ...]
@@ -73,15 +77,15 @@ class AdaptedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemaAdapter:
-    """How one version of a file has a dataset's columns. Made by :func:`asyncpq.datasets.columns.view_of`.
+    """Maps a dataset's columns to those of one version of a file. Made by :func:`asyncpq.datasets.columns.view_of`.
 
-    Columns are matched when they are first asked for, and what does not match is an error only then.
+    Columns are matched at their first use, which raises the error of a column that does not match.
 
     Attributes:
         schema: the dataset's columns.
-        constants: those that have one value in all rows of this file, by name.
-        digest: of the version that it was made for.
-        match: for ordinals of the dataset's columns, how the file has them.
+        constants: columns that have one value in all rows of this file, by name.
+        digest: of the file's version.
+        match: matches ordinals of the dataset's columns with the file's.
         weight: approximate bytes held in memory.
     """
 
@@ -92,7 +96,7 @@ class SchemaAdapter:
     weight: int = 4000
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
-        """For each column asked for, by ordinal, the paths inside it; the empty path for all of it.
+        """For each requested column, by ordinal, the requested paths inside it; the empty path for the whole column.
 
         Args:
             names: names, dotted paths inside columns, or ordinals; None for all columns.
@@ -102,11 +106,11 @@ class SchemaAdapter:
         """
         if names is None:
             return {ordinal: [""] for ordinal in range(len(self.schema))}
-        found: dict[int, list[str]] = {}
+        paths: dict[int, list[str]] = {}
         for name in names:
             ordinal, path = self._find(name)
-            found.setdefault(ordinal, []).append(path)
-        return found
+            paths.setdefault(ordinal, []).append(path)
+        return paths
 
     def _find(self, name: str | int) -> tuple[int, str]:
         if isinstance(name, int):
@@ -114,22 +118,22 @@ class SchemaAdapter:
                 raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)}")
             return name, ""
         top = name
-        while not (found := self.schema.get_all_field_indices(top)):
+        while not (ordinals := self.schema.get_all_field_indices(top)):
             top, dot, _ = top.rpartition(".")
             if not dot:
                 raise ColumnNotFoundError(
                     "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
                 )
-        if len(found) > 1:
+        if len(ordinals) > 1:
             raise AmbiguousColumnError(
-                f"{len(found)} columns of the dataset have this name",
+                f"{len(ordinals)} columns of the dataset have this name",
                 column=name,
                 hint="Address the column by its ordinal.",
             )
-        return found[0], name[len(top) + 1 :]
+        return ordinals[0], name[len(top) + 1 :]
 
     def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
-        """Types of the top-level columns that ``names`` are, or are in.
+        """Types of the top-level columns that ``names`` name or lie in.
 
         Raises:
             ColumnNotFoundError, AmbiguousColumnError
@@ -146,18 +150,18 @@ class SchemaAdapter:
         dictionaries: frozenset[int] = frozenset(),
         unique: bool = True,
     ) -> list[AdaptedColumn]:
-        """The columns asked for, in the order asked.
+        """The requested columns, in the requested order.
 
         Args:
             version: the file.
             asked: as :meth:`ordinals` gives it.
             extensions: allowed extension types.
             dictionaries: ordinals of columns that come as dictionary arrays.
-            unique: asking twice for a part is an error.
+            unique: refuse a part that is requested twice.
 
         Raises:
-            ColumnNotFoundError, AmbiguousColumnError: no such part, several, or one asked for twice.
-            SchemaMismatchError: the file has a column of that name that is of another kind.
+            ColumnNotFoundError, AmbiguousColumnError: no such part, several, or one requested twice.
+            SchemaMismatchError: the file's type has no exact cast to the dataset's.
         """
         matches = self.match(version, list(asked))
         columns: list[AdaptedColumn] = []
@@ -167,11 +171,11 @@ class SchemaAdapter:
         return columns
 
     def constant(self, version: FileVersion, name: str) -> pa.Scalar | None:
-        """The value of a column, or of a leaf of a struct, if all rows of the file have one; else None."""
+        """The value of a column, or of a leaf of a struct, that all rows of the file have; None if they differ."""
         try:
             ordinal, path = self._find(name)
         except (ColumnNotFoundError, AmbiguousColumnError):
-            return None  # whoever resolves it says so
+            return None  # the resolution of the column raises it
         value = self.constants.get(self.schema.field(ordinal).name)
         if value is None:
             (match,) = self.match(version, [ordinal]) if path else (None,)
@@ -184,10 +188,10 @@ class SchemaAdapter:
         return None if path else value
 
     def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
-        """The file's leaf that a column comes down to, if that has one value or null in each row; else None.
+        """The file's leaf whose statistics bound a column; None if there is none.
 
-        And types of literals that pyarrow does not compare exactly with the column, though they could be with
-        the leaf's statistics.
+        The leaf has one value or null in each row. Also returns the types of literals that pyarrow rounds when it
+        compares them with the column, so that they must not be compared with the leaf's statistics.
         """
         ordinal, path = self._find(name)
         (match,) = self.match(version, [ordinal])
@@ -196,7 +200,7 @@ class SchemaAdapter:
             match = match.children[at]
         source = match.source
         if path or match.children or source is None or source.leaf_stop - source.first_leaf != 1:
-            return None, frozenset()  # what is known of the leaves of a struct says little of the struct
+            return None, frozenset()  # statistics of a struct's leaves do not bound the struct
         if source.resolution is not None:
             return None, frozenset()  # the leaf's values are not the column's
         leaf = version.metadata.schema.leaves[source.first_leaf]
@@ -217,11 +221,11 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
         return AdaptedColumn(field, None, null_scalar(field.type) if default is None else default, None)
     leaves = _leaves(match, version.metadata.schema)
     projection = Projection(source.at, leaves)
-    kind = projected_field(version, projection, extensions).type
+    type_ = projected_field(version, projection, extensions).type
     if as_dictionary and reads_as_dictionary(version, projection):
-        kind = dictionary_type(kind)
+        type_ = dictionary_type(type_)
     try:
-        conform = cast_to(match, kind, frozenset(leaves))
+        conform = cast_to(match, type_, frozenset(leaves))
     except AsyncpqError as error:
         raise inside(error, field.name).locate(url=version.url) from error.__cause__
     return AdaptedColumn(field, projection, None, conform)
@@ -237,36 +241,36 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
 
 
 def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Match:
-    """``match`` cut to the parts at ``paths``, which are dotted."""
+    """``match`` cut to the parts at dotted ``paths``."""
     if "" in paths:
         if unique and len(paths) > 1:
             raise AmbiguousColumnError(
                 "the column, or a part of it, is asked for twice", column=name, hint="Name each part once."
             )
         return match
-    kind = match.field.type
+    type_ = match.field.type
     inside: dict[int, list[str]] = {}
     for path in paths:
-        at, rest = _child(kind, path, name)
+        at, rest = _child(type_, path, name)
         inside.setdefault(at, []).append(rest)
-    if isinstance(kind, pa.MapType):
-        inside.setdefault(0, [""])  # a map has its keys always
+    if isinstance(type_, pa.MapType):
+        inside.setdefault(0, [""])  # a map always has its keys
     children = [
         _cut(match.children[at], inside[at], f"{name}.{match.children[at].field.name}", unique=unique)
         for at in sorted(inside)
     ]
-    field = match.field.with_type(with_children(kind, [child.field for child in children]))
+    field = match.field.with_type(with_children(type_, [child.field for child in children]))
     return replace(match, field=field, children=tuple(children))
 
 
-def _child(kind: pa.DataType, path: str, name: str) -> tuple[int, str]:
-    """Which child of ``kind`` a path goes into, and the path inside it."""
+def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
+    """The child of ``type_`` on a path, and the rest of the path inside it."""
     fields: list[tuple[int, str]] = []
-    if isinstance(kind, pa.StructType):
-        fields = [(at, kind.field(at).name) for at in range(kind.num_fields)]
-    elif is_list(kind):
+    if isinstance(type_, pa.StructType):
+        fields = [(at, type_.field(at).name) for at in range(type_.num_fields)]
+    elif is_list(type_):
         fields = [(0, _ELEMENT)]
-    elif isinstance(kind, pa.MapType):
+    elif isinstance(type_, pa.MapType):
         fields = [(1, f"{_ENTRY}.value")]
         if path == f"{_ENTRY}.key":
             raise UnsupportedFeatureError(
@@ -296,21 +300,21 @@ def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
         return set()
     if not match.children:
         return set(range(source.first_leaf, source.leaf_stop))
-    found = {leaf for child in match.children for leaf in _some_leaves(child, schema)}
-    if not found:  # of a group that has none of the wanted parts: where it is null, and how many there are, is asked
+    leaves = {leaf for child in match.children for leaf in _some_leaves(child, schema)}
+    if not leaves:  # one leaf is read to know where a group without any of the requested parts is null
         every = schema.leaves[source.first_leaf : source.leaf_stop]
-        found = {min(every, key=lambda leaf: leaf.max_repetition_level).index}
-    return found
+        leaves = {min(every, key=lambda leaf: leaf.max_repetition_level).index}
+    return leaves
 
 
 def _lacking(match: Match, path: str) -> pa.Scalar | None:
-    """Null, if the file lacks the leaf of a struct at ``path``, and nothing else stands for it."""
+    """Null if the file lacks the leaf of a struct at ``path`` and there is no default; else None."""
     while path:
-        kind = match.field.type
-        if not isinstance(kind, pa.StructType):
+        type_ = match.field.type
+        if not isinstance(type_, pa.StructType):
             return None
         try:
-            at, path = _child(kind, path, match.field.name)
+            at, path = _child(type_, path, match.field.name)
         except (ColumnNotFoundError, AmbiguousColumnError):
             return None
         match = match.children[at]
@@ -320,9 +324,9 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
 
 
 def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type]:
-    """Kinds of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
+    """Types of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
 
-    Statistics are those of ``source``, where such a literal would be compared exactly.
+    Statistics have the type ``source``, so comparing such a literal with them would give other results.
     """
     if pa.types.is_integer(source):
         if pa.types.is_floating(target):

@@ -22,7 +22,7 @@ _TRUE, _FALSE = b"\x04", b"\x08"
 _INTS: Final = ((1, 3 << 2), (2, 4 << 2), (4, 5 << 2), (8, 6 << 2))
 _DECIMALS: Final = ((9, 4, 8 << 2), (18, 8, 9 << 2), (38, 16, 10 << 2))
 _DOUBLE, _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _FLOAT, _BINARY, _STRING = (
-    kind << 2 for kind in (7, 11, 12, 13, 14, 15, 16)
+    type_ << 2 for type_ in (7, 11, 12, 13, 14, 15, 16)
 )
 _LONGEST_SHORT_STRING: Final = 63
 
@@ -101,8 +101,8 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
     return restore
 
 
-def _unknown(kind: pa.DataType) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"a variant is not shredded into {kind}, so the column is not read")
+def _unknown(type_: pa.DataType) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"a variant is not shredded into {type_}, so the column is not read")
 
 
 def _malformed(why: str) -> CorruptFileError:
@@ -212,31 +212,31 @@ def _order(name: str) -> bytes:
 # -- scalars --------------------------------------------------------------------------------------
 
 
-def _scalar(kind: Any) -> Callable[[pa.Array], Values]:
+def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
     """What encodes the values of an array."""
-    if _types.is_boolean(kind):
+    if _types.is_boolean(type_):
         return lambda array: [None if one is None else _TRUE if one else _FALSE for one in array.to_pylist()]
-    if _types.is_signed_integer(kind):
+    if _types.is_signed_integer(type_):
         return lambda array: [None if one is None else _integer(one) for one in array.to_pylist()]
-    if _types.is_float32(kind):
-        return _packed("<Bf", _FLOAT, kind)
-    if _types.is_float64(kind):
-        return _packed("<Bd", _DOUBLE, kind)
-    if _types.is_date32(kind):
+    if _types.is_float32(type_):
+        return _packed("<Bf", _FLOAT, type_)
+    if _types.is_float64(type_):
+        return _packed("<Bd", _DOUBLE, type_)
+    if _types.is_date32(type_):
         return _packed("<Bi", _DATE, pa.int32())
-    if _types.is_timestamp(kind) and kind.unit == "us":
-        return _packed("<Bq", _TIMESTAMP if kind.tz else _TIMESTAMP_NTZ, pa.int64())
-    if any(is_kind(kind) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
-        return lambda array: list(_decimals(array, kind.scale))
-    if any(is_kind(kind) for is_kind in (_types.is_string, _types.is_large_string, _types.is_string_view)):
+    if _types.is_timestamp(type_) and type_.unit == "us":
+        return _packed("<Bq", _TIMESTAMP if type_.tz else _TIMESTAMP_NTZ, pa.int64())
+    if any(is_kind(type_) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
+        return lambda array: list(_decimals(array, type_.scale))
+    if any(is_kind(type_) for is_kind in (_types.is_string, _types.is_large_string, _types.is_string_view)):
         return lambda array: [None if one is None else _string(one) for one in array.cast(pa.binary()).to_pylist()]
-    if _is_binary(kind):
+    if _is_binary(type_):
         return lambda array: [None if one is None else _long(_BINARY, one) for one in array.to_pylist()]
-    raise _unknown(kind)
+    raise _unknown(type_)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in (_types.is_binary, _types.is_large_binary, _types.is_binary_view))
+def _is_binary(type_: pa.DataType) -> bool:
+    return any(is_kind(type_) for is_kind in (_types.is_binary, _types.is_large_binary, _types.is_binary_view))
 
 
 def _packed(form: str, header: int, stored: pa.DataType) -> Callable[[pa.Array], Values]:

@@ -1,18 +1,12 @@
-"""Page splicing: chosen pages, put into a small Parquet file that pyarrow decodes.
+"""Page splicing: chosen pages are put into a small Parquet file, which pyarrow decodes.
 
-The small file holds one column: magic, a dictionary page where one is needed, the data pages, and a
-footer written here from a template that is made once per leaf and file. Its row count is the planned
-count plus one, since pyarrow silently stops at the footer's count: so pages that hold more rows than
-planned show as well as pages that hold fewer.
+The file has the magic, the pages, and a footer made here (parquet.thrift, FileMetaData). pyarrow silently stops at the
+footer's row count, so it is the planned count plus one: then too many rows show as well as too few.
 
-Layout of the footer: parquet.thrift, FileMetaData.
-
-Pages of the leaves of one top-level field, put into a small Parquet file that pyarrow decodes.
-
-The file has the whole field's schema and a column chunk for every leaf of it, but pages only in those that
-are to be read: pyarrow, asked for just these leaves, gives the field cut to them, with the types that it
-would give in the file itself. Each leaf may bring pages of other rows than the next one: pyarrow reads a leaf
-until its pages end, if the footer claims more rows than they hold.
+``FooterTemplate`` makes files of one leaf. ``FieldTemplate`` makes files of a top-level field: the schema and a column
+chunk for every leaf, but pages only in the leaves to read. pyarrow, asked for these leaves alone, gives the field cut
+to them, with the types of the original file. Each leaf may bring pages of other rows, since pyarrow reads a leaf until
+its pages end.
 """
 
 from __future__ import annotations
@@ -38,20 +32,20 @@ ENCODING_RLE = 3
 ENCODING_RLE_DICTIONARY = 8
 CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
 
-_MARK = 0x5A5A5A5A5A5A  # stands where a count or an offset goes; 7 bytes as a varint, never a real value
+_MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
 _SHARED_VALUES = 1 << 16
 
 
 class FooterTemplate:
-    """The footer of a spliced file of one leaf, all but its counts and sizes.
+    """The footer of a spliced file of one leaf, without its counts and sizes.
 
     Args:
-        schema_elements: the thrift structs of the schema, root first, one after another.
-        num_elements: how many there are.
-        physical_type, path, codec, encodings: of the one column chunk.
+        schema_elements: the Thrift structs of the schema, root first, one after another.
+        num_elements: their number.
+        physical_type, path, codec, encodings: of the column chunk.
         arrow_schema: value of ``ARROW:schema``, or None.
-        created_by: the writer, since old writers' pages are read with their defects in mind.
+        created_by: the writer, since pyarrow reads old writers' pages with their defects in mind.
     """
 
     def __init__(
@@ -66,77 +60,40 @@ class FooterTemplate:
         arrow_schema: bytes | None,
         created_by: str | None,
     ) -> None:
-        self._with_dictionary = self._template(
-            schema_elements, num_elements, physical_type, path, codec, encodings, arrow_schema, created_by, True
-        )
-        self._without = self._template(
-            schema_elements, num_elements, physical_type, path, codec, encodings, arrow_schema, created_by, False
-        )
-
-    @staticmethod
-    def _template(
-        schema_elements: bytes,
-        num_elements: int,
-        physical_type: int,
-        path: Sequence[bytes],
-        codec: int,
-        encodings: Sequence[int],
-        arrow_schema: bytes | None,
-        created_by: str | None,
-        has_dictionary: bool,
-    ) -> list[bytes]:
-        writer = CompactWriter()
-        writer.field_i32(1, 2)
-        writer.field_list(2, STRUCT, num_elements)
-        writer.raw(schema_elements)
-        writer.field_i64(3, _MARK)  # num_rows
-        writer.field_list(4, STRUCT, 1)
-        writer.begin_element()  # RowGroup
-        writer.field_list(1, STRUCT, 1)
-        writer.begin_element()  # ColumnChunk
-        writer.field_i64(2, 0)
-        writer.begin_struct(3)  # ColumnMetaData
-        writer.field_i32(1, physical_type)
-        writer.field_list(2, I32, len(encodings))
-        for encoding in encodings:
-            writer.element_i32(encoding)
-        writer.field_list(3, BINARY, len(path))
-        for name in path:
-            writer.element_binary(name)
-        writer.field_i32(4, codec)
-        writer.field_i64(5, _MARK)  # num_values
-        writer.field_i64(6, _MARK)  # total_uncompressed_size
-        writer.field_i64(7, _MARK)  # total_compressed_size
-        writer.field_i64(9, _MARK)  # data_page_offset
-        if has_dictionary:
-            writer.field_i64(11, len(MAGIC))
-        writer.end_struct()
-        writer.end_struct()
-        writer.field_i64(2, _MARK)  # total_byte_size
-        writer.field_i64(3, _MARK)  # num_rows
-        writer.end_struct()
-        if arrow_schema is not None:
-            writer.field_list(5, STRUCT, 1)
-            writer.begin_element()
-            writer.field_binary(1, b"ARROW:schema")
-            writer.field_binary(2, arrow_schema)
+        def parts(dictionary_offset: int | None) -> list[bytes]:
+            writer = CompactWriter()
+            writer.field_i32(1, 2)
+            writer.field_list(2, STRUCT, num_elements)
+            writer.raw(schema_elements)
+            writer.field_i64(3, _MARK)  # num_rows
+            writer.field_list(4, STRUCT, 1)
+            writer.begin_element()  # RowGroup
+            writer.field_list(1, STRUCT, 1)
+            counts = (_MARK, _MARK, _MARK, _MARK)
+            writer.raw(_column_chunk(physical_type, path, codec, encodings, counts, dictionary_offset))
+            writer.field_i64(2, _MARK)  # total_byte_size
+            writer.field_i64(3, _MARK)  # num_rows
             writer.end_struct()
-        if created_by is not None:
-            writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
-        parts = writer.getvalue().split(_MARK_BYTES)
-        if len(parts) != 8:  # a name, a schema or a writer's text happens to contain the mark
-            raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
-        return parts
+            key_values(writer, arrow_schema)
+            if created_by is not None:
+                writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
+            template = writer.getvalue().split(_MARK_BYTES)
+            if len(template) != 8:  # a name, a schema or a writer's text happens to contain the mark
+                raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
+            return template
+
+        self._with_dictionary = parts(len(MAGIC))
+        self._without = parts(None)
 
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
     ) -> bytes:
-        """The small file.
+        """The spliced file.
 
         Args:
             dictionary_page: with its header; empty for none.
             pages: data pages with their headers.
-            num_values, num_rows: what the footer is to claim (planned plus one).
+            num_values, num_rows: the footer's counts: the planned ones plus one.
         """
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
@@ -145,7 +102,7 @@ class FooterTemplate:
         counts = (
             rows,
             zigzag_varint(num_values),
-            size,  # the uncompressed size is not looked at when pages are decoded
+            size,  # pyarrow ignores the uncompressed size when it decodes pages
             size,
             zigzag_varint(len(MAGIC) + len(dictionary_page)),
             size,
@@ -164,12 +121,12 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
     Encodings and codec come from ``chunk``: chunks that differ in them need a template of their own.
     """
     element = raw_element(metadata, leaf.element_index)
-    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of the dictionary, when it stands as a data page
+    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of a dictionary that is made a data page
     return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, encodings, arrow_schema)
 
 
 def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
-    """Template for data pages of byte arrays, decoded to bytes whatever their logical type."""
+    """Template for data pages of byte arrays, decoded to bytes without their logical type."""
     element = bare_element(metadata, leaf.element_index)
     return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, ENCODING_PLAIN))
 
@@ -206,9 +163,8 @@ def _template(
 def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, level: int) -> bytes:
     """A dictionary page's payload as a V2 data page that holds each of its values once.
 
-    A dictionary page is PLAIN values and nothing else. A V2 data page keeps its levels outside the
-    compressed part, so the payload goes on as it is, behind the levels "all present", which a leaf
-    has whose definition ``level`` is not 0.
+    A dictionary page has only PLAIN values. A V2 data page has its levels outside the compressed part, so the payload
+    stays as it is, behind the levels "all present" if the leaf's definition ``level`` is not 0.
     """
     levels = varint(num_values << 1) + bytes((level,)) if level else b""
     writer = CompactWriter()
@@ -229,8 +185,8 @@ def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_siz
 def identity_dictionary(codec: int, num_values: int) -> bytes:
     """A dictionary page of the int32 values 0 to ``num_values`` - 1 and a few more, compressed by ``codec``.
 
-    Small ones are shared by all dictionaries: their sizes are powers of two up to 65,536, so that for
-    each codec all of them together have 512 KiB.
+    Small pages are shared by all dictionaries. Their sizes are powers of two up to 65,536, which take 512 KiB for each
+    codec.
     """
     if num_values <= _SHARED_VALUES:
         return _shared_identity(codec, 1 << max(3, (num_values - 1).bit_length()))
@@ -257,7 +213,7 @@ def _identity_dictionary(codec: int, size: int) -> bytes:
 
 
 def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
-    """A file without rows whose schema is the given top-level fields, for pyarrow to read types from."""
+    """A file without rows whose schema is the given top-level fields; pyarrow reads types from it."""
     elements = [
         raw_element(metadata, index)
         for field in fields
@@ -278,12 +234,12 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
 
 
 def written_by(metadata: FileMetadata) -> str | None:
-    """The writer, unless pyarrow would read past the chunk for it (PARQUET-816): here sizes are right."""
+    """The writer; None if pyarrow would read past its chunks (PARQUET-816), since spliced sizes are right."""
     return None if metadata.writer_faults.omits_dictionary_header else metadata.created_by
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:
-    """The thrift struct of one schema element as the file has it."""
+    """The Thrift struct of one schema element as the file has it."""
     element = metadata.schema.elements[index]
     return metadata.data[element.raw_start : element.raw_stop]
 
@@ -297,7 +253,7 @@ def root_element(num_children: int) -> bytes:
 
 
 def bare_element(metadata: FileMetadata, index: int) -> bytes:
-    """The same, a byte array without its logical type."""
+    """As :func:`raw_element`, but a byte array without its logical type."""
     element = metadata.schema.elements[index]
     if element.physical_type != PhysicalType.BYTE_ARRAY:
         return raw_element(metadata, index)
@@ -331,12 +287,12 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
 
 
 def subtree_size(metadata: FileMetadata, index: int) -> int:
-    """How many schema elements the field at ``index`` and all below it take."""
+    """The number of schema elements of the field at ``index`` and its descendants."""
     return metadata.schema.subtree_stop(index) - index
 
 
 def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
-    """FileMetaData.key_value_metadata, if there is any."""
+    """Write FileMetaData.key_value_metadata, if there is any."""
     items: list[tuple[bytes, bytes | None]] = [
         (key.encode(), None if value is None else value.encode("utf-8", "surrogateescape"))
         for key, value in (pairs or {}).items()
@@ -355,10 +311,10 @@ def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[st
 
 
 class LeafContent(NamedTuple):
-    """What one leaf brings into a spliced file.
+    """One leaf's content of a spliced file.
 
     Attributes:
-        chunk: where its pages come from.
+        chunk: of its pages.
         dictionary: a dictionary page with its header; empty for none.
         pages: data pages with their headers.
         num_values: values in ``pages``, by their headers.
@@ -371,13 +327,13 @@ class LeafContent(NamedTuple):
 
 
 class FieldTemplate:
-    """All of a spliced file's footer that is the same for every choice of pages.
+    """The footer of a spliced file of one top-level field, without its counts and sizes.
 
     Args:
-        metadata: the footer of the file that the pages are from.
+        metadata: the footer of the pages' file.
         field: a top-level field.
         arrow_schema: value of ``ARROW:schema`` for a file of this field alone, or None.
-        bare: byte arrays are to have no logical type.
+        bare: without logical types of byte arrays.
     """
 
     def __init__(self, metadata: FileMetadata, field: Field, arrow_schema: bytes | None, *, bare: bool = False) -> None:
@@ -387,17 +343,17 @@ class FieldTemplate:
         elements = [element(metadata, index) for index in range(first, stop)]
         self._num_elements = len(elements) + 1
         self._elements = root_element(1) + b"".join(elements)
-        self._without_pages = [_column_chunk(leaf, None, len(MAGIC)) for leaf in self._leaves]
+        self._without_pages = [_leaf_chunk(leaf, None, len(MAGIC)) for leaf in self._leaves]
         self._arrow_schema = arrow_schema
         self._created_by = written_by(metadata)
         self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes:
-        """The small file.
+        """The spliced file.
 
         Args:
-            contents: by leaf ordinal in the schema; a leaf that is not there has no pages.
-            num_rows: what the footer is to claim: more than any leaf's pages hold.
+            contents: by leaf ordinal in the schema; other leaves have no pages.
+            num_rows: the footer's count: more rows than any leaf's pages hold.
         """
         body: list[bytes] = [MAGIC]
         position = len(MAGIC)
@@ -407,7 +363,7 @@ class FieldTemplate:
             if content is None:
                 chunks.append(empty)
                 continue
-            chunks.append(_column_chunk(leaf, content, position))
+            chunks.append(_leaf_chunk(leaf, content, position))
             body += (content.dictionary, *content.pages)
             position += len(content.dictionary) + sum(map(len, content.pages))
         writer = CompactWriter()
@@ -429,28 +385,46 @@ class FieldTemplate:
         return b"".join((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
-def _column_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:
-    """A ColumnChunk whose pages begin at ``position`` of the spliced file; without values where there are none."""
-    chunk = None if content is None else content.chunk
-    dictionary = 0 if content is None else len(content.dictionary)
-    size = 0 if content is None else dictionary + sum(map(len, content.pages))
-    encodings = () if chunk is None else chunk.encodings
+def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:
+    """A ColumnChunk whose pages begin at ``position`` of the spliced file; without values if it has no pages."""
+    path = _path(leaf)
+    if content is None:
+        return _column_chunk(leaf.physical_type, path, 0, (), (0, 0, 0, position), None)
+    dictionary = len(content.dictionary)
+    size = dictionary + sum(map(len, content.pages))
+    counts = (content.num_values, size, size, position + dictionary)
+    chunk = content.chunk
+    offset = position if dictionary else None
+    return _column_chunk(leaf.physical_type, path, chunk.codec, chunk.encodings, counts, offset)
+
+
+def _column_chunk(
+    physical_type: int,
+    path: Sequence[bytes],
+    codec: int,
+    encodings: Sequence[int],
+    counts: tuple[int, int, int, int],
+    dictionary_offset: int | None,
+) -> bytes:
+    """A ColumnChunk struct.
+
+    ``counts`` are its values, its uncompressed size, which pyarrow ignores when it decodes pages, its size, and the
+    offset of its first data page.
+    """
     writer = CompactWriter()
     writer.field_i64(2, 0)
-    writer.begin_struct(3)
-    writer.field_i32(1, leaf.physical_type)
+    writer.begin_struct(3)  # ColumnMetaData
+    writer.field_i32(1, physical_type)
     writer.field_list(2, I32, len(encodings))
     for encoding in encodings:
         writer.element_i32(encoding)
-    writer.field_list(3, BINARY, len(leaf.path))
-    for name in leaf.path:
-        writer.element_binary(name.encode())
-    writer.field_i32(4, 0 if chunk is None else chunk.codec)
-    writer.field_i64(5, 0 if content is None else content.num_values)
-    writer.field_i64(6, size)  # the uncompressed size is not looked at when pages are decoded
-    writer.field_i64(7, size)
-    writer.field_i64(9, position + dictionary)
-    if dictionary:
-        writer.field_i64(11, position)
+    writer.field_list(3, BINARY, len(path))
+    for name in path:
+        writer.element_binary(name)
+    writer.field_i32(4, codec)
+    for field_id, count in zip((5, 6, 7, 9), counts, strict=True):
+        writer.field_i64(field_id, count)
+    if dictionary_offset is not None:
+        writer.field_i64(11, dictionary_offset)
     writer.end_struct()
     return writer.getvalue()

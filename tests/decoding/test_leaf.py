@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.decoding import column_sources as field_source
-from asyncpq.decoding import leaf
+from asyncpq.decoding import field_source, leaf
 from asyncpq.decoding.leaf import leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
 from tests.parquet_samples import OpenFile, write

@@ -10,7 +10,8 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf, PartialField, merge
 from asyncpq.decoding.page import DataPage
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError

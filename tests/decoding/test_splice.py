@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asyncpq.decoding.column_sources import StreamedSource
+from asyncpq.decoding.leaf_sources import StreamedSource
 from asyncpq.decoding.page import DataPage, Dictionary, LeafArray
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges

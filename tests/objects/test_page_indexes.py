@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.caching.entry import ContentKey
-from asyncpq.decoding.column_sources import PagedSource, StreamedSource
+from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.caching.entry import ContentKey
-from asyncpq.decoding.column_sources import FieldSource, StreamedSource
+from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
+from asyncpq.decoding.leaf_sources import StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.errors import FormatError
 from asyncpq.expressions.analysis import successor

@@ -1,305 +1,27 @@
-"""Sources of rows: what was fetched of a column of one row group comes in, Arrow arrays of wanted rows come out.
-
-``PagedSource`` and ``StreamedSource`` serve one leaf that is not repeated, with and without known page locations.
-``FieldSource`` serves a top-level field with lists or optional groups, leaf by leaf. A source decodes only the pages
-that hold wanted rows. Pages of different leaves end at different rows, so sources speak of rows alone.
-"""
+"""Rows of a top-level field that is not one flat column: pages of its leaves come in, arrays of the field come out."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeAlias
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import (
-    FEW_ROWS,
-    few_copied,
-    held_bytes,
-    join,
-    leaf_types,
-    read_leaves,
-    take_rows,
-    typed_error,
-)
+from asyncpq.decoding.arrow import few_copied, held_bytes, join, leaf_types, read_leaves, take_rows, typed_error
 from asyncpq.decoding.decoded_size import leaf_bounds, nested_bytes, refuse
 from asyncpq.decoding.field_types import field_template, field_types, projected_field
-from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import LeafPages, NestedLeaf, PartialField, is_indexed, merge
-from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage, PageQueue
 from asyncpq.decoding.splice import FieldTemplate
-from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.objects.page_indexes import own_offset_index
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.chunk_pages import PageWalker
-from asyncpq.parquet.column_chunk import ColumnChunk, PageType
 from asyncpq.parquet.logical_types import Repetition
-from asyncpq.parquet.page_index import OffsetIndex, PageLocationError
+from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Field, Projection
 from asyncpq.pruning.row_ranges import RowRanges
-
-_RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
-
-_Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
-
-
-class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
-    """The rows of a leaf that is not repeated and whose page locations are known.
-
-    Args:
-        decoder: of the leaf.
-        chunk: the column chunk.
-        num_rows: rows of the row group.
-        keep: called with each decoded page, without its dictionary, for a cache; pages are then decoded one by one.
-            A page that comes back by :meth:`add` is joined with :attr:`dictionary` again.
-    """
-
-    def __init__(
-        self,
-        decoder: LeafDecoder,
-        chunk: ColumnChunk,
-        num_rows: int,
-        *,
-        keep: Callable[[LeafArray | PackedPage], None] | None = None,
-    ) -> None:
-        super().__init__(num_rows)
-        self._decoder = decoder
-        self._chunk = chunk
-        self._keep = keep
-        self._last: LeafArray | None = None  # the run decoded last may reach into the next selection
-        self.dictionary: Dictionary | None = None
-        self.pages_decoded = 0
-
-    @property
-    def has_dictionary(self) -> bool:
-        return self.dictionary is not None
-
-    def add_dictionary(self, page: bytes, limits: DecodeLimits) -> Dictionary:
-        """Decode the dictionary page that has come; return its values."""
-        self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
-        return dictionary
-
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        """The values of exactly ``rows``, which have arrived.
-
-        Raises:
-            CorruptFileError: a page contradicts its header, the index or the footer.
-            ResourceLimitError: the rows would decode to more bytes than allowed.
-        """
-        try:
-            pieces = self._pieces(rows, limits)
-            result = pieces[0] if len(pieces) == 1 else join(pieces, self._decoder.arrow_type)
-        except (pa.ArrowException, OverflowError) as error:
-            raise typed_error(error, "rows cannot be picked").locate(column=self._decoder.leaf.dotted) from error
-        if len(result) != rows.num_rows:
-            raise CorruptFileError(
-                f"{len(result)} rows where {rows.num_rows} were planned", column=self._decoder.leaf.dotted
-            )
-        return result
-
-    def _pieces(self, rows: RowRanges, limits: DecodeLimits) -> list[pa.Array]:
-        pieces: list[pa.Array] = []
-        size = 0
-        needed = rows
-        last = self._last
-        if last is not None and rows.start >= last.first_row:
-            here = rows.clip(last.first_row, last.stop_row)
-            if here:
-                pieces.append(self._cut(last, here, limits))
-                needed = rows.clip(last.stop_row, rows.stop)
-        few = needed.num_rows <= FEW_ROWS
-        pages = self.holding(needed)
-        runs: Sequence[_Run] = pages if few or len(pages) == 1 else _runs(pages)
-        for run in runs:
-            if few and not isinstance(run, (LeafArray, list)):
-                picked = self._pick(run, needed, limits)
-                if picked is not None:
-                    pieces.append(picked)
-                    continue
-            arrays = self._decode(run, limits)
-            for array in arrays:
-                self._last = array
-                here = needed if len(pages) == 1 else needed.clip(array.first_row, array.stop_row)
-                if here.num_rows:
-                    piece = self._cut(array, here, limits)
-                    pieces.append(piece)
-                    if len(runs) == len(arrays) == 1:
-                        break  # its decoder has checked its size
-                    # Without a dictionary the piece is a slice, which keeps the whole array alive.
-                    size += array.weight if array.dictionary is None else held_bytes(piece)
-                    if size > limits.max_decoded_bytes:
-                        raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
-        return pieces
-
-    def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
-        """The few of ``rows`` in one page; None if the page has to be decoded whole."""
-        packed = page if isinstance(page, PackedPage) else self._decoder.open_page(self._chunk, page, limits)
-        if packed is None:
-            return None
-        if self._keep is not None and packed is not page:
-            self._keep(packed)
-        first, stop = packed.page.first_row, packed.page.first_row + packed.page.num_rows
-        positions: list[int] = []
-        for low, high in zip(rows.starts, rows.stops, strict=True):
-            positions += range(max(low, first) - first, min(high, stop) - first)
-        picked = self._decoder.pick(packed, self.dictionary, positions)
-        self.pages_decoded += picked is not None and packed is not page
-        return picked
-
-    def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
-        if isinstance(run, LeafArray):
-            return [run.attached(self.dictionary, self._decoder.leaf.dotted) if run.lacks_dictionary else run]
-        pages = run if isinstance(run, list) else [run.page if isinstance(run, PackedPage) else run]
-        self.pages_decoded += len(pages)
-        if self._keep is None:
-            return self._decoder.decode_pages(self._chunk, self.dictionary, pages, limits)
-        arrays: list[LeafArray] = []
-        for page in pages:
-            (array,) = self._decoder.decode_pages(self._chunk, self.dictionary, (page,), limits)
-            self._keep(array.detached())
-            arrays.append(array)
-        return arrays
-
-    def _cut(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        values = take_rows(array.values, rows, array.first_row)
-        if array.dictionary is None:
-            values = few_copied(values)
-        return self._decoder.dense(values, array.dictionary, limits)
-
-    def discard_before(self, row: int) -> None:
-        super().discard_before(row)
-        if self._last is not None and self._last.stop_row <= row:
-            self._last = None
-
-
-def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Decoded pages, and runs of other pages whose rows follow one another."""
-    runs: list[_Run] = []
-    run: list[DataPage] = []
-    size = 0
-    for page in pages:
-        if isinstance(page, PackedPage):
-            page = page.page
-        if isinstance(page, LeafArray):
-            runs.append(page)
-            run = []
-        elif run and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
-            run.append(page)
-            size += len(page.data)
-        else:
-            run = [page]
-            runs.append(run)
-            size = len(page.data)
-    return runs
-
-
-class StreamedSource:
-    """The rows of a leaf that is not repeated and whose page locations are unknown.
-
-    Page headers are decoded as the chunk's bytes come.
-
-    Args:
-        decoder: of the leaf.
-        chunk: the column chunk.
-        num_rows: rows of the row group.
-        limits: of the read.
-        padded: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
-        keep: called with each page, for later reads that will know the locations.
-
-    Attributes:
-        locations: the pages' locations as an OffsetIndex, once the whole chunk has come.
-    """
-
-    def __init__(
-        self,
-        decoder: LeafDecoder,
-        chunk: ColumnChunk,
-        num_rows: int,
-        limits: DecodeLimits,
-        *,
-        padded: bool = False,
-        keep: Callable[[ChunkPage], None] | None = None,
-    ) -> None:
-        self._pages = PagedSource(decoder, chunk, num_rows)
-        self._keep = keep
-        self._walker = PageWalker(
-            chunk,
-            max_page_bytes=limits.max_page_bytes,
-            padded=padded,
-            verify_crc=limits.verify_crc,
-            drop=decoder.drop,
-        )
-        self._decoder = decoder
-        self._chunk = chunk
-        self._num_rows = num_rows
-        self._limits = limits
-        self._next_row = 0
-        self._fed = chunk.start
-        self._first_page = chunk.start  # the first data page, if only a dictionary stands before it
-        self._offsets: list[int] = []
-        self._sizes: list[int] = []
-        self._first_rows: list[int] = []
-        self.locations: OffsetIndex | None = None
-
-    @property
-    def rows_available(self) -> int:
-        return self._num_rows if self._fed == self._chunk.stop else self._next_row
-
-    @property
-    def pages_decoded(self) -> int:
-        return self._pages.pages_decoded
-
-    def feed(self, data: bytes) -> None:
-        """Add the chunk's next bytes.
-
-        Raises:
-            CorruptFileError: page headers contradict the footer.
-        """
-        try:
-            self._feed(data)
-        except AsyncpqError as error:
-            raise error.locate(column=self._decoder.leaf.dotted) from error.__cause__
-
-    def _feed(self, data: bytes) -> None:
-        for page in self._walker.feed(data):
-            if page.header.type == PageType.DICTIONARY_PAGE:
-                dictionary = self._pages.add_dictionary(page.data, self._limits)
-                self._first_page = page.offset + len(page.data)
-                if self._keep is not None:
-                    self._keep(ChunkPage(page.offset, page.data, 0, dictionary))
-            elif page.header.type != PageType.INDEX_PAGE:
-                rows = page.header.num_values
-                if rows == 0:
-                    continue
-                if self._next_row + rows > self._num_rows:
-                    raise CorruptFileError(
-                        f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
-                    )
-                self._pages.add(DataPage(page.data, self._next_row, rows))
-                if self._keep is not None:
-                    self._keep(ChunkPage(page.offset, page.data, self._next_row + rows, None))
-                self._offsets.append(page.offset)
-                self._sizes.append(len(page.data))
-                self._first_rows.append(self._next_row)
-                self._next_row += rows
-        self._fed += len(data)
-        if self._fed == self._chunk.stop:
-            self._walker.finish()
-            if self._next_row != self._num_rows:
-                raise CorruptFileError(
-                    f"pages hold {self._next_row} rows, the row group {self._num_rows}",
-                    column=self._decoder.leaf.dotted,
-                )
-            if self._offsets[:1] == [self._first_page]:
-                self.locations = OffsetIndex(self._offsets, self._sizes, self._first_rows)
-
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        return self._pages.select(rows, limits)
-
-    def discard_before(self, row: int) -> None:
-        self._pages.discard_before(row)
 
 
 class FieldSource:
@@ -482,16 +204,16 @@ class FieldSource:
         self,
         pages: Mapping[int, LeafPages],
         groups: Sequence[Sequence[int]],
-        kind: pa.DataType,
+        type_: pa.DataType,
         limits: DecodeLimits,
     ) -> None:
         """Check the size of pages before they are decoded."""
         limit = limits.max_decoded_bytes
-        kinds = leaf_types(kind)
+        types = leaf_types(type_)
         first = self._field.first_leaf
-        if len(kinds) != self._field.leaf_stop - first:
+        if len(types) != self._field.leaf_stop - first:
             raise UnsupportedFeatureError(
-                f"pyarrow gives {len(kinds)} leaves to a field that has {self._field.leaf_stop - first}"
+                f"pyarrow gives {len(types)} leaves to a field that has {self._field.leaf_stop - first}"
             )
         proven = possible = 0
         for number, some in pages.items():
@@ -499,7 +221,7 @@ class FieldSource:
             content = some.content
             chunk = content.chunk._replace(num_values=content.num_values)
             try:
-                bounds = leaf_bounds(leaf, chunk, some.pages, *kinds[number - first], limit)
+                bounds = leaf_bounds(leaf, chunk, some.pages, *types[number - first], limit)
             except AsyncpqError as error:
                 raise error.locate(column=leaf.dotted) from error.__cause__
             proven += bounds[0]
@@ -530,8 +252,8 @@ class FieldSource:
         size = sum(self._largest_size_of_deltas(number, pages[number], limits) for number in mixed)
         for group, column in zip(asked, columns, strict=True):
             projection = Projection(self._field.index, tuple(group))
-            kind = projected_field(self._version, projection, frozenset()).type
-            size += sum(nested_bytes(array, kind) for array in column.chunks)
+            type_ = projected_field(self._version, projection, frozenset()).type
+            size += sum(nested_bytes(array, type_) for array in column.chunks)
         if size > limits.max_decoded_bytes:
             what = "the pages of a nested column in one row group"
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
