@@ -8,7 +8,7 @@ of its results, ``ranges`` applies that to a predicate alone, ``tokens`` splits 
 from asyncpq.expressions.analysis import Interval
 from asyncpq.expressions.builder import Column, col, parse_filters
 from asyncpq.expressions.ranges import ValueRanges, column_ranges, is_unsatisfiable, without_contradictions
-from asyncpq.expressions.simplify import has_relative_times, resolve_times, simplify
+from asyncpq.expressions.simplify import conjunction, disjunction, has_relative_times, implied, resolve_times, simplify
 from asyncpq.expressions.tree import (
     And,
     Atom,
@@ -59,7 +59,10 @@ __all__ = [
     "col",
     "column_ranges",
     "columns",
+    "conjunction",
+    "disjunction",
     "has_relative_times",
+    "implied",
     "is_unsatisfiable",
     "parse_filters",
     "replace_atoms",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.scalars import RelativeTime, Scalar, show
 from asyncpq.expressions.tree import (
     And,
@@ -58,6 +59,37 @@ def _simplify_junction(expr: And | Or) -> Expression:
     if not args:
         return Constant(neutral)
     return join(node, list(args))
+
+
+def implied(expr: Expression, change: Callable[[Atom], Expression | None]) -> Expression | None:
+    """A predicate that is true wherever ``expr`` is, of changed atoms.
+
+    Args:
+        expr: a predicate.
+        change: an atom with the same result for every row, or None to do without it.
+
+    Returns:
+        None for a predicate that is true for every row.
+    """
+
+    def of_atom(atom: Atom, truth: Truth) -> Expression | None:
+        changed = change(atom)
+        return Not(changed) if truth is Truth.FALSE and changed is not None else changed
+
+    return follow(expr, Truth.TRUE, of_atom, conjunction, disjunction)
+
+
+def conjunction(terms: Iterable[Expression | None]) -> Expression | None:
+    """All terms that are not None, which is true for every row; None without any."""
+    known = [term for term in terms if term is not None]
+    return join(And, known) if known else None
+
+
+def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
+    """Any of the terms; None where a term is None, which is true for every row."""
+    branches = list(terms)
+    known = [term for term in branches if term is not None]
+    return join(Or, known) if len(known) == len(branches) else None
 
 
 # -- times relative to now --------------------------------------------------------------------------

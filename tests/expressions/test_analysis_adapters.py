@@ -33,6 +33,7 @@ from asyncpq.expressions import (
     StartsWith,
     atoms,
     column_ranges,
+    implied,
     is_unsatisfiable,
     simplify,
     without_contradictions,
@@ -188,6 +189,19 @@ def test_contradictions(case: tuple[str, list[Any], Expression]) -> None:
     assert all(value in ranges["x"] for value in kept if ranges and "x" in ranges)
     for shorter in (simplify(expr), without_contradictions(simplify(expr), inexact)):
         assert [bool(result) for result in results(shorter, kind, values)[0]] == [bool(result) for result in exact]
+
+
+@given(cases(), st.integers(0, 7))
+def test_weaker_predicates(case: tuple[str, list[Any], Expression], kept_atoms: int) -> None:
+    """With some atoms left out, the rest is true wherever the predicate is."""
+    kind, values, expr = case
+    exact, _ = results(expr, kind, values)
+    numbers = {atom: number for number, atom in enumerate(dict.fromkeys(atoms(expr)))}
+    weaker = implied(expr, lambda atom: atom if kept_atoms >> numbers[atom] & 1 else None)
+    if weaker is not None:
+        found, _ = results(weaker, kind, values)
+        assert all(after for before, after in zip(exact, found, strict=True) if before)
+    assert implied(expr, lambda _: None) in (None, Or(()))
 
 
 @settings(max_examples=200)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.events import Operation
-from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, KeyIn, Not, Or, columns
-from asyncpq.expressions.tree import join
+from asyncpq.expressions import Atom, Expression, columns, implied
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import is_variant
 
@@ -33,7 +32,6 @@ _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
 _UNITS = {"s", "ms", "us"}
-_Atom: TypeAlias = Callable[[Expression], Expression | None]
 
 
 class OwnColumns(NamedTuple):
@@ -141,7 +139,7 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
         own: names and types for which it is returned.
     """
 
-    def atom(expr: Expression) -> Expression | None:
+    def atom(expr: Atom) -> Expression | None:
         for name in columns(expr):
             asked, have = type_of(lake, name), type_of(own, name)
             if asked is None or have is None:
@@ -156,50 +154,21 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
         except AsyncpqError:
             return None
 
-    return None if where is None else _implied(where, atom)
+    return None if where is None else implied(where, atom)
 
 
 def sure_part(expr: Expression, is_sure: Callable[[Expression], bool]) -> Expression | None:
     """A condition that is implied by ``expr`` and contains only atoms that ``is_sure`` accepts; None if that is always
     true."""
-    return _implied(expr, lambda part: part if is_sure(part) else None)
+    return implied(expr, lambda part: part if is_sure(part) else None)
 
 
-def _implied(expr: Expression, atom: _Atom) -> Expression | None:
-    if isinstance(expr, And):
-        left = [one for arg in expr.args if (one := _implied(arg, atom)) is not None]
-        return join(And, left) if left else None
-    if isinstance(expr, Or):
-        args = [_implied(arg, atom) for arg in expr.args]
-        kept = [one for one in args if one is not None]
-        return join(Or, kept) if kept and len(kept) == len(args) else None
-    return _same(expr, atom)
-
-
-def _same(expr: Expression, atom: _Atom) -> Expression | None:
-    """An expression with the same result as ``expr`` for every row; None if an atom has none."""
-    if isinstance(expr, Constant):
-        return expr
-    if isinstance(expr, Not):
-        inner = _same(expr.arg, atom)
-        return None if inner is None else Not(inner)
-    if isinstance(expr, (And, Or)):
-        args = [one for arg in expr.args if (one := _same(arg, atom)) is not None]
-        return type(expr)(tuple(args)) if len(args) == len(expr.args) else None
-    return atom(expr)
-
-
-def _moved(expr: Expression, kind: pa.TimestampType) -> Expression | None:
+def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
     """The comparison with its UTC timestamps turned into timestamps without zone, or the reverse."""
-    if isinstance(expr, IsNull):
-        return expr
-    if isinstance(expr, (In, KeyIn)):
-        values = [_moment(value, kind) for value in expr.values]
-        return None if None in values else type(expr)(expr.column, tuple(values))
-    if not isinstance(expr, Comparison):
+    moments = [_moment(value, kind) for value in atom.literals]
+    if atom.column is None or None in moments:
         return None
-    value = _moment(expr.value, kind)
-    return None if value is None else Comparison(expr.column, expr.op, value)
+    return atom.with_literals(lambda value: _moment(value, kind))
 
 
 def _moment(value: Any, kind: pa.TimestampType) -> dt.datetime | None:

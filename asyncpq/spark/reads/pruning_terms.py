@@ -11,7 +11,7 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -50,9 +50,10 @@ from asyncpq.expressions import (
     KeyIn,
     Like,
     Not,
-    Or,
     StartsWith,
     atoms,
+    conjunction,
+    disjunction,
     simplify,
 )
 from asyncpq.expressions.analysis import (
@@ -176,7 +177,7 @@ def pruning_terms(
         condition: an expression with Spark's semantics; unknown nodes do not prune.
         instants: of all wall-clock times that are compared with timestamps; missing ones do not prune.
     """
-    found = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, _all, _any)
+    found = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction)
     if found is None:
         return None
     found = simplify(found)
@@ -214,7 +215,7 @@ class _Terms:
         values = wanted.values
         if element.is_floating or not _is_by_bytes(element.kind) or not isinstance(values, Points):
             return None
-        return self._sure(_any([Has(column.name, key) for key in values.keys]))
+        return self._sure(disjunction([Has(column.name, key) for key in values.keys]))
 
     def _sure(self, found: Expression | None) -> Expression | None:
         """The predicate, or None if asyncpq would have to cast a value or would refuse it."""
@@ -269,20 +270,6 @@ _FOREIGN: Final = Incomparable("Spark may cast the column")
 _NOT_COMPARED: Final = ValueDomain(lambda _: _FOREIGN, spark=True)
 
 
-def _all(found: Iterable[Expression | None]) -> Expression | None:
-    terms = [term for term in found if term is not None]
-    return None if not terms else terms[0] if len(terms) == 1 else And(tuple(terms))
-
-
-def _any(found: Iterable[Expression | None]) -> Expression | None:
-    terms = []
-    for term in found:
-        if term is None:
-            return None
-        terms.append(term)
-    return terms[0] if len(terms) == 1 else Or(tuple(terms))
-
-
 # -- from values to predicates --------------------------------------------------------------------
 
 
@@ -297,7 +284,7 @@ def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
             return None
         texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
         if texts:
-            return _all(texts)
+            return conjunction(texts)
         whole = Not(IsNull(name))
         return whole if nan or not column.is_floating else And((whole, Comparison(name, "<=", math.inf)))
     terms: list[Expression | None] = []
@@ -318,7 +305,7 @@ def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
     if wanted.null:
         terms.append(IsNull(name))
     texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
-    return _all([_any(terms), *(texts if len(texts) > 1 else ())])
+    return conjunction([disjunction(terms), *(texts if len(texts) > 1 else ())])
 
 
 def _points(column: LakeColumn, points: Points, nan: bool) -> list[Expression | None]:
@@ -343,7 +330,7 @@ def _interval(name: str, part: Interval) -> Expression | None:
         return StartsWith(name, part.prefix)
     above = None if low is None else Comparison(name, ">" if part.low_open else ">=", low)
     below = None if high is None else Comparison(name, "<" if part.high_open else "<=", high)
-    return _all([above, below])
+    return conjunction([above, below])
 
 
 def _fitting(column: LakeColumn, part: Interval) -> Interval:
