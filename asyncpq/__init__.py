@@ -61,9 +61,8 @@ from asyncpq.storage.base import Validator
 
 if TYPE_CHECKING:
     from asyncpq import blocking
-    from asyncpq.dataset import Dataset
-    from asyncpq.datasets.dataset_plan import DatasetPlan
-    from asyncpq.datasets.dataset_scan import DatasetScan
+    from asyncpq.dataset import Dataset, DatasetPlan
+    from asyncpq.datasets.dataset_files import DatasetScan
     from asyncpq.datasets.model import (
         Catalog,
         ColumnBounds,
@@ -165,8 +164,8 @@ _MODULES = {
     "ColumnBounds": "asyncpq.datasets.model",
     "DataFile": "asyncpq.datasets.model",
     "Dataset": "asyncpq.dataset",
-    "DatasetPlan": "asyncpq.datasets.dataset_plan",
-    "DatasetScan": "asyncpq.datasets.dataset_scan",
+    "DatasetPlan": "asyncpq.dataset",
+    "DatasetScan": "asyncpq.datasets.dataset_files",
     "Deletes": "asyncpq.datasets.model",
     "DuckLakeTable": "asyncpq.tables.ducklake.catalog",
     "File": "asyncpq.file",

@@ -33,7 +33,7 @@ from asyncpq import dataset as async_dataset
 from asyncpq import file as async_file
 from asyncpq import session as async_session
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.datasets import dataset_scan as async_dataset_scan
+from asyncpq.datasets import dataset_files as async_dataset_scan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import QueryError, UsageError

@@ -1,12 +1,9 @@
-"""Many Parquet files, and the questions that can be asked of them together.
-
-What a read of a dataset gives, whatever its files have.
-"""
+"""Datasets: many Parquet files under one schema, and the plans of reads of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -15,9 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
 
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.datasets.dataset_scan import DatasetScan
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
@@ -26,7 +21,7 @@ from asyncpq.decoding.casts import lacking
 from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.errors import InvalidOptionError, RowIndexError
+from asyncpq.errors import InvalidOptionError, RowIndexError, printable
 from asyncpq.events import OperationName
 from asyncpq.expressions import Expression, parse_filters, without_contradictions
 from asyncpq.metrics import ReadMetrics
@@ -35,8 +30,87 @@ from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.columns import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
+from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import LookupKeys, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
+
+_SHOWN = 5  # files whose plans explain() shows before it sums up
+
+_VIEWS = {
+    View.SNAPSHOT: "snapshot: the files as the index lists them; files written since are not seen, nor are rows of "
+    "files replaced since, where it ruled these out",
+    View.LISTED: "listed: the files that are there when the read begins",
+    View.TABLE: "table: the files of one snapshot, whatever is written meanwhile",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlan:
+    """A read of many files that has not begun.
+
+    Attributes:
+        url: of the dataset.
+        view: which files the read sees. description: of the dataset; of a table, which version.
+        where: the predicate as text, relative times resolved; None without one.
+        limit: rows wanted, or None; a read may stop before the last of ``files``.
+        files_total: files of the dataset.
+        files_ruled_out: by partition values, a table's metadata, an index, or what was learnt by earlier reads:
+            not opened.
+        index: what the parts of an index left, where there is one.
+        listing: what the listing cost; None where nothing is listed.
+        files_by_footer: ruled out by their footers and page indexes.
+        files: plans of those that would be read, in order.
+        skipped: urls of bad files that are left out.
+        metadata_requests: requests that planning itself took.
+    """
+
+    url: str
+    view: View
+    description: str
+    where: str | None
+    limit: int | None
+    files_total: int
+    files_ruled_out: int
+    files_by_footer: int
+    files: tuple[Plan, ...]
+    skipped: tuple[str, ...]
+    metadata_requests: int
+    index: tuple[str, ...] = ()
+    listing: str | None = None
+
+    @property
+    def num_requests(self) -> int:
+        """Range GETs of the first rounds of all files."""
+        return sum(plan.num_requests for plan in self.files)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of those."""
+        return sum(plan.num_bytes for plan in self.files)
+
+    def explain(self) -> str:
+        """The plan as text, several lines; of many files, the first that would be read are shown."""
+        lines = [
+            f"dataset {printable(self.url)}",
+            f"  view {_VIEWS[self.view]}",
+            f"  {printable(self.description)}",
+            *([f"  listing: {self.listing}"] if self.listing is not None else []),
+            f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
+            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            *[f"  index {printable(line)}" for line in self.index],
+            f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
+            f"{self.files_by_footer} by their footers",
+            f"  {self.num_requests} requests, {self.num_bytes} bytes for data",
+            *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
+        ]
+        for plan in self.files[:_SHOWN]:
+            lines.extend(f"  {line}" for line in plan.explain().splitlines())
+        if len(self.files) > _SHOWN:
+            lines.append(f"  ... and {len(self.files) - _SHOWN} more files")
+        lines.append(f"  planning took {self.metadata_requests} requests")
+        return "\n".join(lines)
+
+    __str__ = explain
 
 
 def output_schema(

@@ -14,7 +14,7 @@ from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.embedded_index import load_embedded_index
+from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE

@@ -1,4 +1,4 @@
-"""The files of a dataset for one read: found, ruled out, opened ahead and planned."""
+"""The files of a dataset for one read: found, ruled out, opened ahead, planned, and streamed as batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile, View
@@ -21,7 +23,9 @@ from asyncpq.expressions import Constant, simplify
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
+from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
@@ -396,3 +400,33 @@ class DatasetFiles:
         if listing is not None:
             listing.cancel()
             await asyncio.wait((listing,))
+
+
+class DatasetScan(RecordBatchStream):
+    """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
+
+    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
+    is left. Made by :meth:`asyncpq.Dataset.scan`.
+
+    Attributes:
+        metrics: what it has cost so far, of files that are done with.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: DatasetFiles,
+        operation: Operation,
+        schema: pa.Schema,
+        *,
+        batch_size: int,
+        limit: int | None,
+    ) -> None:
+        executor = ScanExecutor(runtime, operation.url, files, ordered=files.ordered)
+        super().__init__(runtime, operation, ScanUnits(executor, lambda: schema), batch_size=batch_size, limit=limit)
+        self._files = files
+
+    @property
+    def skipped(self) -> list[SkippedFile]:
+        """Bad files that were left out so far, where the dataset was opened with ``on_bad_file="skip"``."""
+        return self._files.skipped

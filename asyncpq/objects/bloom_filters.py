@@ -5,8 +5,6 @@ A probe needs a filter's header, once, and one block of 32 bytes for each value.
 blocks, so a file that is asked again and again is better served by whole filters: they are fetched where they
 are so small that parts of them cost no less, and where the round trips of the probes so far, and of as many
 again, would have paid for them.
-
-What is known of the bloom filter of one chunk, and which bytes of it to fetch next. Pure: no I/O.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A *column plan* says how one leaf of one row group comes: page by page, where an OffsetIndex tells
 where pages are, or as a whole column chunk. A *unit* is what is fetched at once and
 what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
-
-What a plan says of itself: which row groups, pages and rows were left out, and by what.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One version of one object, as far as it is known.
-
-What is known of a version of an object without asking its store: from an index beside it.
-"""
+"""One version of one object: its footer, what was derived from it, and what an index beside it knows."""
 
 from __future__ import annotations
 

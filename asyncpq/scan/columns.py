@@ -1,7 +1,4 @@
-"""The columns of a query, resolved against a schema: which leaves are read, and which of them the filter needs.
-
-Names of a question resolved to columns: of a file, or of a dataset as a file has them.
-"""
+"""Names of columns resolved to leaves: of a file, or of a dataset as a file has them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From a query to a read plan: prune row groups, fetch the page indexes that help, prune pages, ask bloom filters.
-
-Column chunks that claim the same bytes: one of them lies, and which cannot be told.
-"""
+"""The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What callers pass to the verbs of files, checked before anything else is done.
-
-Lookups by key: one key or many, of one column or several.
-"""
+"""Requests: the arguments of the verbs, checked before any I/O, and the keys of lookups."""
 
 from __future__ import annotations
 

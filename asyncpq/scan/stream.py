@@ -1,9 +1,4 @@
-"""Streaming reads: record batches in file order, with read-ahead that the consumer's pace bounds.
-
-Batches of a scan for consumers that pull them in a thread: Arrow's C stream, pyarrow, DuckDB, Polars.
-
-Record batches as a consumer asks for them: what scans of one file and of many have in common.
-"""
+"""Record batch streams: the rows of a scan, at the consumer's pace; also for consumers in another thread."""
 
 from __future__ import annotations
 
