@@ -18,7 +18,7 @@ from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake.deletes import DuckLakeDeleteFile, DuckLakeDeletes
 from asyncpq.tables.ducklake.inlined import inlined_file
 from asyncpq.tables.ducklake.schema import DuckLakeLeaf, columns_of_rows, leaves_of, mapped_fields
-from asyncpq.tables.ducklake.sql import DuckLakeState, Row, SqlCatalog, join_path
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, Row, SqlCatalog, join_path
 from asyncpq.tables.ducklake.values import bounds_of_statistics
 
 if TYPE_CHECKING:

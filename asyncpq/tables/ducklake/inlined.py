@@ -20,7 +20,7 @@ from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Timestamp
 from asyncpq.tables.ducklake.schema import DuckLakeColumn, columns_of_rows
-from asyncpq.tables.ducklake.sql import DuckLakeState, InlinedRows, Row
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows, Row
 from asyncpq.tables.ducklake.values import value_of_text
 
 _TEXT = ("varchar", "json")

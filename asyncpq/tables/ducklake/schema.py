@@ -18,7 +18,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.expressions.scalars import Timestamp
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.ducklake.sql import Row
+from asyncpq.tables.ducklake.sql_catalog import Row
 from asyncpq.tables.ducklake.values import RESOLUTIONS, arrow_type, value_of_text
 
 _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in column order

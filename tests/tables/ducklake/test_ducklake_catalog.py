@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import sys
-import threading
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +15,6 @@ from sqlalchemy.dialects import registry
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
-from asyncpq.tables.ducklake.sql import SqlCatalog
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 from tests.predicates import oracle
@@ -269,26 +264,6 @@ async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> 
             hidden.rename(lake.path)
 
 
-async def test_no_database_keeps_a_process_from_ending(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may never answer: it is asked in daemon threads, which end with their calls."""
-    lake.sql("CREATE TABLE t AS SELECT 1 AS x")
-    threads = []
-    for name in ("state", "statistics"):
-        call = getattr(SqlCatalog, name)
-
-        def noted(*args: Any, call: Any = call) -> Any:
-            threads.append(threading.current_thread())
-            return call(*args)
-
-        monkeypatch.setattr(SqlCatalog, name, noted)
-    async with asyncpq.Session() as session:
-        assert (await read(session, lake.table("t"), col("x") == 1)).num_rows == 1
-    assert [thread.daemon for thread in threads] == [True, True]
-    for thread in threads:
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 # -- naming a table -------------------------------------------------------------------------------
 
 
@@ -333,19 +308,6 @@ async def test_what_is_not_there(lake: Lake, options: dict[str, Any], message: s
             await session.open_dataset(lake.table(options.pop("table", "t"), **options))
 
 
-async def test_no_catalog(tmp_path: Path) -> None:
-    async with asyncpq.Session() as session:
-        with pytest.raises(asyncpq.ObjectNotFoundError, match="no DuckLake catalog"):
-            await session.open_dataset(DuckLakeTable(f"sqlite:///{tmp_path}/none.sqlite", "t"))
-        assert os.listdir(tmp_path) == []
-        (tmp_path / "empty.sqlite").touch()
-        with pytest.raises(asyncpq.StoreError, match="ducklake_metadata"):
-            await session.open_dataset(DuckLakeTable(f"sqlite:///{tmp_path}/empty.sqlite", "t"))
-        with pytest.raises(asyncpq.StoreError) as caught:
-            await session.open_dataset(DuckLakeTable("postgresql+psycopg://u:secret@127.0.0.1:1/d", "t"))
-    assert "secret" not in str(caught.value)
-
-
 def test_arguments() -> None:
     when = dt.datetime(2020, 1, 1)
     with pytest.raises(asyncpq.InvalidOptionError, match="time zone"):
@@ -359,19 +321,6 @@ def test_arguments() -> None:
     registry.register("nodriver", "no_such_driver", "Dialect")
     with pytest.raises(asyncpq.UsageError, match="driver of the catalog's database is not installed: no_such_driver"):
         DuckLakeTable("nodriver://u:secret@h/d", "t")
-
-
-@pytest.mark.parametrize("password", ["a@secret", "a@b:secret", "a:b@secret"])
-def test_a_password_that_is_not_encoded_is_not_shown(password: str) -> None:
-    with pytest.raises(asyncpq.UsageError, match="percent-encoded") as caught:
-        DuckLakeTable(f"postgresql+psycopg://u:{password}@h/d", "t")
-    assert "secret" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_sqlalchemy_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(asyncpq.UsageError, match=r"pip install 'asyncpq\[ducklake\]'"):
-        DuckLakeTable("sqlite://", "t")
 
 
 @pytest.mark.parametrize(
