@@ -299,32 +299,30 @@ class Like(Atom):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HasTokens(Atom):
-    """Whether each of ``tokens`` is a token of a string column (:mod:`asyncpq.expressions.tokens`); null where null."""
-
-    operator: ClassVar[str] = "has tokens"
+class _Words(Atom):
     column: str
     tokens: tuple[str, ...]
 
     @property
     def literals(self) -> tuple[Scalar, ...]:
         return self.tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HasTokens(_Words):
+    """Whether each of ``tokens`` is a token of a string column (:mod:`asyncpq.expressions.tokens`); null where null."""
+
+    operator: ClassVar[str] = "has tokens"
 
     def __str__(self) -> str:
         return f"{self.subject} {show_many(self.tokens)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HasPhrase(Atom):
+class HasPhrase(_Words):
     """Whether ``tokens`` are tokens of a string column one after another; null where the column is null."""
 
     operator: ClassVar[str] = "has phrase"
-    column: str
-    tokens: tuple[str, ...]
-
-    @property
-    def literals(self) -> tuple[Scalar, ...]:
-        return self.tokens
 
     def __str__(self) -> str:
         return f"{self.subject} {show(' '.join(self.tokens))}"
@@ -347,26 +345,24 @@ class Has(Atom):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class And(Expression):
-    """Kleene AND: false if any argument is false, else null if any is null, else true. Empty: true."""
-
+class _Junction(Expression):
     args: tuple[Expression, ...]
 
     def _key(self) -> tuple[object, ...]:
         return self.args
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class And(_Junction):
+    """Kleene AND: false if any argument is false, else null if any is null, else true. Empty: true."""
 
     def __str__(self) -> str:
         return " and ".join(f"({arg})" for arg in self.args) or "true"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Or(Expression):
+class Or(_Junction):
     """Kleene OR: true if any argument is true, else null if any is null, else false. Empty: false."""
-
-    args: tuple[Expression, ...]
-
-    def _key(self) -> tuple[object, ...]:
-        return self.args
 
     def __str__(self) -> str:
         return " or ".join(f"({arg})" for arg in self.args) or "false"

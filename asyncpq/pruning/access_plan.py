@@ -324,27 +324,21 @@ class AccessPlan:
 
     _term: Term
 
-    def __init__(self) -> None:
+    def __init__(self, *, _term: Term = ALL) -> None:
         """As :meth:`all`."""
-        self._term = ALL
-
-    @classmethod
-    def _of(cls, term: Term) -> AccessPlan:
-        plan = cls.__new__(cls)
-        plan._term = term
-        return plan
+        self._term = _term
 
     # -- making -----------------------------------------------------------------------------------
 
     @classmethod
     def all(cls) -> AccessPlan:
         """Every row."""
-        return cls._of(ALL)
+        return cls(_term=ALL)
 
     @classmethod
     def none(cls) -> AccessPlan:
         """No row."""
-        return cls._of(NONE)
+        return cls(_term=NONE)
 
     @classmethod
     def row_groups(cls, ordinals: Iterable[int]) -> AccessPlan:
@@ -364,7 +358,7 @@ class AccessPlan:
             RowIndexError: a number is negative.
             InvalidOptionError: not whole numbers.
         """
-        return cls._of(RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
+        return cls(_term=RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
 
     @classmethod
     def row_ranges(cls, ranges: RowRanges | Iterable[tuple[int, int]]) -> AccessPlan:
@@ -374,7 +368,7 @@ class AccessPlan:
             RowIndexError: a range begins before row 0.
             InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
         """
-        return cls._of(RowSet(_ranges(ranges), False))
+        return cls(_term=RowSet(_ranges(ranges), False))
 
     @classmethod
     def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
@@ -392,7 +386,7 @@ class AccessPlan:
     @classmethod
     def _groups(cls, groups: Mapping[int, RowSet]) -> AccessPlan:
         named = GroupSet.of(groups, False)
-        return cls._of(named if named.groups else NONE)
+        return cls(_term=named if named.groups else NONE)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -435,12 +429,12 @@ class AccessPlan:
     # -- the algebra ------------------------------------------------------------------------------
 
     def __invert__(self) -> AccessPlan:
-        return self._of(~self._term)
+        return AccessPlan(_term=~self._term)
 
     def __and__(self, other: AccessPlan) -> AccessPlan:
         if not isinstance(other, AccessPlan):
             return NotImplemented
-        return self._of(both(self._term, other._term))
+        return AccessPlan(_term=both(self._term, other._term))
 
     def __or__(self, other: AccessPlan) -> AccessPlan:
         if not isinstance(other, AccessPlan):
