@@ -1,0 +1,105 @@
+"""Reads that want the same at once share one fetch, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncpq.caching.single_flight import SingleFlight, landing
+from asyncpq.errors import UsageError
+
+
+class Fetch:
+    """Counts its calls; ends when told to."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.end = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> int:
+        self.calls += 1
+        await self.end.wait()
+        if self.error is not None:
+            raise self.error
+        return self.calls
+
+
+async def test_one_fetch_for_all_who_ask_meanwhile() -> None:
+    flights, fetch = SingleFlight(), Fetch()
+    reads = [asyncio.ensure_future(flights.run("key", fetch)) for _ in range(3)]
+    await asyncio.sleep(0)
+    fetch.end.set()
+    assert await asyncio.gather(*reads) == [1, 1, 1]
+    assert flights.get("key") is None
+    assert await flights.run("key", fetch) == 2, "nothing is kept"
+    await flights.close()
+
+
+async def test_a_failure_goes_to_its_waiters_and_is_not_kept() -> None:
+    flights, fetch = SingleFlight(), Fetch()
+    fetch.error = OSError("broken")
+    fetch.end.set()
+    for outcome in await asyncio.gather(*(flights.run("key", fetch) for _ in range(2)), return_exceptions=True):
+        assert outcome is fetch.error
+    fetch.error = None
+    assert await flights.run("key", fetch) == 2
+    await flights.close()
+
+
+async def test_a_cancelled_read_leaves_the_others_theirs() -> None:
+    flights, fetch = SingleFlight(), Fetch()
+    reads = [asyncio.ensure_future(flights.run("key", fetch)) for _ in range(2)]
+    await asyncio.sleep(0)
+    reads[0].cancel()
+    await asyncio.wait(reads[:1])
+    fetch.end.set()
+    assert await reads[1] == 1
+    assert reads[0].cancelled()
+    await flights.close()
+
+
+async def test_a_flight_without_waiters_is_cancelled() -> None:
+    flights, fetch = SingleFlight(), Fetch()
+    read = asyncio.ensure_future(flights.run("key", fetch))
+    await asyncio.sleep(0)
+    flight = flights.get("key")
+    assert flight is not None
+    read.cancel()
+    await asyncio.wait([read])
+    assert flights.get("key") is None, "no read joins an abandoned flight"
+    with pytest.raises(asyncio.CancelledError):
+        await flight.task
+    await flights.close()
+
+
+async def test_closing_says_so_to_those_who_wait() -> None:
+    flights, fetch = SingleFlight(), Fetch()
+    read = asyncio.ensure_future(flights.run("key", fetch))
+    await asyncio.sleep(0)
+    await flights.close()
+    with pytest.raises(UsageError, match="closed"):
+        await read
+
+
+async def test_several_flights_end_with_the_last_or_with_a_failure() -> None:
+    flights, good, bad = SingleFlight(), Fetch(), Fetch()
+    first, second = flights.start(("a", "b"), good), flights.start(("c",), bad)
+    assert flights.get("b") is first
+    for flight in (first, second):
+        flight.join()
+    waiting = asyncio.ensure_future(landing((first, second)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bad.error = OSError("broken")
+    bad.end.set()
+    await waiting
+    assert not first.task.done()
+    assert isinstance(second.task.exception(), OSError)
+    good.end.set()
+    await landing((first,))
+    assert first.task.result() == 1
+    for flight in (first, second):
+        flight.leave()
+    await flights.close()

@@ -1,0 +1,56 @@
+"""Errors say what happened, where, and what to do; and are caught by the names that Python users expect."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncpq
+from asyncpq import errors
+from asyncpq.errors import AsyncpqError, first_columns, nearest, nearest_column, shown
+
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, AsyncpqError)]
+
+
+def test_all_are_public() -> None:
+    assert {kind.__name__ for kind in CLASSES} <= set(asyncpq.__all__)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_what_an_error_says(kind: type[AsyncpqError]) -> None:
+    error = kind("It broke", url="s3://b/k\n", byte_range=(3, 9), column="a\t", hint="Mend it.")
+    assert str(error) == "It broke; column 'a\\\\t'; bytes 3-8; s3://b/k\\n. Mend it."
+    assert str(kind("It broke")) == "It broke"
+
+
+def test_what_a_lower_layer_did_not_know_is_filled_in() -> None:
+    error = asyncpq.CorruptFileError("broken", column="a")
+    assert error.locate(url="s3://b/k", byte_range=(1, 2), column="b") is error
+    assert (error.url, error.byte_range, error.column) == ("s3://b/k", (1, 2), "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (asyncpq.InvalidOptionError, ValueError),
+        (asyncpq.ColumnNotFoundError, KeyError),
+        (asyncpq.RowIndexError, IndexError),
+        (asyncpq.ObjectNotFoundError, FileNotFoundError),
+        (asyncpq.AccessDeniedError, PermissionError),
+        (asyncpq.TransportError, ConnectionError),
+        (asyncpq.DeadlineExceededError, TimeoutError),
+        (asyncpq.UnsupportedFeatureError, NotImplementedError),
+        (asyncpq.ResourceLimitError, MemoryError),
+    ],
+)
+def test_the_builtins_catch_them(kind: type[AsyncpqError], builtin: type[Exception]) -> None:
+    assert issubclass(kind, builtin)
+
+
+def test_hints_of_names() -> None:
+    assert nearest("Uzer", ["user", "day"]) == "Did you mean 'user'?"
+    assert nearest("x", ["user"], "Look there.") == "Look there."
+    assert nearest_column("x", ["user", "day"]) == "Its columns are 'user', 'day'."
+    assert nearest_column("usr", ["user", "day"]) == "Did you mean 'user'?"
+    assert first_columns([]) is None
+    assert (first_columns([str(number) for number in range(20)]) or "").endswith("'7', ... 20 in all.")
+    assert len(shown("x" * 1000)) < 80

@@ -1,0 +1,79 @@
+"""Options refuse values that cannot work, and name the option and its rule."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+
+import asyncpq
+from asyncpq.options import SessionOptions
+
+CLASSES: list[type[Any]] = [
+    asyncpq.RequestOptions,
+    asyncpq.RetryOptions,
+    asyncpq.LimitOptions,
+    asyncpq.ReadOptions,
+    asyncpq.BuildOptions,
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_options_are_frozen_and_changed_by_copies(kind: type[Any]) -> None:
+    options = kind()
+    name = fields(kind)[0].name
+    with pytest.raises(FrozenInstanceError):
+        setattr(options, name, 1)
+    assert replace(options) == options
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("bad", [-1, "many"], ids=["negative", "text"])
+def test_numbers_out_of_range_are_refused_by_name(kind: type[Any], bad: object) -> None:
+    for field in fields(kind):
+        if type(getattr(kind(), field.name)) in (int, float):
+            with pytest.raises(asyncpq.InvalidOptionError, match=f"^{field.name}={bad!r}: must be"):
+                kind(**{field.name: bad})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "rule"),
+    [
+        (asyncpq.RequestOptions, {"late_materialization": "perhaps"}, 'must be "auto", "always" or "never"'),
+        (asyncpq.RetryOptions, {"hedge_ratio": 1.5}, "must not be more than 1"),
+        (asyncpq.LimitOptions, {"max_connections": 4, "lookup_connections": 4}, "must be less than max_connections=4"),
+        (asyncpq.ReadOptions, {"verify_crc": 1}, "must be True or False"),
+        (asyncpq.ReadOptions, {"extension_types": {"a"}}, "must be a frozenset of names"),
+        (asyncpq.DiskCacheOptions, {"path": ""}, "must be the path of a folder"),
+        (asyncpq.CachePolicy, {"kind": "sometimes"}, 'must be "etag", "ttl" or "immutable"'),
+        (SessionOptions, {"cache_policy": {"*": "etag"}}, "must be a CachePolicy, or a mapping"),
+        (SessionOptions, {"limits": None}, "must be a LimitOptions"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else None,
+)
+def test_rules(kind: type[Any], values: dict[str, Any], rule: str) -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match=rule):
+        kind(**values)
+
+
+def test_secrets_of_a_shared_cache_are_not_shown() -> None:
+    options = asyncpq.SharedCacheOptions(url="valkey://user:SECRET@host", secret="SECRET")
+    assert "SECRET" not in repr(options)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(options)
+    bads: list[dict[str, Any]] = [{"url": "SECRET"}, {"url": "valkey://host", "secret": ""}]
+    for bad in bads:
+        with pytest.raises(asyncpq.InvalidOptionError) as caught:
+            asyncpq.SharedCacheOptions(**bad)
+        assert "SECRET" not in str(caught.value)
+
+
+def test_the_first_pattern_that_matches_has_the_policy() -> None:
+    options = SessionOptions(cache_policy={"s3://cold/*": asyncpq.immutable(), "s3://*": asyncpq.ttl(9.0)})
+    assert options.policy("s3://cold/a") == asyncpq.immutable()
+    assert options.policy("s3://hot/a") == asyncpq.ttl(9.0)
+    assert options.policy("/local", "s3://hot/a") == asyncpq.ttl(9.0)
+    assert options.policy("/local") == asyncpq.etag()
