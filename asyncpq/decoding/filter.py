@@ -1,15 +1,12 @@
-"""The exact filter: a predicate compiled for the types of a file's columns, evaluated on Arrow arrays.
+"""The exact filter: a predicate compiled for the types of a file's columns and evaluated on Arrow arrays.
 
-It answers as ``pyarrow.dataset`` does for the same expression, null and NaN rules included. Literals that the
-column's type holds exactly are compared by pyarrow's kernels directly (a few microseconds); all else goes
-through pyarrow's expression engine, whose implicit casts decide. Dictionary arrays are evaluated on their
-dictionaries, whatever the column's declared type.
+The results are those of ``pyarrow.dataset`` for the same expression, null and NaN rules included. pyarrow's kernels
+compare literals that the column's type holds exactly (a few microseconds); pyarrow's expression engine, whose implicit
+casts then decide, evaluates all other atoms. Dictionary arrays are evaluated on their dictionaries. A predicate on a
+list is true of a row if it is true of one element.
 
-Predicates on lists: true of a row where they are of one of its elements.
-
-Predicates with the columns that are constant in a file put in.
-
-Times relative to now, resolved as the types of the columns that are compared with them want it.
+``fold_constants`` simplifies a predicate for a file with constant columns. ``resolve_typed_times`` replaces times
+relative to now by literals of the compared columns' types.
 """
 
 from __future__ import annotations
@@ -80,12 +77,12 @@ _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_bina
 
 
 class Filter:
-    """A predicate made ready for columns of known types. Make one with :func:`compile_filter`.
+    """A predicate compiled for columns of known types by :func:`compile_filter`.
 
     Attributes:
         expression: the predicate.
         columns: the keys of the schema that :meth:`mask` needs.
-        engine_atoms: the parts that pyarrow's expression engine evaluates, more slowly.
+        engine_atoms: the atoms that pyarrow's expression engine evaluates, which is slower.
     """
 
     __slots__ = ("_evaluate", "columns", "engine_atoms", "expression")
@@ -99,11 +96,10 @@ class Filter:
         self._evaluate = evaluate
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
-        """True where a row matches; false and null where it does not.
+        """True where a row matches; false or null where it does not.
 
         Args:
-            columns: for each of :attr:`columns` its ``num_rows`` values, of the schema's type or the same
-                values dictionary-encoded.
+            columns: the ``num_rows`` values of each of :attr:`columns`, of the schema's type or dictionary-encoded.
             num_rows: length of the mask.
 
         Raises:
@@ -120,12 +116,12 @@ class Filter:
 
 
 def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataType]) -> Filter:
-    """Check ``expr`` against the columns' types and make it ready to run.
+    """Compile ``expr`` for the columns' types.
 
     Args:
-        expr: a predicate. ``a.b`` names the key ``a.b`` of the schema if there is one, else the field ``b`` of
-            the struct column ``a``.
-        schema: an Arrow schema, or for each column its type.
+        expr: a predicate. ``a.b`` names the key ``a.b`` of the schema if there is one, else the field ``b`` of the
+            struct column ``a``.
+        schema: an Arrow schema, or the type of each column.
 
     Raises:
         ColumnNotFoundError: the expression names a column that is not in ``schema``.
@@ -137,7 +133,7 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
 
 
 def column_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
-    """The type of the column, or leaf of a struct, that ``name`` is to :func:`compile_filter`; raises as that does."""
+    """The type of a column, or leaf of a struct, as :func:`compile_filter` resolves ``name``; raises as it does."""
     return _Column(name, _types(schema)).type
 
 
@@ -146,7 +142,7 @@ def _types(schema: pa.Schema | Mapping[str, pa.DataType]) -> Mapping[str, pa.Dat
 
 
 class _Column:
-    """Where a named column is found among the arrays, and its type."""
+    """The key and path of a named column among the arrays, and its type."""
 
     __slots__ = ("key", "name", "path", "type")
 
@@ -181,7 +177,7 @@ class _Column:
 
 
 def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
-    """As :func:`exact_array`; zero of either sign stands for both."""
+    """As :func:`exact_array`; a zero of either sign adds both."""
     held, others = exact_array(keys, type_)
     if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
         held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
@@ -285,7 +281,7 @@ class _Compiler:
         few = list(held) if plain and len(held) <= _FEW_KEYS else []
 
         def is_key(values: Any) -> Any:
-            if few:  # a hash table of them takes longer
+            if few:  # faster than a hash table
                 return reduce(pc.or_, [pc.equal(values, key) for key in few])
             member = pc.is_in(values, value_set=held)
             return member if values.null_count == 0 else pc.if_else(pc.is_valid(values), member, _NULL)
@@ -362,17 +358,16 @@ def _as_type(array: Any, type_: pa.DataType) -> Any:
 
 
 def _refuse_uuid(value: Scalar, column: _Column) -> None:
-    """pyarrow 26's ``isin`` takes UUIDs for every type and answers at random, so it is not asked."""
+    """Refuse a UUID: pyarrow 26's ``isin`` accepts it for every type and returns random results."""
     if type(value).__name__ == "UUID":
         raise PredicateTypeError(f"a UUID, {show(value)}, cannot be compared with {column.type}", column=column.name)
 
 
 def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> Evaluate:
-    """Run ``kernel`` on plain values; for dictionary arrays on the dictionary, rows following by index.
+    """Run ``kernel`` on plain values, and for dictionary arrays on the dictionary; rows follow by index.
 
     ``null`` is the kernel's result for a null value.
     """
-
     return lambda arrays: _on_array(column.get(arrays), kernel, null)
 
 
@@ -396,13 +391,13 @@ _FEW_LITERALS = 16  # an atom with more is not kept
 
 
 def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
-    """What is left of a filter where some columns have one value in all rows; simplified.
+    """Constant folding: the filter for a file in which some columns have one value in all rows; simplified.
 
-    Rows come out where a filter is true, so null is as good as false.
+    A filter selects rows where it is true, so null counts as false.
 
     Args:
         expr: a predicate.
-        constant: the one value of a column; None if it has others.
+        constant: the one value of a column; None if it has several.
 
     Raises:
         PredicateTypeError: pyarrow cannot compare a constant with a literal.
@@ -417,7 +412,7 @@ def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expr
         if None in values:
             return atom
         few = len(atom.literals) <= _FEW_LITERALS
-        # 0.0 and -0.0 are equal scalars, and not the same to all predicates: their texts tell them apart
+        # 0.0 and -0.0 are equal scalars, but differ for some predicates: their texts tell them apart
         return _known(atom, values, tuple(map(_text, values))) if few else _result(atom, values)
 
     return replace_atoms(expr, known)
@@ -431,7 +426,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> Constant:
-    """What an atom is for one value of each of its columns."""
+    """The result of an atom for one value of each of its columns."""
     named = dict(zip(columns(atom), values, strict=True))
     types = {name: value.type for name, value in named.items()}
     arrays = {name: constant_array(value, 1) for name, value in named.items()}
@@ -442,7 +437,7 @@ _known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many read
 
 
 def _true_where(expr: Expression) -> Expression:
-    """``expr`` without what can only make it null where it is not true, as nothing above it turns that around."""
+    """``expr`` with null constants made false, which keeps the rows where it is true: no negation stands above."""
     if isinstance(expr, Constant):
         return Constant(expr.value is True)
     if not isinstance(expr, (And, Or)):
@@ -457,13 +452,13 @@ _DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta
 def resolve_typed_times(
     expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]
 ) -> Expression:
-    """``expr`` with points in time for times relative to ``now``; itself if it has none.
+    """``expr`` with times relative to ``now`` resolved; itself if it has none.
 
     Args:
         expr: a predicate.
         now: with a time zone.
-        schema: of its columns, as for :func:`asyncpq.decoding.filter.compile_filter`. Timestamps with a zone are
-            compared with instants, those without with UTC's clock.
+        schema: of its columns, as for :func:`compile_filter`. Timestamps with a zone are compared with instants, those
+            without a zone with UTC's clock.
 
     Raises:
         ColumnNotFoundError: there is no such column.

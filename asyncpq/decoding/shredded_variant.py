@@ -1,5 +1,8 @@
-"""VARIANT of which parts are columns of their own, put together again (VariantShredding.md, VariantEncoding.md of the
-Parquet format)."""
+"""Shredded VARIANT columns restored to encoded values (VariantShredding.md, VariantEncoding.md of parquet-format).
+
+``restoring`` returns a function from a shredded struct array to its values and metadata. Values are as Spark 4.3
+restores them: with the file's metadata, numbers in the fewest bytes, typed fields before untyped ones.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ Values = list[bytes | None]
 
 
 class _Names:
-    """The dictionary of a metadata: names of objects' fields, by id. It may lack some, which are added."""
+    """The dictionary of a metadata: names of objects' fields, by id. Missing names are added."""
 
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
@@ -39,14 +42,14 @@ class _Names:
         self._ids = {name: at for at, name in enumerate(self.names)}
 
     def id(self, name: str) -> int:
-        found = self._ids.get(name)
-        if found is None:
-            found = self._ids[name] = len(self.names)
+        name_id = self._ids.get(name)
+        if name_id is None:
+            name_id = self._ids[name] = len(self.names)
             self.names = [*self.names, name]
-        return found
+        return name_id
 
     def metadata(self) -> bytes:
-        """With what was added."""
+        """The metadata with the added names."""
         if self.names is self._known:
             return self._metadata
         texts = [name.encode() for name in self.names]
@@ -56,18 +59,14 @@ class _Names:
         return bytes([1 | (size - 1) << 6]) + numbers + b"".join(texts)
 
 
-#: What a column that is shredded makes of its elements: it takes, of each, the names of its row, and what stands in
-#: ``value`` beside it.
+#: Encodes a typed column's elements, given for each element its row's names and the ``value`` beside it.
 _Typed = Callable[[pa.Array, Sequence[_Names], Values], Values]
-#: The same for a group of ``value`` and ``typed_value``.
+#: Encodes the elements of a group of ``value`` and ``typed_value``, given their rows' names.
 _Group = Callable[[pa.Array, Sequence[_Names]], Values]
 
 
 def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
-    """What gives the values and the metadata, as binary arrays, of arrays of ``source``; of null ones they are empty.
-
-    Values are as Spark 4.3 restores them, with the metadata that the file has: numbers in the fewest bytes, what is
-    typed before what is not.
+    """The function that restores values and metadata, as binary arrays, of arrays of ``source``; empty for nulls.
 
     Raises:
         UnsupportedFeatureError: a column into which Spark shreds nothing.
@@ -78,10 +77,7 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
         raise _unknown(source)
 
     def restore(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-        """
-        Raises:
-            CorruptFileError: a value is missing, or contradicts itself.
-        """
+        """Raises CorruptFileError if a value is missing or contradicts itself."""
         texts = array.field(at).fill_null(b"").to_pylist()
         valid = [True] * len(array) if not array.null_count else array.is_valid().to_pylist()
         known: dict[bytes, _Names] = {}
@@ -95,8 +91,8 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
             raise _malformed("it has no value")
         metadata = {text: names.metadata() for text, names in known.items()}
         values = [value if is_there else b"" for value, is_there in zip(values, valid, strict=True)]
-        found = [metadata[text] if is_there else b"" for text, is_there in zip(texts, valid, strict=True)]
-        return pa.array(values, pa.binary()), pa.array(found, pa.binary())
+        encoded = [metadata[text] if is_there else b"" for text, is_there in zip(texts, valid, strict=True)]
+        return pa.array(values, pa.binary()), pa.array(encoded, pa.binary())
 
     return restore
 
@@ -141,8 +137,8 @@ def _typed(source: pa.DataType) -> _Typed:
     scalar = _scalar(source)
 
     def restore_scalar(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
-        found = scalar(array)
-        return found if not array.null_count else [b if a is None else a for a, b in zip(found, rest, strict=True)]
+        typed = scalar(array)
+        return typed if not array.null_count else [b if a is None else a for a, b in zip(typed, rest, strict=True)]
 
     return restore_scalar
 
@@ -205,7 +201,7 @@ def _object(source: pa.StructType) -> _Typed:
 
 
 def _order(name: str) -> bytes:
-    """Fields are looked for in Spark's order of names, that of UTF-16."""
+    """The sort key of a field: Spark searches fields in UTF-16 order of their names."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
@@ -213,7 +209,7 @@ def _order(name: str) -> bytes:
 
 
 def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
-    """What encodes the values of an array."""
+    """The function that encodes an array's values."""
     if _types.is_boolean(type_):
         return lambda array: [None if one is None else _TRUE if one else _FALSE for one in array.to_pylist()]
     if _types.is_signed_integer(type_):
@@ -320,7 +316,7 @@ def _names(metadata: bytes) -> list[str]:
 
 
 def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
-    """Names, their ids and encoded values of an object's fields."""
+    """Names, name ids and encoded values of an object's fields."""
     if not value or value[0] & 3 != _OBJECT:
         raise _malformed("beside fields of an object there is another value than an object")
     size, of_id, is_large = (value[0] >> 2 & 3) + 1, (value[0] >> 4 & 3) + 1, value[0] >> 6 & 1

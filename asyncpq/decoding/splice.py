@@ -217,7 +217,7 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
     elements = [
         raw_element(metadata, index)
         for field in fields
-        for index in range(field.element_index, field.element_index + subtree_size(metadata, field.element_index))
+        for index in range(field.element_index, metadata.schema.subtree_stop(field.element_index))
     ]
     writer = CompactWriter()
     writer.field_i32(1, 2)
@@ -286,11 +286,6 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
     return tuple(name.encode() for name in leaf.path)
 
 
-def subtree_size(metadata: FileMetadata, index: int) -> int:
-    """The number of schema elements of the field at ``index`` and its descendants."""
-    return metadata.schema.subtree_stop(index) - index
-
-
 def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
     """Write FileMetaData.key_value_metadata, if there is any."""
     items: list[tuple[bytes, bytes | None]] = [
@@ -338,7 +333,7 @@ class FieldTemplate:
 
     def __init__(self, metadata: FileMetadata, field: Field, arrow_schema: bytes | None, *, bare: bool = False) -> None:
         self._leaves = metadata.schema.leaves[field.first_leaf : field.leaf_stop]
-        first, stop = field.element_index, field.element_index + subtree_size(metadata, field.element_index)
+        first, stop = field.element_index, metadata.schema.subtree_stop(field.element_index)
         element = bare_element if bare else raw_element
         elements = [element(metadata, index) for index in range(first, stop)]
         self._num_elements = len(elements) + 1

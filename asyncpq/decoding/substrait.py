@@ -1,8 +1,8 @@
-"""pyarrow compute expressions as asyncpq expressions.
+"""pyarrow compute expressions to asyncpq expressions.
 
-A ``pyarrow.compute.Expression`` has no public tree; its Substrait form (an ExtendedExpression protobuf message,
-substrait.io) has. pyarrow binds the expression to the schema before it writes that form, so literals come cast
-to their columns' types. What has no Substrait form, or no asyncpq form, is an error that says so.
+A ``pyarrow.compute.Expression`` has no public tree, but its Substrait form has (an ExtendedExpression protobuf message,
+substrait.io). pyarrow binds the expression to the schema before it writes that form, so literals are cast to their
+columns' types. An expression without a Substrait form, or without an asyncpq form, is an ExpressionError.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         expression: comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``,
             ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name,
             path or position, also cast to a type that holds all of their values in the same order.
-        schema: of the columns it is asked of.
+        schema: of the expression's columns.
 
     Raises:
         ColumnNotFoundError: it names no column of ``schema``.
@@ -117,13 +117,13 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
 
 
 def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
-    """What pyarrow's complaint about a reference means; None where the column is there, or it is about other things."""
-    found = _NO_MATCH.search(message)
-    if found is None:
+    """The error for pyarrow's message about a missing column; None for messages about other things."""
+    match = _NO_MATCH.search(message)
+    if match is None:
         return None
-    names = _NAME.findall(found[1])
+    names = _NAME.findall(match[1])
     if not names:
-        return ColumnNotFoundError(f"the file has no column at {found[1]}")
+        return ColumnNotFoundError(f"the file has no column at {match[1]}")
     dotted = ".".join(names)
     path = names if len(names) > 1 else dotted.split(".")
     if not _has(schema, path):
@@ -139,7 +139,7 @@ def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
 
 
 def _has(schema: pa.Schema, path: Sequence[str]) -> bool:
-    """Whether there is something at ``path``, through structs alone."""
+    """Whether ``path`` names a column, or a field of structs."""
     type_: pa.Schema | pa.DataType = schema
     for name in path:
         if not isinstance(type_, (pa.Schema, pa.StructType)) or type_.get_field_index(name) < 0:
@@ -149,7 +149,7 @@ def _has(schema: pa.Schema, path: Sequence[str]) -> bool:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with types whose literals Substrait has; the others become one that nothing is compared with."""
+    """``schema`` with types whose literals Substrait has; other types become an empty struct."""
     fields = []
     for field in schema:
         type_ = _plain_type(field.type)
@@ -307,7 +307,7 @@ class _Reader:
         return ColumnComparison(column, op, self._column_of(right))
 
     def _searched(self, name: str, call: Message, args: list[Message]) -> tuple[str, str | bytes]:
-        """The column that is searched, and for what."""
+        """The searched column and the searched text."""
         for option in _messages(call, 5):
             if _bytes(option, 1) == b"case_sensitivity" and option.get(2) != [b"CASE_SENSITIVE"]:
                 self._refuse(f"{name} that ignores case")
@@ -320,7 +320,7 @@ class _Reader:
         values = tuple(self._literal(_message(option, 1)) for option in _messages(node, 2))
         tested = _message(node, 1)
         column = self._column_of(tested)
-        if 11 in tested:  # a value that the column cannot hold is in it nowhere, once cast
+        if 11 in tested:  # the column has no value that its type cannot hold
             type_ = storage_type(self._column(_message(_message(_message(tested, 11), 2), 2))[1])
             values = tuple(value for value in values if value is None or _holds(type_, value))
         return In(column, values)
@@ -335,7 +335,7 @@ class _Reader:
         return self._column(_message(node, 2))[0]
 
     def _cast(self, cast: Message) -> str:
-        """The column that is cast, if comparing it comes to the same."""
+        """The column under an exact cast, which may be compared without the cast."""
         argument = _message(cast, 2)
         if 2 not in argument:
             self._refuse("a cast of anything but a column")
@@ -346,7 +346,7 @@ class _Reader:
         return name
 
     def _type(self, type_: Message) -> pa.DataType | None:
-        """The Arrow type that a Type stands for (substrait/type.proto); None for those that nothing is cast to."""
+        """The Arrow type of a Type (substrait/type.proto); None for types that are not targets of exact casts."""
         kind = min(type_, default=0)
         fields = _message(type_, kind)
         if kind == 24:
@@ -359,7 +359,7 @@ class _Reader:
         return _TYPES.get(kind)
 
     def _column(self, reference: Message) -> tuple[str, pa.DataType]:
-        """The dotted name and the type that a FieldReference, a path of ordinals from the root, leads to."""
+        """The dotted name and the type of a FieldReference, a path of ordinals from the root."""
         if 4 not in reference or 1 not in reference:
             self._refuse("a reference that is no column")
         segment = _message(reference, 1)
@@ -385,7 +385,7 @@ class _Reader:
         self._refuse(f"a literal of Substrait kind {min(literal, default=0)}")
 
     def _user_defined(self, literal: Message) -> Scalar:
-        """Some Arrow types are user-defined to Substrait, their values in google.protobuf wrappers."""
+        """A literal of an Arrow type that is user-defined in Substrait; its value is in a google.protobuf wrapper."""
         type_ = _USER_TYPES.get(self._types.get(_integer(literal, 1), ""))
         if type_ is None:
             self._refuse("a literal of a type that Substrait lacks")
@@ -401,7 +401,7 @@ class _Reader:
 def _holds(type_: pa.DataType, value: Scalar) -> bool:
     negative_zero = type(value) is float and value == 0 and math.copysign(1, value) < 0
     if negative_zero and pa.types.is_integer(type_):
-        return False  # to isin it is another value than zero
+        return False  # isin tells it from zero
     return exact_scalar(value, type_) is not None
 
 
@@ -445,10 +445,10 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
-    """``expression`` with casts that need not be safe, as Substrait has no others; for casts that are exact anyway.
+    """``expression`` with its casts made unsafe, since Substrait has no safe casts; for casts that are exact anyway.
 
-    An expression has no public tree, but pickles as an Arrow file of one row: a struct for each call's options,
-    and how they nest in the schema's metadata. One that pickles otherwise is returned as it is.
+    An expression pickles as an Arrow file of one row, with a struct for each call's options and their nesting in the
+    schema's metadata. An expression that pickles otherwise is returned unchanged.
     """
     try:
         restore, (pickled,) = expression.__reduce__()
@@ -464,7 +464,7 @@ def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
 
 
 def _unsafe(column: pa.Array) -> pa.Array:
-    """The options of a cast, everything allowed; other columns as they are."""
+    """The options of a cast with everything allowed; other columns unchanged."""
     if not isinstance(column, pa.StructArray) or column.type.get_field_index("to_type") < 0:
         return column
     fields = list(column.type)
@@ -491,12 +491,8 @@ def is_exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
         whole, wanted_whole = source.precision - source.scale, target.precision - target.scale
         return bool(target.scale >= source.scale and wanted_whole >= whole)
     if isinstance(source, pa.TimestampType) and isinstance(target, pa.TimestampType):
-        return (source.tz is None) is (target.tz is None) and _is_within(source.unit, target.unit)
+        return (source.tz is None) is (target.tz is None) and _UNITS.index(source.unit) <= _UNITS.index(target.unit)
     if pa.types.is_time(source) and pa.types.is_time(target):
-        return _is_within(source.unit, target.unit)
+        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
     strings, binaries = {pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()}
     return {source, target} in (strings, binaries)
-
-
-def _is_within(unit: str, finer: str) -> bool:
-    return _UNITS.index(unit) <= _UNITS.index(finer)

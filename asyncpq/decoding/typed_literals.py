@@ -1,11 +1,9 @@
-"""Literals as Arrow scalars of their column's type, where that changes nothing about the answer.
+"""Literals as Arrow scalars of their column's type, if the conversion is exact.
 
-pyarrow's expression engine casts literal and column to a common type before it compares them. A literal that
-the column's own type holds exactly needs no cast, and the comparison is the same one, only faster. It even
-answers where pyarrow's casts give up: ``uint64 == 1`` with values above 2**63, ``int64 == 1.0`` with values
-above 2**24, ``decimal == 1``, instants in two time zones, UUIDs.
-
-Casts in pyarrow's expressions that keep order and every value, so that the column itself may be compared.
+pyarrow's expression engine casts literal and column to a common type before it compares them. A literal that the
+column's type holds exactly needs no cast: the comparison has the same result and is faster. It also works where
+pyarrow's casts fail: ``uint64 == 1`` with values above 2**63, ``int64 == 1.0`` with values above 2**24, ``decimal ==
+1``, instants in two time zones, UUIDs.
 """
 
 from __future__ import annotations
@@ -52,8 +50,10 @@ _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_bin
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
-    """The type that values are compared in: what dictionaries hold, what UUIDs and JSON are stored as; of what pyarrow
-    :func:`lacks_kernels`, plain strings, plain binary and wider decimals; else the type itself."""
+    """The type in which values are compared: a dictionary's values, a UUID's or JSON's storage, or itself.
+
+    Types that pyarrow :func:`lacks_kernels` for become plain strings, plain binary and wider decimals.
+    """
     if isinstance(type_, pa.DictionaryType):
         return storage_type(type_.value_type)
     if isinstance(type_, (pa.UuidType, pa.JsonType)):
@@ -69,21 +69,21 @@ def lacks_kernels(type_: pa.DataType) -> bool:
 
 
 def storage_values(array: pa.Array) -> pa.Array:
-    """Values as :func:`storage_type` has them; dictionaries stay."""
+    """Values converted to :func:`storage_type`; dictionary arrays stay."""
     if isinstance(array.type, pa.BaseExtensionType):
         return storage_values(array.storage)
     return array.cast(storage_type(array.type)) if lacks_kernels(array.type) else array
 
 
 def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
-    """``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`), or None where it is not exactly one."""
+    """``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if the conversion is not exact."""
     convert = converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
     return None if held is _INEXACT else pa.scalar(held, type_)
 
 
 def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
-    """An array of those non-null ``values`` that ``type_`` holds exactly, and the list of the others."""
+    """An array of the non-null ``values`` that ``type_`` holds exactly, and a list of the others."""
     convert = converter(type_)
     if convert is None:
         return pa.nulls(0, type_), [value for value in values if value is not None]
@@ -101,11 +101,11 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """``column op value`` for a number or time that ``type_`` does not hold, said with one that it holds.
+    """An equivalent of ``column op value`` for a number or time that ``type_`` does not hold.
 
     Returns:
-        Operator and scalar; or the result for every value that is not null; or None for other types and
-        literals, and for those that are cast before they are compared (floats against decimals).
+        Operator and scalar; or the result for every value that is not null; or None for other types and literals, and
+        for literals that are cast before they are compared (floats against decimals).
     """
     scale = 0
     if pa.types.is_integer(type_):
@@ -141,7 +141,7 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
-    """Whether the column has timestamps, times of day or durations, and the literal is one, of whatever unit."""
+    """Whether column and literal are both timestamps, both times of day, or both durations, of any unit."""
     if pa.types.is_timestamp(type_):
         return isinstance(value, (dt.datetime, Timestamp)) and is_zoned(value) is (type_.tz is not None)
     if pa.types.is_time(type_):
@@ -150,14 +150,14 @@ def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
 
 
 def is_zoned(value: dt.datetime | Timestamp) -> bool:
-    """Whether it is an instant, and no time of a wall clock."""
+    """Whether it is an instant, not a wall-clock time."""
     return (value.timezone if isinstance(value, Timestamp) else value.tzinfo) is not None
 
 
 def converter(type_: pa.DataType) -> Convert | None:
-    """What turns a literal into what ``pa.scalar(_, type_)`` takes, or into a mark for "not exactly".
+    """The function that converts a literal for ``pa.scalar(_, type_)``, or to a mark for "not exact".
 
-    None for types whose comparisons are left to pyarrow's engine.
+    None for types that pyarrow's engine compares.
     """
     plain = _PLAIN.get(type_)
     if plain is not None:

@@ -306,15 +306,12 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
         return "its encodings are not those that the footer lists"
-    if header.num_rows is not None and not _may_have_rows(header, header.num_rows, repeated=repeated):
+    rows, values = header.num_rows, header.num_values
+    if rows is not None and (rows > values if repeated else rows != values):
         return WRONG_NUM_ROWS
     if header.header_size + header.uncompressed_size > chunk.total_uncompressed_size:
         return WRONG_UNCOMPRESSED_SIZE
     return None
-
-
-def _may_have_rows(header: PageHeader, num_rows: int, *, repeated: bool) -> bool:
-    return num_rows <= header.num_values if repeated else num_rows == header.num_values
 
 
 def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
@@ -364,11 +361,6 @@ class RawPage:
     header: PageHeader
     offset: int
     data: bytes
-
-    @property
-    def body(self) -> memoryview:
-        """The page without its header."""
-        return memoryview(self.data)[self.header.header_size :]
 
 
 class PageWalker:
@@ -502,5 +494,5 @@ class PageWalker:
             raise CorruptFileError(
                 f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
             )
-        if self._uncompressed != self._chunk.total_uncompressed_size and not self._padded and self._drop:
+        if self._drop and self._uncompressed != self._chunk.total_uncompressed_size and not self._padded:
             self._drop(WRONG_UNCOMPRESSED_SIZE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 
-import pyarrow as pa
 import pytest
 
 from asyncpq.errors import (
@@ -16,43 +15,11 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
-from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.thrift import STRUCT, CompactReader, CompactWriter
 from tests.costs import python_calls
-from tests.parquet_samples import flat_leaf, sample_metadata
-
-Element = dict[int, int | bytes]
-
-
-def group(name: bytes, children: int, repetition: int | None = 0) -> Element:
-    fields: Element = {4: name, 5: children}
-    if repetition is not None:
-        fields[3] = repetition
-    return fields
-
-
-def leaf(name: bytes, repetition: int = 0, physical: int = 1, **more: int) -> Element:
-    return {1: physical, 3: repetition, 4: name, **{int(key[1:]): value for key, value in more.items()}}
-
-
-ROOT = b"schema"
-
-
-def decode(*elements: Element) -> ParquetSchema:
-    writer = CompactWriter()
-    writer.field_list(1, STRUCT, len(elements))
-    for element in elements:
-        writer.begin_element()
-        for field_id, value in sorted(element.items()):
-            if isinstance(value, bytes):
-                writer.field_binary(field_id, value)
-            else:
-                writer.field_i32(field_id, value)
-        writer.end_struct()
-    reader = CompactReader(writer.getvalue())
-    reader.field(0)
-    return decode_schema(reader, max_elements=1 << 20)
+from tests.parquet.schemas import ROOT, Element, decode, group, leaf
+from tests.parquet_samples import sample_metadata
 
 
 def test_levels_paths_and_fields_of_a_nested_schema() -> None:
@@ -228,56 +195,3 @@ def test_odd_names_are_kept_and_shown_escaped(name: str) -> None:
     with pytest.raises(ColumnNotFoundError) as caught:
         schema.projection(name + "\n?")
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("converted", "expected"),
-    [
-        (ConvertedType.UTF8, LogicalType(LogicalKind.STRING)),
-        (ConvertedType.DECIMAL, LogicalType(LogicalKind.DECIMAL, precision=9, scale=2)),
-        (ConvertedType.TIMESTAMP_MILLIS, LogicalType(LogicalKind.TIMESTAMP, "ms", True)),
-        (ConvertedType.UINT_16, LogicalType(LogicalKind.INTEGER, bit_width=16, is_signed=False)),
-        (ConvertedType.INT_64, LogicalType(LogicalKind.INTEGER, bit_width=64, is_signed=True)),
-        (ConvertedType.INTERVAL, LogicalType(LogicalKind.INTERVAL)),
-        (99, LogicalType(LogicalKind.UNRECOGNISED)),
-    ],
-)
-def test_converted_types(converted: int, expected: LogicalType) -> None:
-    schema = decode(group(ROOT, 1, None), leaf(b"a", _6=converted, _7=2, _8=9))
-    assert schema.leaves[0].logical_type == expected
-
-
-@pytest.mark.parametrize("converted", list(ConvertedType))
-def test_every_converted_type_has_a_logical_type(converted: ConvertedType) -> None:
-    schema = decode(group(ROOT, 1, None), leaf(b"a", _6=converted, _8=9))
-    logical = schema.leaves[0].logical_type
-    assert logical is not None
-    assert logical.kind is not LogicalKind.UNRECOGNISED
-
-
-@pytest.mark.parametrize(
-    ("type_", "physical", "logical"),
-    [
-        (pa.int64(), PhysicalType.INT64, None),
-        (pa.uint8(), PhysicalType.INT32, LogicalType(LogicalKind.INTEGER, bit_width=8, is_signed=False)),
-        (pa.string(), PhysicalType.BYTE_ARRAY, LogicalType(LogicalKind.STRING)),
-        (pa.timestamp("ns"), PhysicalType.INT64, LogicalType(LogicalKind.TIMESTAMP, "ns", False)),
-        (pa.timestamp("us", "UTC"), PhysicalType.INT64, LogicalType(LogicalKind.TIMESTAMP, "us", True)),
-        (pa.time32("ms"), PhysicalType.INT32, LogicalType(LogicalKind.TIME, "ms", False)),
-        (pa.date32(), PhysicalType.INT32, LogicalType(LogicalKind.DATE)),
-        (
-            pa.decimal128(20, 3),
-            PhysicalType.FIXED_LEN_BYTE_ARRAY,
-            LogicalType(LogicalKind.DECIMAL, precision=20, scale=3),
-        ),
-        (pa.uuid(), PhysicalType.FIXED_LEN_BYTE_ARRAY, LogicalType(LogicalKind.UUID)),
-        (pa.json_(), PhysicalType.BYTE_ARRAY, LogicalType(LogicalKind.JSON)),
-        (pa.float16(), PhysicalType.FIXED_LEN_BYTE_ARRAY, LogicalType(LogicalKind.FLOAT16)),
-        (pa.null(), PhysicalType.INT32, LogicalType(LogicalKind.NULL)),
-    ],
-)
-def test_types_that_pyarrow_writes(type_: pa.DataType, physical: PhysicalType, logical: LogicalType | None) -> None:
-    found = flat_leaf(type_)
-    assert (found.physical_type, found.logical_type) == (physical, logical)
-    assert found.is_flat
-    assert found.max_definition_level == 1
