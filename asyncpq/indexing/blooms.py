@@ -1,7 +1,7 @@
-"""Bloom filters over keys: split blocks as BloomFilter.md has them, with the key's bytes as what is hashed.
+"""Bloom filters over keys: Parquet's split-block filters (BloomFilter.md) of the keys' bytes.
 
-Nulls and NaN are among the keys, so any single key can be asked for. A filter is its bitset alone. Hashes and bits are
-computed by pyarrow's kernels for many keys at once.
+Nulls and NaN have keys too, so any single key can be looked up. A filter is its bitset alone. pyarrow's kernels compute
+hashes and bits of many keys at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from asyncpq.parquet.bloom_filter import (
 )
 
 _BLOCK_BITS: Final = 8 * BLOCK_BYTES
-_WINDOW_BLOCKS: Final = 1 << 12  # of which the bits are set at once: memory is some 4 bytes a bit
-_CHUNK_ROWS: Final = 1 << 16  # hashed at once, so that the kernels' results stay in the processor's cache
+_WINDOW_BLOCKS: Final = 1 << 12  # whose bits are set at once; that takes 4 bytes of memory a bit
+_CHUNK_ROWS: Final = 1 << 16  # hashed at once: the kernels' results fit in the processor's cache
 
 
 def _u64(value: int) -> pa.Scalar:
@@ -39,7 +39,7 @@ _LOW: Final = _u64(0xFFFFFFFF)
 
 
 def may_hold(bitset: bytes, key: bytes) -> bool:
-    """Whether a filter's file or row group may have a value with this key."""
+    """Whether the file or row group of a filter may have a value with this key."""
     num_blocks = len(bitset) // BLOCK_BYTES
     hash_ = xxh64(key)
     at = block_of(hash_, num_blocks) * BLOCK_BYTES
@@ -47,10 +47,10 @@ def may_hold(bitset: bytes, key: bytes) -> bool:
 
 
 def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
-    """The filter of these hashes, which are all different; of other keys it takes about ``fpp`` for its own."""
+    """Return the filter of distinct hashes, with a false-positive rate of about ``fpp``."""
     bits = -8 * len(hashes) / math.log(1 - fpp**0.125)
     num_blocks = min(max(1, math.ceil(bits / _BLOCK_BITS)), MAX_BITSET_BYTES // BLOCK_BYTES)
-    ordered = hashes.take(pc.sort_indices(hashes))  # so are the blocks that they choose
+    ordered = hashes.take(pc.sort_indices(hashes))  # the blocks that they select are sorted too
     blocks = pc.shift_right(pc.multiply(pc.shift_right(ordered, _u64(32)), _u64(num_blocks)), _u64(32))
     windows: list[bytes] = []
     start = 0
@@ -63,7 +63,7 @@ def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
 
 
 def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) -> bytes:
-    """Blocks ``first`` to ``end`` - 1, which are all that the hashes choose."""
+    """Return blocks ``first`` to ``end`` - 1; the hashes select no others."""
     size = (end - first) * BLOCK_BYTES
     if not len(hashes):
         return bytes(size)
@@ -73,7 +73,7 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
     for shift, salt in SALTS:
         bit = pc.shift_right(pc.bit_wise_and(pc.multiply(low, _u64(salt)), _LOW), _u64(27))
         positions.append(pc.add(pc.add(starts, bit), _u64(shift)).cast(pa.int32()))
-    # What is valid in the result are the positions: its validity, least bit first, is the bitset.
+    # Only these positions are valid in the result: its validity bitmap, least bit first, is the bitset.
     found = pc.inverse_permutation(pa.chunked_array(positions).combine_chunks(), max_index=8 * size - 1)
     validity = found.buffers()[0]
     return b"\xff" * size if validity is None else validity.slice(0, size).to_pybytes()
@@ -83,7 +83,7 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
 
 
 def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
-    """XXH64 (seed 0) of each key, in an order of its own."""
+    """Return XXH64 (seed 0) of each key, in another order than the keys."""
     if not len(keys):
         return pa.array([], pa.uint64())
     lengths = pc.binary_length(keys)
@@ -101,12 +101,12 @@ def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
 
 
 def _hashed(keys: pa.BinaryArray, size: int) -> pa.UInt64Array:
-    """XXH64 of keys that are all of ``size`` bytes."""
+    """Return XXH64 of keys that all have ``size`` bytes."""
     number = len(keys)
     data = _data(keys, number * size)
 
     def word(at: int, width: int = 8) -> pa.UInt64Array:
-        """Of each key ``width`` bytes from ``at`` on, little-endian."""
+        """Return ``width`` bytes of each key from ``at`` on, as little-endian numbers."""
         lane = bytearray(8 * number)
         for byte in range(width):
             lane[byte::8] = data[at + byte :: size]
@@ -140,7 +140,7 @@ def _hashed(keys: pa.BinaryArray, size: int) -> pa.UInt64Array:
 
 
 def _data(keys: pa.BinaryArray, num_bytes: int) -> bytes:
-    """The bytes of the keys, one after another."""
+    """Return the concatenated bytes of the keys."""
     if not num_bytes:
         return b""
     start = int.from_bytes(keys.buffers()[1].slice(4 * keys.offset, 4).to_pybytes(), "little")

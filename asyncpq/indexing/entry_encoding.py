@@ -1,8 +1,8 @@
-"""Payloads of what is known by file: bytes of the parts "footers" and "pages".
+"""Payloads of the tables "footers" and "pages", as bytes.
 
-A payload is one byte, its kind; the body; and four bytes, the CRC-32 (little-endian) of the row's key followed by all
-of the payload before them. So a payload that stands under another key is as bad as one of which a bit was lost.
-Numbers are unsigned LEB128 varints; byte strings are their length and their bytes.
+A payload is one byte for its kind, the body, and the CRC-32 (little-endian) of the row's key followed by kind and body.
+So a payload under a wrong key is noticed like a damaged one. Numbers are unsigned LEB128 varints; byte strings are
+their length and their bytes.
 
     footers, leaf -1    "W": footer start, size of the object, FileMetaData as the file has it
                         "S": footer start, size, number of leaves, length of what follows before it was compressed,
@@ -32,18 +32,18 @@ _CRC_BYTES: Final = 4
 _LEVEL: Final = 3
 _MAX_VARINT_BYTES: Final = 9
 
-#: Stands in keys for what all leaves share.
+#: Leaf number in the key of the entry that all leaves share.
 SHARED: Final = -1
 
 
 class SharedEntry(NamedTuple):
-    """What all leaves of a footer share.
+    """The parts of a footer that all leaves share.
 
     Attributes:
         footer_start: offset of the footer in the object.
         size: of the object.
-        num_leaves: in the schema; 0 where ``pieces`` is the whole footer.
-        pieces: the footer without its column chunks; or, in one piece, all of it.
+        num_leaves: in the schema; 0 if ``pieces`` is the whole footer.
+        pieces: the footer without its column chunks; or all of it, in one piece.
     """
 
     footer_start: int
@@ -56,8 +56,8 @@ class LeafEntry(NamedTuple):
     """What a read of one leaf needs.
 
     Attributes:
-        chunks: its ColumnChunk of each row group; none where the shared entry has the whole footer.
-        spans: its page indexes, by where they begin in the object.
+        chunks: its ColumnChunk of each row group; none if the shared entry has the whole footer.
+        spans: its page indexes with their offsets in the object.
     """
 
     chunks: Sequence[bytes]
@@ -68,7 +68,7 @@ class LeafEntry(NamedTuple):
 
 
 def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
-    """Payload of the part "footers" for leaf -1."""
+    """Return the payload of "footers" for leaf -1."""
     place = varint(entry.footer_start) + varint(entry.size)
     if not entry.num_leaves:
         return _sealed(key, b"W", place, _string(entry.pieces[0]))
@@ -79,13 +79,13 @@ def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
 
 
 def encode_leaf(key: bytes, entry: LeafEntry) -> bytes:
-    """Payload of the part "footers" for a leaf."""
+    """Return the payload of "footers" for a leaf."""
     spans = [varint(start) + _string(data) for start, data in entry.spans]
     return _sealed(key, b"L", _strings(entry.chunks), varint(len(spans)), *spans)
 
 
 def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
-    """Payload of the part "pages" for a leaf, by row group."""
+    """Return the payload of "pages" for a leaf."""
     rows = [varint(group) + _string(index.offsets) + _string(index.bounds or b"") for group, index in made.items()]
     return _sealed(key, b"P", varint(len(rows)), *rows)
 
@@ -114,36 +114,37 @@ def _strings(items: Sequence[bytes]) -> bytes:
 
 
 def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
-    """Payloads of "footers" or "pages" by file and leaf.
+    """Return the payloads of "footers" or "pages" by file and leaf.
 
     Raises:
-        CorruptIndexError: a key is none of theirs.
+        CorruptIndexError: a key has the wrong length.
     """
-    found: dict[int, dict[int, bytes]] = {}
+    by_leaf: dict[int, dict[int, bytes]] = {}
     for key, payload in zip(rows.column("key").to_pylist(), rows.column("payload").to_pylist(), strict=True):
         if len(key) != 12:
             raise CorruptIndexError(f"a key of {len(key)} bytes names no file and leaf")
         leaf = int.from_bytes(key[8:], "big") - 1
-        found.setdefault(int.from_bytes(key[:8], "big"), {})[leaf] = payload
-    return found
+        by_leaf.setdefault(int.from_bytes(key[:8], "big"), {})[leaf] = payload
+    return by_leaf
 
 
 def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
-    """
+    """Return the shared entry of a file.
+
     Args:
-        max_bytes: that a footer may have.
+        max_bytes: limit of a footer.
 
     Raises:
-        CorruptIndexError: it is not such a payload of this file.
+        CorruptIndexError: the payload is damaged, or not of this file.
     """
-    reader = _Reader(file_key(file, SHARED), payload, b"WS")
+    reader = _body_reader(file_key(file, SHARED), payload, b"WS")
     start, size = reader.number(), reader.number()
     if payload[:1] == b"W":
         entry = SharedEntry(start, size, 0, [reader.string()])
         reader.finish()
         return entry
     num_leaves, length = reader.number(), reader.number()
-    inside = _Reader.of(_decompressed(reader.string(), length, max_bytes))
+    inside = _PayloadReader(_decompressed(reader.string(), length, max_bytes))
     reader.finish()
     entry = SharedEntry(start, size, num_leaves, inside.strings())
     inside.finish()
@@ -154,23 +155,24 @@ def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
 
 def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
     if length > max_bytes:
-        raise CorruptIndexError(f"an index has a footer of {length} bytes, allowed are {max_bytes}")
+        raise CorruptIndexError(f"the index has a footer of {length} bytes; the limit is {max_bytes}")
     engine = zlib.decompressobj()
     try:
         found = engine.decompress(data, length + 1)
     except zlib.error as error:
-        raise CorruptIndexError("what an index says of a file is damaged") from error
+        raise CorruptIndexError("the index's entry of a file is damaged") from error
     if len(found) != length or not engine.eof:
-        raise CorruptIndexError("what an index says of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged")
     return found
 
 
 def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
-    """
+    """Return the entry of a leaf.
+
     Raises:
-        CorruptIndexError: it is not such a payload of this leaf.
+        CorruptIndexError: the payload is damaged, or not of this leaf.
     """
-    reader = _Reader(file_key(file, leaf), payload, b"L")
+    reader = _body_reader(file_key(file, leaf), payload, b"L")
     chunks = reader.strings()
     spans = [(reader.number(), reader.string()) for _ in range(reader.count())]
     reader.finish()
@@ -178,11 +180,12 @@ def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
 
 
 def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
-    """
+    """Return the made page indexes of a leaf, by row group.
+
     Raises:
-        CorruptIndexError: it is not such a payload of this leaf.
+        CorruptIndexError: the payload is damaged, or not of this leaf.
     """
-    reader = _Reader(file_key(file, leaf), payload, b"P")
+    reader = _body_reader(file_key(file, leaf), payload, b"P")
     made: dict[int, MadeIndex] = {}
     for _ in range(reader.count()):
         group = reader.number()
@@ -191,28 +194,27 @@ def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
     return made
 
 
-class _Reader:
-    """Reads the body of a payload, once its checksum was found to be right."""
+def _body_reader(key: bytes, payload: bytes, kinds: bytes) -> _PayloadReader:
+    """Check the checksum and the kind of a payload; return a reader of its body."""
+    body = payload[:-_CRC_BYTES]
+    crc = zlib.crc32(body, zlib.crc32(key)).to_bytes(_CRC_BYTES, "little")
+    reader = _PayloadReader(body[1:])
+    if not body or payload[len(body) :] != crc:
+        reader.fail()
+    if body[0] not in kinds:
+        raise CorruptIndexError("the index's entry of a file is of a newer version, or of another kind")
+    return reader
 
-    def __init__(self, key: bytes, payload: bytes, kinds: bytes) -> None:
-        body = payload[:-_CRC_BYTES]
-        crc = zlib.crc32(body, zlib.crc32(key)).to_bytes(_CRC_BYTES, "little")
-        self._data = body
-        self._pos = 1
-        if not body or payload[len(body) :] != crc:
-            self.fail()
-        if body[0] not in kinds:
-            raise CorruptIndexError("what an index says of a file is of a newer version, or of another kind")
 
-    @classmethod
-    def of(cls, data: bytes) -> _Reader:
-        """Of bytes without a checksum of their own."""
-        reader = cls.__new__(cls)
-        reader._data, reader._pos = data, 0
-        return reader
+class _PayloadReader:
+    """Reads numbers and byte strings, from the front."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pos = 0
 
     def fail(self) -> NoReturn:
-        raise CorruptIndexError("what an index says of a file is damaged")
+        raise CorruptIndexError("the index's entry of a file is damaged")
 
     def number(self) -> int:
         value = 0
@@ -224,7 +226,7 @@ class _Reader:
         self.fail()
 
     def count(self) -> int:
-        """How many items follow; each has at least one byte."""
+        """Read the number of items that follow; each has at least one byte."""
         count = self.number()
         if count > len(self._data) - self._pos:
             self.fail()

@@ -1,16 +1,16 @@
-"""Keys of values: bytes whose unsigned order is the order of the values (see :mod:`asyncpq.indexing.model`).
+"""Order-preserving keys: bytes that sort as the values do (see :mod:`asyncpq.indexing.model`).
 
 A key is a tag and, for a value, a body. Bodies of one column are all of one width, but for strings and binary:
 
-- integers, dates, times, timestamps, durations: 64 bits, big-endian, the sign flipped; ``uint64`` as it is;
-- decimals: the unscaled value in 128 or 256 bits, likewise;
-- floats: 64 bits of the double, all flipped where negative, else the sign alone; -0.0 is 0.0;
+- integers, dates, times, timestamps, durations: 64 bits, big-endian, with the sign bit flipped; ``uint64`` unflipped;
+- decimals: the unscaled value in 128 or 256 bits, in the same way;
+- floats: 64 bits of the double; negative ones with all bits flipped, others with the sign; -0.0 is 0.0;
 - bool: one byte, 0 or 1;
-- strings and binary: their bytes; of those longer than ``PREFIX_BYTES`` the first ``PREFIX_BYTES`` and a hash of the
-  whole in ``HASH_BYTES``. So long values of one prefix are told apart, but are in no order among themselves.
+- strings and binary: their bytes; of values longer than ``PREFIX_BYTES`` the first ``PREFIX_BYTES`` and a hash of the
+  value in ``HASH_BYTES``. So long values with one prefix differ, but do not sort among themselves.
 
-The types are those of the dataset, to which the values of each file were conformed. Widening integers or floats
-changes no key, but for ``uint64``.
+The types are the dataset's; the values of each file are cast to them first. Widening integers or floats changes no key,
+except for ``uint64``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
 
 PREFIX_BYTES: Final = 64
 HASH_BYTES: Final = 8
-END: Final = b"\x00\x01"  # after a string in a composite key, in which 0x00 is ESCAPED
+END: Final = b"\x00\x01"  # ends a string in a composite key; 0x00 in the string becomes ESCAPED
 ESCAPED: Final = b"\x00\xff"
 
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
@@ -47,24 +47,24 @@ _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_
 
 
 def element_type(type_: pa.DataType) -> pa.DataType | None:
-    """Of a list, what it is a list of; None for all else."""
+    """Return the element type of a list; None for other types."""
     return type_.value_type if is_list(type_) else None
 
 
 def is_indexable(type_: pa.DataType) -> bool:
-    """Whether values of this type have keys; a list has if its elements have: a key for each of them."""
+    """Whether values of this type have keys. A list has a key for each element."""
     kind = storage_type(element_type(type_) or type_)
     return is_variable(kind) or _types.is_null(kind) or width_of(kind) is not None
 
 
 def is_variable(type_: pa.DataType) -> bool:
-    """Whether keys of this type differ in length: strings and binary, of one length too."""
+    """Whether keys of this type differ in length: strings and binary, of fixed size too."""
     kind = storage_type(type_)
     return kind in _TEXT or bool(_types.is_fixed_size_binary(kind))
 
 
 def width_of(type_: pa.DataType) -> int | None:
-    """Bytes of a key's body; None where they differ, and for types without keys."""
+    """Return the bytes of a key's body; None if lengths differ, and for types without keys."""
     kind = storage_type(type_)
     if _types.is_boolean(kind):
         return 1
@@ -79,11 +79,11 @@ def width_of(type_: pa.DataType) -> int | None:
 
 
 def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
-    """The key of each value: null's where it is null.
+    """Return the key of each value; nulls have ``NULL_KEY``.
 
     Args:
         array: values of ``type_``, perhaps as a dictionary; at most 2**24.
-        type_: of the dataset's column; no list (see :func:`elements`).
+        type_: of the dataset's column; not a list (see :func:`elements`).
     """
     if isinstance(array.type, pa.DictionaryType):
         return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
@@ -97,9 +97,10 @@ def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
 
 
 def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.BinaryArray:
-    """Keys at or below those of all values from the given one on; ``upper``: at or above those up to it.
+    """Return keys that are not above those of equal and greater values; with ``upper``, not below those of equal and
+    less values.
 
-    They are the values' own, but for strings longer than ``PREFIX_BYTES``, whose hashes have no order.
+    They are the values' own keys, except for strings longer than ``PREFIX_BYTES``, whose hashes do not sort.
     """
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
@@ -112,32 +113,32 @@ def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.Binary
 
 
 def elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The elements of lists, and for each the position of its list (int64).
+    """Return the elements of lists, and for each the position of its list (int64).
 
-    A null list counts as one null element; an empty one has none.
+    A null list counts as one null element; an empty list has none.
     """
     inside = pc.list_flatten(array)
     parents = pc.list_parent_indices(array).cast(pa.int64())
     if not array.null_count:
         return inside, parents
     nulls = pc.indices_nonzero(array.is_null()).cast(pa.int64())
-    if len(inside) != len(parents):  # those of what stands under null lists
+    if len(inside) != len(parents):  # elements under null lists
         parents = parents.filter(array.is_valid().take(parents))
     return pa.concat_arrays([inside, pa.nulls(len(nulls), inside.type)]), pa.concat_arrays([parents, nulls])
 
 
 def composite(arrays: Sequence[pa.BinaryArray], types: Sequence[pa.DataType]) -> pa.BinaryArray:
-    """Keys of several columns as one, ordered by the first, then the second, ...
+    """Join the keys of several columns; the result sorts by the first column, then the second, ...
 
-    A key begins with that of its first columns alone, which delimits itself: bodies of a fixed width by their tag,
-    others by ``END``, 0x00 in them being ``ESCAPED``.
+    Each component delimits itself, so the key of the first columns is a prefix of the whole key: fixed-width bodies by
+    their tag, others by ``END``, with 0x00 as ``ESCAPED``.
     """
     components = [_component(keys, type_) for keys, type_ in zip(arrays, types, strict=True)]
     return components[0] if len(components) == 1 else pc.binary_join_element_wise(*components, _EMPTY)
 
 
 def table_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
-    """Keys of a part over these columns: normalised if it is one, composite if they are several."""
+    """Return the keys of a table over these columns; composite ones if there are several."""
     keys = [normalised(array, type_) for array, type_ in zip(arrays, types, strict=True)]
     return keys[0] if len(keys) == 1 else composite(keys, types)
 
@@ -146,7 +147,7 @@ def _component(keys: pa.BinaryArray, type_: pa.DataType) -> pa.BinaryArray:
     if not is_variable(type_):
         return keys
     held = pc.not_equal(keys, _NULL)
-    # The tag of a value is none of the bytes that are escaped.
+    # A value's tag is never escaped.
     bodies = pc.replace_substring(keys, b"\x00", ESCAPED) if pc.any(pc.match_substring(keys, b"\x00")).as_py() else keys
     ended = pc.binary_join_element_wise(bodies, _END, _EMPTY)
     return pc.if_else(held, ended, _NULL)
@@ -192,7 +193,7 @@ def _fixed_keys(values: pa.Array, kind: pa.DataType) -> pa.BinaryArray:
 
 
 def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> pa.BinaryArray:
-    """A tag and the ``width`` low bytes of each value, of which every one takes ``stride`` bytes, little-endian."""
+    """Return a tag and the ``width`` low bytes of each value; a value takes ``stride`` bytes, little-endian."""
     number = len(values)
     if not number:
         return pa.array([], pa.binary())
@@ -210,7 +211,7 @@ def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> p
 
 
 def _binary(values: pa.Array) -> pa.Array:
-    """As binary, large where they are."""
+    """Return strings as binary; large ones as large binary."""
     return values.cast(pa.large_binary() if values.type in (pa.large_string(), pa.large_binary()) else pa.binary())
 
 
@@ -236,23 +237,23 @@ def _text_keys(array: pa.Array) -> pa.BinaryArray:
 
 
 def value_hash(value: bytes | memoryview) -> bytes:
-    """What tells long strings of one prefix apart."""
+    """Return the hash of a long value, which differs for values with one prefix."""
     return hashlib.blake2b(value, digest_size=HASH_BYTES).digest()
 
 
 def text_key(value: bytes) -> bytes:
-    """The key of a string or binary value."""
+    """Return the key of a string or binary value."""
     if len(value) <= PREFIX_BYTES:
         return VALUE_TAG + value
     return VALUE_TAG + value[:PREFIX_BYTES] + value_hash(value)
 
 
 def integer_key(value: int, width: int, *, signed: bool) -> bytes:
-    """The key of what is stored as an integer of ``width`` bytes, which must hold it."""
+    """Return the key of a value stored as an integer of ``width`` bytes."""
     return VALUE_TAG + (value + (1 << 8 * width - 1) if signed else value).to_bytes(width, "big")
 
 
 def float_key(value: float) -> bytes:
-    """The key of a float that is not NaN."""
+    """Return the key of a float other than NaN."""
     bits = int.from_bytes(_DOUBLE.pack(value + 0.0), "big")
     return VALUE_TAG + (bits ^ (_SIGN if bits < _SIGN else 2 * _SIGN - 1)).to_bytes(8, "big")

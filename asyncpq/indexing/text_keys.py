@@ -1,9 +1,7 @@
-"""n-grams of strings: every run of n bytes of their UTF-8, for what a text contains.
+"""Keys for substring and word search: n-grams (runs of n bytes of UTF-8) and tokens of strings.
 
-A value that contains a text has all n-grams of the text. Where a file has not all of them, no value of it contains
-the text; where it has, one may.
-
-Tokens of many strings at once (see :mod:`asyncpq.expressions.tokens`).
+A value that contains a text has all n-grams of the text. If a file lacks one of them, no value of it contains the text.
+For tokens see :mod:`asyncpq.expressions.tokens`.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from asyncpq.expressions.tokens import tokens
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 
 MAX_GRAM_BYTES: Final = 8
-_SEPARATOR: Final = b"\xff"  # in no UTF-8
-_CHUNK_BYTES: Final = 1 << 22  # of text, looked at at once
+_SEPARATOR: Final = b"\xff"  # not in UTF-8
+_CHUNK_BYTES: Final = 1 << 22  # of text at once
 _TEXTS: Final = domain_of(ValueKind(Domain.BYTES))
 
 
 def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
-    """The distinct n-grams of strings or binary values; of binary ones perhaps some more.
+    """Return the distinct n-grams of strings or binary values; of binary ones perhaps a few more.
 
     Args:
         array: of any size, perhaps a dictionary.
@@ -72,7 +70,7 @@ def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
 
 
 def _chunks(values: pa.LargeBinaryArray) -> list[pa.LargeBinaryArray]:
-    """Slices of about ``_CHUNK_BYTES``; a longer value is one of its own."""
+    """Return slices of about ``_CHUNK_BYTES``; a longer value is a slice of its own."""
     if not len(values):
         return []
     mean = max(1, values.nbytes // len(values))
@@ -81,13 +79,13 @@ def _chunks(values: pa.LargeBinaryArray) -> list[pa.LargeBinaryArray]:
 
 
 def _joined(values: pa.LargeBinaryArray) -> pa.Buffer:
-    """The values, separators between them."""
+    """Return the values with separators between them."""
     one = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
     return pc.binary_join(one, pa.scalar(_SEPARATOR, pa.large_binary()))[0].as_buffer()
 
 
 def _codes(text: pa.Buffer, n: int) -> pa.UInt64Array:
-    """Each distinct n-gram as a number, big-endian."""
+    """Return each distinct n-gram as a big-endian number."""
     number = text.size - n + 1
     if number <= 0:
         return pa.array([], pa.uint64())
@@ -110,23 +108,23 @@ def _grams(codes: pa.UInt64Array, n: int, is_text: bool) -> pa.BinaryArray:
         raw[at::n] = data[n - 1 - at :: 8]
     grams = pa.Array.from_buffers(pa.binary(n), number, [None, pa.py_buffer(raw)]).cast(pa.binary())
     if not is_text:
-        return grams  # the separator's byte may be one of a value's
+        return grams  # a value may hold the separator's byte
     return grams.filter(pc.invert(pc.match_substring(grams, _SEPARATOR)))
 
 
 _LOWERED: Final = bytes(range(128)).decode().lower().encode()
-#: Of each ASCII byte, the one of its token, or a space where it belongs to none.
+#: For each ASCII byte, its byte in a token; a space for bytes outside of tokens.
 _SEPARATED: Final = bytes(byte if chr(byte).isalnum() else ord(" ") for byte in _LOWERED).ljust(256, b" ")
 
 
 def token_lists(texts: pa.Array) -> pa.ListArray:
-    """The tokens of each string, in any order, perhaps several times, perhaps with empty strings among them.
+    """Return the tokens of each string in any order, perhaps with duplicates and empty strings.
 
     Args:
         texts: strings of whatever size, or views of them.
 
     Returns:
-        lists of strings; null where the string is.
+        Lists of strings; null for null.
     """
     texts = texts.cast(pa.string())
     is_ascii = pc.string_is_ascii(texts).fill_null(True)
@@ -152,6 +150,6 @@ def _of_ascii(texts: pa.StringArray) -> pa.ListArray:
 
 def _of_any(texts: pa.StringArray) -> pa.ListArray:
     encoded = texts.dictionary_encode()
-    texts_as_bytes = encoded.dictionary.cast(pa.binary()).to_pylist()  # a file may hold what is no UTF-8
+    texts_as_bytes = encoded.dictionary.cast(pa.binary()).to_pylist()  # a file may hold invalid UTF-8
     lists = [list(set(tokens(text.decode("utf-8", "replace")))) for text in texts_as_bytes]
     return pa.array(lists, pa.list_(pa.string())).take(encoded.indices)

@@ -102,12 +102,12 @@ class SparkExecutor:
         wanted: IndexSpec,
         index_tables: Sequence[IndexTable],
         build: str,
-        told: OnFileDone,
+        on_file_done: OnFileDone,
     ) -> list[Segment]:
         """See :class:`asyncpq.indexing.build.executor.BuildExecutor`."""
         for attempt in range(_ATTEMPTS):
             try:
-                return await self._once(works, wanted, tuple(index_tables), build, told)
+                return await self._once(works, wanted, tuple(index_tables), build, on_file_done)
             except ObjectChangedError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -120,7 +120,7 @@ class SparkExecutor:
         wanted: IndexSpec,
         index_tables: tuple[IndexTable, ...],
         build: str,
-        told: OnFileDone,
+        on_file_done: OnFileDone,
     ) -> list[Segment]:
         mapped = _MappedPieces(self._spark, self._settings, works, wanted, index_tables)
         try:
@@ -143,7 +143,7 @@ class SparkExecutor:
         finally:
             await self._caller.call(mapped.close, on_leaving=True)
         for one in come:
-            told(one, self._operation.part(safe_url(one.work.file.url), 0))
+            on_file_done(one, self._operation.part(safe_url(one.work.file.url), 0))
         return written
 
     async def _written_by_executors(

@@ -179,7 +179,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(ObjectNotFoundError):
         refresh_index(spark, str(tmp_path / "nothing"))
     build_index(spark, str(tmp_path), [Footers()])
-    with pytest.raises(InvalidOptionError, match="the index there knows"):
+    with pytest.raises(InvalidOptionError, match="another index is there"):
         build_index(spark, str(tmp_path), [Bounds()])
 
 

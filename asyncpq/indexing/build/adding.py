@@ -1,4 +1,4 @@
-"""Files that were written for an index: it lists them from one commit on, and what it never listed is removed."""
+"""Commit files that asyncpq wrote to their index, and remove files that were never committed."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
 from asyncpq.storage.urls import safe_url
 
-#: Of a lake, files are below this folder.
+#: Folder of the data files, below the dataset's url.
 DATA_FOLDER: Final = "data/"
-#: Columns of which an index that nobody described knows bounds: each of them is a segment more in every commit.
+#: Columns with bounds in an index without explicit kinds: each is one more segment in every commit.
 MOST_BOUNDS: Final = 32
-#: Files of a lake that are younger may belong to a write that has not ended.
+#: Younger files may belong to a write that has not ended.
 ORPHANS_S: Final = 86_400.0
 
 _TRAILER_BYTES: Final = 8  # a footer's length, and PAR1
@@ -46,14 +46,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A file that is there, and that nobody sees yet. Can be pickled.
+    """A file that was written and is not live yet. Can be pickled.
 
     Attributes:
-        path: relative to the lake's folder.
-        validator: of its version, as a GET has it.
+        path: relative to the dataset's folder.
+        validator: of the version, as a GET returns it.
         num_rows: of the file.
-        footer_start: where its footer begins.
-        tail: its last bytes: page indexes and footer. Empty: they are fetched.
+        footer_start: offset of the footer.
+        tail: last bytes of the file: page indexes and footer. If empty, they are fetched.
     """
 
     path: str
@@ -64,7 +64,7 @@ class AddedFile:
 
 
 async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexBackend:
-    """Where the index of a lake is kept: below its ``folder``, which ends in a slash."""
+    """Return the backend of the index below ``folder``, which ends in a slash."""
     return await open_backend(runtime, folder + INDEX_FOLDER, create=create)
 
 
@@ -78,19 +78,19 @@ async def add_files(
     overwrite: bool = False,
     options: BuildOptions,
 ) -> Refreshed:
-    """List ``files`` in the index of a lake, all in one commit; the index is made if there is none.
+    """Add ``files`` to the index of a folder that asyncpq writes, in one commit. Create the index if there is none.
 
     Args:
-        folder: url of the lake, with its slash.
+        folder: url of the dataset, with a slash.
         schema: of the files.
-        kinds: what the index is to know; None: what it knows, of a new one footers and bounds.
-        overwrite: no other file is listed after that commit, whoever has added some meanwhile.
+        kinds: of the index; None: those that it has, or footers and bounds for a new one.
+        overwrite: after the commit no other file is live, even if some were added meanwhile.
 
     Raises:
-        SchemaMismatchError: the columns are not those of the files that are listed.
-        InvalidOptionError: the index there knows other things, or is of something else than these files.
-        ObjectNotFoundError, ObjectChangedError: one of the files is not there any more.
-        StaleSnapshotError: the lake was overwritten with other columns meanwhile.
+        SchemaMismatchError: the files have other columns than the existing ones.
+        InvalidOptionError: the index has other kinds, or is of other files.
+        ObjectNotFoundError, ObjectChangedError: one of the files is gone or was replaced.
+        StaleSnapshotError: the dataset was overwritten with other columns meanwhile.
         StoreError: the store failed.
     """
     operation = runtime.operation("build", safe_url(folder))
@@ -117,35 +117,36 @@ async def add_files(
         done = await build(runtime, backend, source, index_tables, operation, options, base)
         try:
             done = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
-        except AsyncpqError as error:  # the files are there
+        except AsyncpqError as error:  # the files are committed
             logger.warning("%s is not compacted: %s", backend.description, error)
     return done
 
 
 def described_lake(folder: str) -> dict[str, object]:
-    """``Manifest.dataset`` of a lake: what it does not list was never committed."""
+    """Return ``Manifest.dataset`` of a folder that asyncpq writes: only the index's files are live."""
     described = described_files(parse_target(folder), parse_partitioning("hive"), inside=True)
     return {**described, "committed": True}
 
 
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """
+    """Check that the index decides which files are live.
+
     Raises:
-        InvalidOptionError: the index was built over files that others write.
+        InvalidOptionError: it was built over files that others write.
     """
     if not is_committed(manifest):
         raise InvalidOptionError(
-            "there is an index of files that were not written by asyncpq, and it does not decide which of them count",
+            "the index there is of files that asyncpq did not write, so it does not decide which files are live",
             url=backend.description,
-            hint="Write to another folder; or drop that index and optimize its files into a new one.",
+            hint="Write to another folder; or drop that index, and optimize its files into a new folder.",
         )
 
 
 def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
-    """The parts of a new index.
+    """Return the tables of a new index.
 
     Raises:
-        ColumnNotFoundError, InvalidOptionError: of a kind.
+        ColumnNotFoundError, InvalidOptionError: a kind does not fit the columns.
     """
     if kinds is not None:
         return [index_table for kind in kinds for index_table in kind.tables(schema)]
@@ -186,13 +187,13 @@ def _known_version(file: AddedFile) -> KnownVersion:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files of a lake whose paths begin with ``prefix``, but for those that the index lists now.
+    """Delete the files whose paths begin with ``prefix``, except live ones.
 
     Returns:
-        their paths.
+        The paths of the deleted files.
 
     Raises:
-        StoreError: the store failed; some may be left.
+        StoreError: the store failed; some files may be left.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
@@ -208,18 +209,18 @@ async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]
 
 
 async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:
-    """Delete the files of a lake that no snapshot lists which is still kept; what :meth:`Index.vacuum` keeps, is kept.
+    """Delete the files that no snapshot lists; :meth:`Index.vacuum` decides which snapshots there are.
 
     Args:
-        older_than_s: by the store's clock; see :data:`ORPHANS_S`.
+        older_than_s: delete files older than this, by the store's clock; see :data:`ORPHANS_S`.
 
     Returns:
-        their paths.
+        The paths of the deleted files.
 
     Raises:
         ObjectNotFoundError: there is no index.
-        InvalidOptionError: it is that of files which others write.
-        StoreError: the store failed; some may be left.
+        InvalidOptionError: the index is of files that others write.
+        StoreError: the store failed; some files may be left.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
@@ -227,17 +228,17 @@ async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) ->
         found = await _list(runtime, folder, DATA_FOLDER, operation)
         store = writable((await runtime.store(folder))[0], safe_url(folder))
         now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
-        kept = await _kept(runtime, backend, operation)  # after the listing: what is committed meanwhile is in it
+        kept = await _kept(runtime, backend, operation)  # after the listing, so that files committed meanwhile are kept
         old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
         return await _delete(runtime, folder, [item for item in old if _path(folder, item) not in kept], operation)
 
 
 async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -> set[str]:
-    """Paths of the files that a snapshot lists, or that a build which has begun may bring."""
+    """Return the paths of files that a snapshot lists, or that a running build may commit."""
     newest = await load(backend, operation)
     if newest is None:
         raise ObjectNotFoundError(
-            "there is no index", url=backend.description, hint="Nothing was ever committed there."
+            "there is no index", url=backend.description, hint="Nothing was committed to this folder."
         )
     check_lake(newest, backend)
     seen, paths = RowRanges(), set[str]()

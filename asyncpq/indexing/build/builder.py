@@ -1,11 +1,10 @@
-"""Indexes are built and refreshed: what is new is looked for, read file by file, sorted, and committed.
+"""Build and refresh an index: find the new files, read them, sort their rows, commit.
 
-A build first reserves ids for the files that it will read: in one small commit, which also takes over what builds that
-were broken off have left. While it runs, it commits segments, whose files nobody sees yet: their ids stay among those
-that are out of use. Its last commit brings all of them at once. So ids never shift, whoever else commits meanwhile, and
-whatever was committed once is not read again.
+A build first reserves ids for the files that it will read, in one small commit that also takes over the files of
+broken-off builds. While it runs, it commits segments of files that readers do not see: their ids are still retired. Its
+last commit makes all of them live at once. So concurrent commits never shift ids, and no file is read twice.
 
-What a build says to the logger ``asyncpq.builds``: that it begins, how far it is, and what it committed.
+The logger ``asyncpq.builds`` tells when a build begins, its progress, and what it committed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from asyncpq.storage.urls import safe_url
 
 build_logger = logging.getLogger("asyncpq.builds")
 
-_LINES: Final = 20  # of one build's progress, at most
+_LINES: Final = 20  # progress messages of a build, at most
 
 
 class BuildLog:
@@ -49,7 +48,7 @@ class BuildLog:
 
     Args:
         name: "build", "refresh", ...
-        place: description of where the index is kept, safe to be shown.
+        backend: description of the backend, without secrets.
     """
 
     def __init__(self, name: OperationName, backend: str) -> None:
@@ -58,18 +57,18 @@ class BuildLog:
         self._files = self._done = self._step = 0
 
     def begins(self, files: int, known: int) -> None:
-        """``files`` are to be read; ``known`` ones need not be."""
+        """Log the start: ``files`` will be read, ``known`` ones are indexed already."""
         self._files, self._step = files, -(-files // _LINES)
         build_logger.info("%s begins: %d files to read, %d known", self._what, files, known)
 
     def file_done(self) -> None:
-        """One of the files was read."""
+        """Log progress after a file."""
         self._done += 1
         if self._done % self._step == 0 and self._done < self._files:
             build_logger.info("%s: %d of %d files read, %.1f s", self._what, self._done, self._files, self._seconds)
 
     def committed(self, snapshot: int, added: int, removed: int, problems: int) -> None:
-        """The build has ended well."""
+        """Log the end of the build."""
         build_logger.info(
             "%s committed snapshot %d: %d files added, %d removed, %d could not be read; %.1f s",
             self._what,
@@ -90,13 +89,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a build has done.
+    """The result of a build.
 
     Attributes:
-        manifest: the newest.
-        added, removed: files that are listed, and not listed any more; one that was replaced counts in both.
-        problems: files that could not be read, by path, and why: a read of the dataset looks at them itself.
-        resumed: files that an earlier build had read.
+        manifest: the newest snapshot.
+        added, removed: numbers of files; a replaced file counts in both.
+        problems: files that could not be read, by path, with the error. Reads of the dataset look at them themselves.
+        resumed: files that an earlier, broken-off build had read.
     """
 
     manifest: Manifest = field(repr=False)
@@ -106,7 +105,7 @@ class Refreshed:
     resumed: int = 0
 
     def after(self, manifest: Manifest) -> Refreshed:
-        """The same, once another snapshot has followed."""
+        """Return the result with a later snapshot."""
         return replace(self, manifest=manifest)
 
 
@@ -121,21 +120,21 @@ async def build(
     index: str | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Refreshed:
-    """Bring the index at ``place`` up to ``lake``; only files are read that it does not know as they are.
+    """Update the index to ``source``, or build it. Only files whose version the index does not know are read.
 
     Args:
-        parts: of the index, which must have these if it is there; None: it must be there.
-        operation: what it costs is counted there, and each file that is done with is told.
-        base: the newest snapshot from before the lake was looked at: what is in use since then is newer than the lake.
-        index: ``Manifest.index`` of the one that is meant; None for whichever is there.
-        gathering: reads the files.
+        index_tables: of the index; an existing index must have these. None: the index must exist.
+        operation: counts the cost; ``on_event`` gets each finished file.
+        base: the newest snapshot from before the files were listed: files that became live since are newer.
+        index: required ``Manifest.index``; None for any.
+        executor: reads the files.
 
     Raises:
-        InvalidOptionError: another index is there, or a part makes no sense in this place.
+        InvalidOptionError: another index is there, or the backend does not take a table.
         ObjectNotFoundError: there is no index.
-        SchemaMismatchError: a column that is indexed is another one now.
-        StaleSnapshotError: others took this build for dead, or dropped the index.
-        StoreError: the lake or the place failed; what was committed is used by the next build.
+        SchemaMismatchError: an indexed column is another one now.
+        StaleSnapshotError: the build expired, or the index was dropped.
+        StoreError: a store failed. The next build goes on from what was committed.
     """
     if index_tables is not None:
         index_tables = list(dict.fromkeys((FILES, *index_tables)))
@@ -172,7 +171,7 @@ class _Build:
         self._problems: list[tuple[str, AsyncpqError]] = []
         self._heartbeat = Heartbeat(backend, self._id, options.grace_s, operation)
         self._known: RowRanges = RowRanges()
-        self._outdated = 0  # files that had to go since the lake's are to be alone
+        self._outdated = 0  # files removed because the new ones replace all others
 
     async def run(self) -> Refreshed:
         base = self._base
@@ -198,10 +197,10 @@ class _Build:
     # -- what is to be done -----------------------------------------------------------------------
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
-        """How the lake differs from ``base``.
+        """Compare the files with ``base``.
 
         Raises:
-            AsyncpqError: the index is not the one that is meant.
+            AsyncpqError: the index is not the required one.
         """
         if base is not None:
             self._check(base)
@@ -211,7 +210,7 @@ class _Build:
         return await differences(self._runtime, self._backend, base, self._source, before, self._operation)
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
-        """The same without files of which no listing names the version, and whose footers say that it is known."""
+        """Leave out files without a version in the listing whose footers prove that the index knows them."""
         asked: list[tuple[FileTask, Validator]] = []
         for work in todo.works:
             known = todo.replaced.get(work.path)
@@ -246,7 +245,7 @@ class _Build:
             self._check_columns(base)
         if self._tables is not None and set(self._tables) != set(base.tables):
             raise InvalidOptionError(
-                f"the index there knows {', '.join(map(str, base.tables[1:])) or 'files alone'}",
+                f"another index is there, of {', '.join(map(str, base.tables[1:])) or 'files alone'}",
                 url=self._backend.description,
                 hint=another_place(base),
             )
@@ -254,7 +253,7 @@ class _Build:
         for name, number in self._source.field_ids(base.tables):
             if known.get(name, number) != number:
                 raise SchemaMismatchError(
-                    "the table's column of this name is another one than the one that was indexed",
+                    "the table has another column of this name than the one that was indexed",
                     url=self._source.url,
                     column=name,
                     hint="Drop the index and build it again.",
@@ -265,20 +264,20 @@ class _Build:
         for name in dict.fromkeys((*here, *new)):
             if here.get(name) != new.get(name):
                 raise SchemaMismatchError(
-                    f"the files have it as {new.get(name)}, and the index as {here.get(name)}",
+                    f"the column is {new.get(name)} in the files and {here.get(name)} in the index",
                     url=self._backend.description,
                     column=name,
-                    hint="Files that are added have the columns of those that are there.",
+                    hint="Add files with the same columns as the existing ones.",
                 )
 
     def _shaped(self, newest: Manifest) -> Manifest:
-        """With the columns and parts that are to be. Where these are others it is another index, which is what readers
-        of the one before are told."""
+        """Return the manifest with the new columns and tables. If they differ it is another index, with a new id: open
+        readers of the old one get an error."""
         source, index_tables = self._source, newest.tables if self._tables is None else tuple(self._tables)
         if not source.alone:
             return newest
         if newest.schema.equals(source.schema) and newest.tables == index_tables:
-            return replace(newest, schema=source.schema)  # its metadata may be others
+            return replace(newest, schema=source.schema)  # its metadata may differ
         return replace(
             newest,
             index=new_id(),
@@ -293,7 +292,7 @@ class _Build:
         )
 
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
-        """Reserve ids for the files that will be read, and hold those that others have read."""
+        """Reserve ids for the files to read, and hold the files that broken-off builds have read."""
 
         async def reserve(newest: Manifest | None) -> Manifest:
             nonlocal todo
@@ -338,7 +337,7 @@ class _Build:
     # -- reading ----------------------------------------------------------------------------------
 
     async def _read_all(self, manifest: Manifest, todo: BuildPlan) -> list[Segment]:
-        """Read the files; what was found is committed now and then. Returns the segments that were not."""
+        """Read the files, and commit segments now and then. Return the segments that are not committed yet."""
         source, metrics = self._source, self._operation.metrics
         metrics.files_total = len(source.files)
         metrics.files_ruled_out = len(source.files) - len(todo.works)
@@ -352,10 +351,10 @@ class _Build:
         )
         self._log.begins(len(todo.works), metrics.files_ruled_out)
         done, left = metrics.files_ruled_out, list[Segment]()
-        # who merges what a checkpoint has committed cannot know that a lake is to have other parts
+        # a compaction would merge committed segments for the old tables
         commits = not source.alone
 
-        def told(rows: FileRows, part: Operation) -> None:
+        def on_file_done(rows: FileRows, part: Operation) -> None:
             nonlocal done
             done += 1
             metrics.files_opened += not rows.gone
@@ -368,7 +367,7 @@ class _Build:
             if left and commits:
                 manifest, left = await self._checkpoint(manifest, left), []
             works = todo.works[at : at + step]
-            left = [*left, *await self._executor.segments(works, wanted, shaped.tables, self._id, told)]
+            left = [*left, *await self._executor.segments(works, wanted, shaped.tables, self._id, on_file_done)]
         return left
 
     def _note(self, rows: FileRows, todo: BuildPlan) -> None:
@@ -376,7 +375,7 @@ class _Build:
         if last is not None:
             self._removed[last.id] = last
         if self._source.required and (rows.gone or rows.problem is not None):
-            raise rows.problem or ObjectNotFoundError("the file is not there any more", url=safe_url(work.file.url))
+            raise rows.problem or ObjectNotFoundError("the file is gone", url=safe_url(work.file.url))
         if rows.gone:
             return
         if rows.problem is not None:
@@ -387,7 +386,7 @@ class _Build:
     # -- committing -------------------------------------------------------------------------------
 
     async def _checkpoint(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit segments whose files nobody sees yet."""
+        """Commit segments of files that readers do not see yet."""
 
         async def add(newest: Manifest | None) -> Manifest:
             newest = self._still_mine(newest)
@@ -398,7 +397,7 @@ class _Build:
         return committed
 
     async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit that the files are there, and that others are not any more."""
+        """Commit the new files as live, and the removed ones as retired."""
         dead = await self._dead(manifest)
 
         async def bring(newest: Manifest | None) -> Manifest:
@@ -428,28 +427,29 @@ class _Build:
         return committed
 
     async def _dead(self, manifest: Manifest) -> set[str]:
-        """Builds that were broken off: their files are forgotten, but for those that this build brings."""
+        """Return the ids of expired builds. Their files are dropped, except those that this build took over."""
         if all(begun.id == self._id for begun in manifest.builds):
             return set()
         builds, grace = await self._backend.builds(operation=self._operation), self._options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
-        """
+        """Check that the build has not expired.
+
         Raises:
-            StaleSnapshotError: this build counts as dead.
+            StaleSnapshotError: it has.
         """
         self._heartbeat.check()
         if newest is None or all(begun.id != self._id for begun in newest.builds):
             raise StaleSnapshotError(
-                "others took this build for dead",
+                "the build expired: it had no heartbeat for too long",
                 url=self._backend.description,
-                hint="Run it again: what it has committed is used.",
+                hint="Run it again: it goes on from what was committed.",
             )
         return newest
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
-        """Files to bring and to remove, now that others may have brought some of them: each path is listed once."""
+        """Return the files to add and to remove. Other builds may have added some meanwhile; each path is live once."""
         brought, removed = dict(self._brought), dict(self._removed)
         if self._source.alone:
             return list(brought.values()), []

@@ -1,4 +1,4 @@
-"""How the files of a dataset differ from those that a snapshot of an index lists."""
+"""Compare the files of a dataset with those that a snapshot of an index lists."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSource:
-    """The files that an index is to know.
+    """The files that an index is to cover.
 
     Attributes:
-        url: of the dataset, safe to be shown.
-        root: url that begins those of its files; "" for none.
-        dataset: what it is, as JSON has it (see ``Manifest.dataset``).
-        schema, fields: its columns, and how a table's files have them.
-        partitions: names of those columns that are no files'.
-        files: by their urls, each once.
-        complete: these are all; else those that are not among them stay as they are,
-        asked: but for these paths.
-        required: they were written for the index: each must be there, with columns that are the index's.
-        alone: once they are committed nothing else is there, whatever others have committed meanwhile, and the index
-            has their columns.
-        as_of: when they were looked for; with a zone.
+        url: of the dataset, without secrets.
+        root: url that paths are relative to; "" for none.
+        dataset: the dataset as JSON (see ``Manifest.dataset``).
+        schema, fields: its columns, and how a table's files hold them.
+        partitions: columns whose values are not in the files.
+        files: each url once.
+        complete: ``files`` are all files. If not, other files stay as they are, except for the paths in ``asked``.
+        asked: paths that are gone unless they are in ``files``.
+        required: the files were written for this index: each must exist, with the index's columns.
+        alone: after the commit no other file is live, even files committed meanwhile; the index gets their columns.
+        as_of: time of the listing, with a zone.
     """
 
     url: str
@@ -57,24 +56,25 @@ class IndexSource:
     as_of: datetime
 
     def path(self, url: str) -> str:
-        """What an index calls the file; nothing where the root itself is the one file."""
+        """Return the file's path in the index; "" if the root itself is the one file."""
         if self.root == f"{url}/":
             return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
 
     def by_path(self) -> dict[str, DataFile]:
-        """
+        """Return the files by path.
+
         Raises:
             InvalidOptionError: a file is named twice.
         """
-        found = {self.path(file.url): file for file in self.files}
-        if len(found) < len(self.files):
-            raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
-        return found
+        by_path = {self.path(file.url): file for file in self.files}
+        if len(by_path) < len(self.files):
+            raise InvalidOptionError("a file is named twice; an index lists each file once", url=self.url)
+        return by_path
 
     def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:
-        """Those whose columns the dataset has. One that a table has dropped or renamed may come back, or be there in an
-        older version: of files that are read meanwhile these parts know nothing."""
+        """Return the tables whose columns the dataset has now. A column that was dropped may come back, or be in an
+        older version of the table: files that are read meanwhile are unknown to its index tables."""
         return tuple(
             index_table
             for index_table in index_tables
@@ -82,15 +82,15 @@ class IndexSource:
         )
 
     def field_ids(self, index_tables: Iterable[IndexTable]) -> tuple[tuple[str, int], ...]:
-        """See :func:`field_ids`; of the columns that are indexed."""
+        """Return the field ids of the indexed columns (see :func:`field_ids`)."""
         return tuple(
             field_ids(self.fields or (), (name for index_table in index_tables for name in index_table.columns)).items()
         )
 
 
 def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
-    """What tells columns, and the structs that they are in, from others that have their names at another time: their
-    field ids, or numbers made of their names in the files, where the table's files are read by these.
+    """Return ids that tell columns, and the structs around them, from later columns with the same names: field ids, or
+    hashes of their names in the files, if the table reads its files by name.
 
     Args:
         columns: names or dotted paths.
@@ -118,14 +118,14 @@ def _number_of(field: TableField) -> int | None:
 
 
 class BuildPlan(NamedTuple):
-    """How a lake differs from a snapshot.
+    """The work of a build: how the files differ from a snapshot.
 
     Attributes:
-        base: the snapshot; None for none.
-        works: files to read, the first of which gets id 0.
-        taken: files that builds which were broken off have read.
-        removed: files that are not there any more.
-        replaced: by path, files that have another version, or may have.
+        base: the snapshot; None before the first.
+        works: files to read.
+        taken: files that broken-off builds have read.
+        removed: files that are gone.
+        replaced: files that have, or may have, another version, by path.
     """
 
     base: Manifest | None
@@ -147,10 +147,10 @@ async def differences(
     before: RowRanges,
     operation: Operation | None = None,
 ) -> BuildPlan:
-    """How ``lake`` differs from ``base``.
+    """Compare ``source`` with ``base``.
 
     Args:
-        before: ids that were in use before the lake was looked at; of the others it may not tell the newest.
+        before: ids that were live before the files were listed; of other files, the listing may be outdated.
 
     Raises:
         InvalidOptionError: a file is named twice.
@@ -164,7 +164,7 @@ async def differences(
 
 def _compared(base: Manifest, source: IndexSource, found: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
     files, live = source.by_path(), base.live
-    if source.alone:  # what is known of a file is not there any more if the index gets other columns
+    if source.alone:  # a new index knows nothing of files of the old one
         return BuildPlan(base, tuple(FileTask(id=0, path=path, file=file) for path, file in files.items()))
     listed = newest_by_path(one for one in found if one.id in live)
     begun: dict[str, list[IndexedFile]] = {}

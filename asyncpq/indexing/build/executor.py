@@ -1,8 +1,7 @@
-"""Files of a build are read, and what they give becomes segments: here, or wherever a build has it done.
+"""Read the files of a build and write their rows as segments: the BuildExecutor.
 
-Sorted rows of a part, however many, as segments of bounded size in a place.
-
-Rows of all parts of an index, on their way from files to segments.
+:class:`LocalExecutor` does so in this process: it reads files concurrently, sorts the rows of all tables in bounded
+memory, and writes segments of bounded size.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -39,13 +39,14 @@ async def write_segments(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write ``batches``, which are sorted by key; at least one segment, though there be no row.
+    """Write sorted rows as segments; at least one, even without rows.
 
     Args:
-        build: begins the segments' names.
-        files: ids of the files of which these are all rows. Each segment says so: what of them is not in the one is in
-            another, whose keys are others.
-        options: say how large a segment may be, and where local files go.
+        build: the segments' names begin with it.
+        batches: sorted by key.
+        files: ids of the files whose rows of the table these are. Each segment covers all of them: rows that are not in
+            one segment are in another, with other keys.
+        options: bound the size of a segment, and set the folder of local files.
         operation: counts the requests.
     """
     rows, ids = _Rows(batches), tuple(files)
@@ -74,20 +75,20 @@ async def write_segments(
 
 
 async def from_thread(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """Batches that are made in the session's threads."""
+    """Yield batches that the session's threads make."""
     while (batch := await runtime.in_thread(partial(next, batches, None))) is not None:
         yield batch
 
 
 class _Rows:
-    """Batches that can be given back."""
+    """A stream of batches that can be put back."""
 
     def __init__(self, batches: AsyncIterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._back: deque[pa.RecordBatch] = deque()
 
     async def next(self) -> pa.RecordBatch | None:
-        """The next one with rows; None at the end."""
+        """Return the next batch with rows; None at the end."""
         if self._back:
             return self._back.popleft()
         while True:
@@ -107,7 +108,7 @@ class _Rows:
 
 
 class _Piece:
-    """The rows of one segment, and what is said of them once they were taken."""
+    """The rows of one segment, and the segment's figures once they are read."""
 
     def __init__(self, rows: _Rows, options: BuildOptions) -> None:
         self._rows = rows
@@ -119,7 +120,7 @@ class _Piece:
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         while (left := self._left()) is not None and (batch := await self._rows.next()) is not None:
             rows, size = left
-            # rounded up, so that a piece that was cut is full: whoever merges segments lets it be
+            # rounded up, so that a cut segment is full: a compaction leaves it alone
             most = min(rows, -(-size * batch.num_rows // batch.nbytes))
             if batch.num_rows > most:
                 self._rows.give_back(batch.slice(most))
@@ -128,7 +129,7 @@ class _Piece:
             yield batch
 
     def _left(self) -> tuple[int, int] | None:
-        """How many rows and bytes there is room for; None: it is full."""
+        """Return how many rows and bytes still fit; None if the segment is full."""
         rows, size = self._options.segment_rows - self.num_rows, self._options.segment_bytes - self.data_bytes
         return (rows, size) if rows > 0 and size > 0 else None
 
@@ -146,7 +147,7 @@ class _Piece:
 
 
 class SortedTables:
-    """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
+    """Sorts the rows of all tables in bounded memory. Close it: it may have local files."""
 
     def __init__(self, runtime: Runtime, index_tables: Sequence[IndexTable], options: BuildOptions) -> None:
         memory = max(1 << 20, options.memory_bytes // 2 // len(index_tables))
@@ -157,7 +158,7 @@ class SortedTables:
         self._files: dict[IndexTable, list[int]] = {index_table: [] for index_table in index_tables}
 
     async def add(self, rows: FileRows) -> None:
-        """What one file gives."""
+        """Add the rows of one file."""
         for index_table in rows.tables:
             self._files[index_table].append(rows.work.id)
         sorts = any(self._sorts[index_table].is_filled_by(table) for index_table, table in rows.tables.items())
@@ -169,15 +170,15 @@ class SortedTables:
                 self._sorts[index_table].add(table)
 
     def files(self, index_table: IndexTable) -> RowRanges:
-        """Ids of those of which it has all rows of the part."""
+        """Return the ids of the files whose rows of the table were added."""
         return RowRanges((file, file + 1) for file in self._files[index_table])
 
     async def batches(self, index_table: IndexTable) -> AsyncIterator[pa.RecordBatch]:
-        """All rows of the part, in order; once, and nothing can be added after."""
+        """Return all rows of the table, sorted. Callable once; nothing can be added afterwards."""
         return from_thread(self._runtime, await self._runtime.in_thread(self._sorts[index_table].batches))
 
     async def write(self, backend: IndexBackend, build: str, operation: Operation) -> list[Segment]:
-        """The segments of all parts, which are not committed yet."""
+        """Write the segments of all tables; they are not committed yet."""
         segments: list[Segment] = []
         for index_table in self._sorts:
             if files := self.files(index_table):
@@ -186,7 +187,7 @@ class SortedTables:
         return segments
 
     async def close(self) -> None:
-        """Remove the local files, also where it is cancelled, or the session was closed before."""
+        """Remove the local files, even when cancelled, or after the session was closed."""
         with ExitStack() as left:
             for sort in self._sorts.values():
                 left.callback(sort.close)
@@ -194,15 +195,15 @@ class SortedTables:
                 await self._runtime.in_thread(sort.close)
 
 
-#: Given what came of a file and what it cost, once it is done with; of the rows only those of "files" may be there.
+#: Called with the result and the cost of each finished file. Of its tables, only "files" may be present.
 OnFileDone: TypeAlias = Callable[[FileRows, Operation], None]
 
 
 class BuildExecutor(Protocol):
-    """The step of a build that reads files; a build asks for it once for each of its commits."""
+    """The step of a build that reads files. A build calls it once for each of its commits."""
 
     def files_between_commits(self, num_files: int) -> int:
-        """Of a build that reads ``num_files``."""
+        """Return how many files to read before a commit, if a build reads ``num_files``."""
 
     async def segments(
         self,
@@ -210,23 +211,26 @@ class BuildExecutor(Protocol):
         wanted: IndexSpec,
         index_tables: Sequence[IndexTable],
         build: str,
-        told: OnFileDone,
+        on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read ``works``, and write what they give.
+        """Read files, and write the segments of their rows.
 
         Args:
-            parts: of the index; ``wanted`` has those of them that can be read.
-            build: begins the segments' names.
+            works: the files.
+            wanted: what to read; its tables are those of ``index_tables`` that can be read now.
+            index_tables: of the index.
+            build: the segments' names begin with it.
+            on_file_done: called for each file.
 
         Returns:
-            segments that are not committed yet.
+            The segments, which are not committed yet.
 
         Raises:
-            StoreError: a store is at fault.
+            StoreError: a store failed.
         """
 
 
-#: Makes that of one build.
+#: Makes the executor of one build.
 ExecutorFactory: TypeAlias = Callable[[Runtime, IndexBackend, Operation, BuildOptions], BuildExecutor]
 
 
@@ -240,7 +244,6 @@ class LocalExecutor:
         self._options = options
 
     def files_between_commits(self, num_files: int) -> int:
-        """See :class:`BuildExecutor`."""
         return self._options.checkpoint_files
 
     async def segments(
@@ -249,71 +252,73 @@ class LocalExecutor:
         wanted: IndexSpec,
         index_tables: Sequence[IndexTable],
         build: str,
-        told: OnFileDone,
+        on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """See :class:`BuildExecutor`."""
-        rows_of_parts = SortedTables(self._runtime, index_tables, self._options)
+        rows_of_tables = SortedTables(self._runtime, index_tables, self._options)
         try:
             async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as found:
                 async for rows, part in found:
-                    await rows_of_parts.add(rows)
-                    told(rows, part)
-            return await rows_of_parts.write(self._backend, build, self._operation)
+                    await rows_of_tables.add(rows)
+                    on_file_done(rows, part)
+            return await rows_of_tables.write(self._backend, build, self._operation)
         finally:
-            await rows_of_parts.close()
+            await rows_of_tables.close()
 
 
 async def collect_files(
     runtime: Runtime, works: Sequence[FileTask], wanted: IndexSpec, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
-    """What the files give and what each has cost, as they become ready: a bounded number at once."""
+    """Read files concurrently, a bounded number at once; yield each one's rows and cost as it becomes ready."""
     columns, names, options = wanted.columns(), wanted.names(), wanted.options
     at_once = options.files_at_once if wanted.reads_values else runtime.options.limits.files_ahead
     budget = ByteBudget(options.memory_bytes // 2)
-    left = iter(works)
-    running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
 
-    @asynccontextmanager
-    async def room(weight: int) -> AsyncIterator[None]:
-        weight = min(weight, budget.limit)
-        granted = budget.request(weight)
-        try:
-            await granted
-        except BaseException:
-            if budget.withdraw(granted):
-                budget.release(weight)
-            raise
-        try:
-            yield
-        finally:
-            budget.release(weight)
-
-    async def one(work: FileTask) -> tuple[FileRows, Operation]:
+    async def collect(work: FileTask) -> tuple[FileRows, Operation]:
         part = operation.part(safe_url(work.file.url), 0)
         try:
-            return await collect_file(runtime, work, wanted, columns, names, part, room), part
+            return await collect_file(runtime, work, wanted, columns, names, part, partial(_reserved, budget)), part
         except BaseException:
             operation.metrics.add_part(part.metrics)
             raise
 
+    waiting = iter(works)
+    running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
     try:
         while True:
-            for work in left:
-                running.add(asyncio.get_running_loop().create_task(one(work)))
-                if len(running) >= at_once:
-                    break
+            for work in islice(waiting, at_once - len(running)):
+                running.add(asyncio.get_running_loop().create_task(collect(work)))
             if not running:
                 return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            running |= done
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 running.discard(task)
                 yield task.result()
     finally:
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
-            for task in running:
-                if not task.cancelled():
-                    task.exception()  # the first one is raised
+        await _cancel(running)
+
+
+@asynccontextmanager
+async def _reserved(budget: ByteBudget, weight: int) -> AsyncIterator[None]:
+    """Hold ``weight`` bytes of the budget, or all of it if that is less."""
+    weight = min(weight, budget.limit)
+    granted = budget.request(weight)
+    try:
+        await granted
+    except BaseException:
+        if budget.withdraw(granted):
+            budget.release(weight)
+        raise
+    try:
+        yield
+    finally:
+        budget.release(weight)
+
+
+async def _cancel(tasks: Collection[asyncio.Task[tuple[FileRows, Operation]]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not log it; the first error is raised

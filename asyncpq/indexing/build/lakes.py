@@ -1,4 +1,4 @@
-"""The files that an index is to know: looked for anew, by what its manifest says, or as an open dataset has them."""
+"""Find the files that an index is to cover: list them as the manifest says, or take those of an open dataset."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from asyncpq.storage.urls import safe_url
 def described_files(
     target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
 ) -> dict[str, Any]:
-    """``Manifest.dataset`` of a prefix, a pattern or a list of urls.
+    """Return ``Manifest.dataset`` of a prefix, a pattern or a list of urls.
 
     Args:
-        inside: the index is in its place below the prefix, and stays there if the folder is moved.
-        plain: all files count, also such as asyncpq wrote and no index lists.
+        inside: the index is in ``_asyncpq/`` below the prefix, and moves with the folder.
+        plain: all files count, even those that asyncpq wrote and no index lists.
     """
     named = target.url if target.urls is None else list(target.urls)
     found = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
@@ -58,7 +58,7 @@ def _described(partitioning: Partitioning | None) -> str | list[str] | None:
 
 
 def folder_around(at: object) -> str | None:
-    """Of an index in its place below a prefix that prefix, with a slash at its end."""
+    """Return the prefix, with a slash, if ``at`` is ``_asyncpq/`` below one."""
     if not isinstance(at, (str, os.PathLike)):
         return None
     url: Any = os.fspath(at)
@@ -67,14 +67,14 @@ def folder_around(at: object) -> str | None:
 
 
 def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
-    """Where the files of an index are to be looked for: by what it says, or below what it is in.
+    """Return where to list the files of an index: the manifest's target, or the folder around the index.
 
     Args:
-        given: what the caller named; None for nothing.
-        at: the index's place, as the caller named it.
+        given: target that the caller named; None for none.
+        at: place of the index, as the caller named it.
 
     Raises:
-        InvalidOptionError: ``given`` is not what the index was built over.
+        InvalidOptionError: the index is of another target than ``given``.
     """
     known = parse_target(manifest.dataset["target"])
     folder = folder_around(at)
@@ -84,18 +84,18 @@ def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
         raise InvalidOptionError(
             "the index there is of other files",
             url=safe_url(known.url),
-            hint="Build this one in another place, or drop that one first.",
+            hint="Build this index in another place, or drop the other one first.",
         )
     return known
 
 
 def root_of(target: Target) -> str:
-    """What the paths of its files are relative to."""
+    """Return the url that paths of the target's files are relative to."""
     return "" if target.urls is not None else target.folder
 
 
 async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation) -> IndexSource:
-    """The files of an open dataset, as they are now.
+    """Return the current files of an open dataset.
 
     Args:
         root, dataset: see :class:`IndexSource`.
@@ -125,21 +125,21 @@ async def listed_lake(
     given: Target | None = None,
     at: object = None,
 ) -> IndexSource:
-    """The files of the prefix, pattern or list that an index was built over, as they are now.
+    """List the current files of the prefix, pattern or list of an index.
 
     Args:
-        urls: only these are looked at: they are new, were replaced, or are not there any more.
+        urls: look only at these, which are new, were replaced or are gone.
         given, at: see :func:`target_of`.
 
     Raises:
-        InvalidOptionError: it was built over other files than those ``given``; a url is none of theirs.
-        UsageError: it was built over a table.
-        StoreError: any of the store's errors.
+        InvalidOptionError: the index is of other files than ``given``, or a url is not among them.
+        UsageError: the index is of a table.
+        StoreError: the store failed.
     """
     dataset, began = manifest.dataset, datetime.now(UTC)
     if dataset.get("kind") != "files":
         raise UsageError(
-            "the index is of a table, whose files its own metadata names",
+            "the index is of a table; only the table's metadata names its files",
             hint="Open the index with the table: session.open_index(at, table=table).",
         )
     target = target_of(manifest, given, at)
@@ -166,7 +166,7 @@ async def listed_lake(
 async def _list(
     runtime: Runtime, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
 ) -> tuple[Sequence[DataFile], bool]:
-    """The files that are there, and whether another index may say which of them count."""
+    """Return the listed files, and whether another index may decide which of them are live."""
     store, _ = await runtime.store(target.url)
     context = RequestContext(operation.metrics, purpose="list")
     plain = counts_all(manifest)
@@ -182,7 +182,7 @@ async def _list(
                 plain=plain,
             )
     except ObjectNotFoundError:
-        # the lake's own index may list no files any more
+        # the folder's own index may list no files
         if plain or target.urls is not None or target.pattern is not None:
             raise
         own = await own_lake(runtime, target.folder, True, operation)
@@ -195,12 +195,12 @@ async def _list(
 
 
 def counts_all(manifest: Manifest) -> bool:
-    """Whether files that asyncpq wrote count whatever other indexes say."""
+    """Whether all files count, whatever other indexes list."""
     return is_committed(manifest) or manifest.dataset.get("plain") is True
 
 
 def is_committed(manifest: Manifest) -> bool:
-    """Whether files are there once the index lists them, not once they are written."""
+    """Whether asyncpq wrote the files: a file is live once the index lists it."""
     return manifest.dataset.get("committed") is True
 
 
@@ -211,8 +211,7 @@ async def committed(
     source: IndexSource,
     operation: Operation | None = None,
 ) -> IndexSource:
-    """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
-    more."""
+    """Return only the files that the index lists; the others were never committed, or were removed."""
     listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
     return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
 
@@ -220,10 +219,10 @@ async def committed(
 async def own_lake(
     runtime: Runtime, folder: str, may_be: bool, operation: Operation | None = None
 ) -> tuple[IndexBackend, Manifest] | None:
-    """The index below a folder that says which of its files count; None: there is none.
+    """Return the index below a folder that decides which of its files are live; None if there is none.
 
     Args:
-        may_be: whether files were found there that asyncpq wrote, and an index.
+        may_be: the listing has an index, and files that asyncpq wrote.
     """
     if not may_be:
         return None
@@ -233,7 +232,7 @@ async def own_lake(
 
 
 def committing(runtime: Runtime, operation: Operation | None = None) -> Commits:
-    """For :func:`asyncpq.datasets.listing.list_files`: see :func:`own_lake`."""
+    """Return the check that :func:`asyncpq.datasets.listing.list_files` takes (see :func:`own_lake`)."""
 
     async def commits(folder: str) -> bool:
         return await own_lake(runtime, folder, True, operation) is not None
@@ -250,13 +249,13 @@ async def as_committed(
     *,
     own_columns: bool = False,
 ) -> IndexSource:
-    """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
+    """Return only the live files of a folder, for an index kept elsewhere (see :func:`own_lake`).
 
-    Also those that are not among ``lake.files``: they were committed since these were listed, or are gone, which is
-    not passed over.
+    Live files that are not in ``source.files`` are added: they were committed since the listing, or they are gone and
+    reading them is an error.
 
     Args:
-        own_columns: its columns are those of the files that count; those in ``lake`` may be of files that do not.
+        own_columns: take the columns of the live files; those of ``source`` may come from other files.
     """
     found = await own_lake(runtime, target.folder, may_be, operation)
     if found is None:
@@ -278,20 +277,20 @@ async def as_committed(
 
 
 def another_place(manifest: Manifest) -> str:
-    """What to do where an index is that is to be another one."""
+    """Return the hint for a place that holds another index."""
     if is_committed(manifest):
         return (
-            "It says which files of the lake there are: keep it, and build this one outside of the folder (at=...);"
-            " reads then name both (index=...)."
+            "Keep that index: it decides which files of the folder are live. Build this one outside of the folder"
+            " (at=...), and name both in reads (index=...)."
         )
-    return "Refresh that one, drop it first, or build this one in another place."
+    return "Refresh that index, drop it first, or build this one in another place."
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:
-    """Whether an index speaks of the columns that a dataset has.
+    """Check that the indexed columns are the dataset's.
 
     Raises:
-        SchemaMismatchError: a column that is indexed is another one there, or of another type.
+        SchemaMismatchError: an indexed column is another one in the dataset, or of another type.
     """
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
@@ -310,7 +309,7 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
             how = f"its values are in the {'paths' if name in in_paths else 'files'} and were not when it was indexed"
         if how is not None:
             raise SchemaMismatchError(
-                f"the column is another one than the one that was indexed: {how}",
+                f"the dataset has another column than the one that was indexed: {how}",
                 url=state.url,
                 column=name,
                 hint="Drop the index and build it again, or open the dataset without it.",
@@ -318,7 +317,7 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
 
 
 def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) -> None:
-    """Whether paths hold the same columns for an index as for a dataset of files.
+    """Check that paths hold the same columns for an index and a dataset of files.
 
     Raises:
         InvalidOptionError: they do not.
@@ -332,10 +331,10 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
 
 
 def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
-    """Whether an index has the columns that a caller says the files have; None: whichever it has.
+    """Check that an index has the columns of the caller's ``schema``; None: any columns.
 
     Raises:
-        InvalidOptionError: it was built with others.
+        InvalidOptionError: the index has another column.
     """
     for field in schema or ():
         if type_of(manifest.schema, field.name) != field.type:
@@ -346,7 +345,7 @@ def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:
-    """How the paths of its files hold values; None where they do not."""
+    """Return how paths hold partition values; None if they hold none."""
     return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
 
 
@@ -359,18 +358,18 @@ def _with_types(dataset: Mapping[str, Any], schema: pa.Schema, partitions: Seque
 
 
 def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
-    """Those of the urls that a listing of the target has if they are there.
+    """Return the files of ``urls`` that a listing of the target would give.
 
     Raises:
         InvalidOptionError: a url is outside of the target.
-        PartitionError: a path has a value that is none of its column's type.
+        PartitionError: a value in a path does not fit its column's type.
     """
     for url in urls:
         if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
             raise InvalidOptionError(
-                "files: this is none of the dataset's",
+                "files: the dataset has no such file",
                 url=safe_url(url),
-                hint=f"Its files are named as {safe_url(target.url)} is.",
+                hint=f"Name files by urls below {safe_url(target.url)}.",
             )
     urls = [url for url in urls if is_file_of(target, url)]
     root = "" if target.pattern is not None else target.folder
@@ -381,7 +380,7 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
 
 
 def only(source: IndexSource, urls: Sequence[str]) -> IndexSource:
-    """Of ``lake`` these files alone; those that it does not have are gone."""
+    """Return ``source`` with these files alone; a url that it lacks is a file that is gone."""
     wanted = dict.fromkeys(urls)
     asked = {source.path(url) for url in wanted}
     return replace(source, files=[file for file in source.files if file.url in wanted], complete=False, asked=asked)

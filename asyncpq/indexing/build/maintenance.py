@@ -1,9 +1,4 @@
-"""Segments of a part are merged into few, without the rows of files that are out of use. Nothing is deleted.
-
-What no snapshot that is kept needs is removed from an index's place.
-
-An index is held to the files that it speaks of, by samples of them.
-"""
+"""Keep an index healthy: compact (merge segments), vacuum (delete old snapshots), verify (compare with the files)."""
 
 from __future__ import annotations
 
@@ -36,12 +31,12 @@ from asyncpq.storage.urls import safe_url
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done.
+    """The result of a compaction.
 
     Attributes:
-        manifest: the newest.
-        merged, written: segments that it took the place of, and that took their place.
-        given_up: parts of which others had changed the segments meanwhile.
+        manifest: the newest snapshot.
+        merged, written: numbers of old segments that were replaced, and of new ones.
+        given_up: tables whose segments another compaction replaced first.
     """
 
     manifest: Manifest = field(repr=False)
@@ -53,12 +48,12 @@ class Compacted:
 async def compact(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, *, max_segments: int = 1
 ) -> Compacted:
-    """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
-    value, or the files of some are mostly not in use.
+    """Merge segments of each table: small ones, if there are more than ``max_segments``; overlapping ones, if more than
+    that may hold one key; and those of mostly retired files. Nothing is deleted.
 
     Raises:
         ObjectNotFoundError: there is no index.
-        StaleSnapshotError: others took this compaction for dead.
+        StaleSnapshotError: the compaction expired.
     """
     manifest = await load(backend, operation)
     if manifest is None:
@@ -88,7 +83,7 @@ async def compact(
 async def compact_if_due(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, manifest: Manifest, operation: Operation
 ) -> Manifest:
-    """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
+    """Compact, if ``manifest`` has too many segments; return the newest manifest.
 
     Raises:
         StaleSnapshotError: as :func:`compact`.
@@ -105,12 +100,12 @@ class _Swap(NamedTuple):
 
 
 class _Swaps:
-    """Segments that take the place of others with the next commit.
+    """Segments that replace others with the next commit.
 
     Attributes:
-        build: begins the names of segments.
-        manifest: the newest that is known.
-        num_rows: of segments that wait to be committed.
+        build: segments' names begin with it.
+        manifest: the newest known one.
+        num_rows: rows of segments that are not committed yet.
     """
 
     def __init__(self, backend: IndexBackend, build: str, manifest: Manifest, operation: Operation) -> None:
@@ -127,7 +122,7 @@ class _Swaps:
         self.num_rows += sum(segment.num_rows for segment in new)
 
     async def commit(self, heartbeat: Heartbeat) -> None:
-        """Put the new segments in the place of the old ones, where these are all still there."""
+        """Commit the new segments in place of the old ones, if all of these are still there."""
 
         async def change(newest: Manifest | None) -> Manifest | None:
             heartbeat.check()
@@ -162,8 +157,8 @@ class _Swaps:
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
-    """What is to be merged: those that are not full, where they are too many, those that are mostly out of use, and
-    those that a question about one key would all be asked of."""
+    """Return the segments to merge: small ones if there are too many, those of mostly retired files, and those that all
+    may hold one key."""
     small = [segment for segment in segments if not _is_full(segment, options)]
     chosen = {segment.name for segment in (small if len(small) > max_segments else ())}
     chosen |= {segment.name for segment in segments if _is_mostly(segment, unused)}
@@ -173,7 +168,7 @@ def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, o
 
 
 def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """Those whose keys overlap, where more than ``most`` may hold one key; a run of segments only touches."""
+    """Yield groups of segments of which more than ``most`` may hold one key. Segments of one run only touch."""
     group: list[Segment] = []
     open_: list[bytes] = []  # ends of those that hold the keys right before the next one's
     depth, end = 0, b""
@@ -191,7 +186,7 @@ def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segmen
 
 
 def _is_full(segment: Segment, options: BuildOptions) -> bool:
-    """Or as good as: where ranges of keys are written by many, no segment comes out as large as it may be."""
+    """Whether a segment is at least half full. Concurrent writers of key ranges never fill one completely."""
     return 2 * segment.num_rows >= options.segment_rows or 2 * segment.data_bytes >= options.segment_bytes
 
 
@@ -210,7 +205,7 @@ async def _merge(
     options: BuildOptions,
     operation: Operation,
 ) -> list[Segment]:
-    """Segments with the rows of ``segments`` whose files are in use."""
+    """Write the rows of ``segments`` anew, without those of retired files."""
     files = union(RowRanges(segment.files) for segment in segments) - unused
     async with AsyncExitStack() as stack:
         streams = [
@@ -230,19 +225,19 @@ async def _rows(
         yield await runtime.in_thread(partial(without_files, batch, unused)) if unused else batch
     if num_rows != segment.num_rows:
         raise CorruptIndexError(
-            f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}",
+            f"segment {segment.name} has {num_rows} rows, where {segment.num_rows} were written",
             url=backend.description,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What was removed.
+    """The result of a vacuum.
 
     Attributes:
-        snapshots: their numbers.
-        segments: names of those that only these snapshots named, or that no snapshot ever did.
-        files: paths of data files that asyncpq wrote, and that no snapshot lists any more, or none ever did.
+        snapshots: numbers of the removed snapshots.
+        segments: names of the removed segments: no kept snapshot needs them.
+        files: paths of the removed data files that asyncpq wrote: no kept snapshot lists them.
     """
 
     snapshots: tuple[int, ...]
@@ -259,16 +254,16 @@ async def vacuum(
     grace_s: float,
     operation: Operation | None = None,
 ) -> Vacuumed:
-    """Remove snapshots that nobody should read any more, and what only they name.
+    """Remove old snapshots, and the segments that only they need.
 
-    A snapshot is kept while it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
-    seconds. Segments that no snapshot names are kept while they are younger than ``orphans_s`` or their build is alive.
-    Ages are by the place's clock.
+    A snapshot stays if it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
+    seconds. Segments without a snapshot stay while they are younger than ``orphans_s``, or their build is alive. Ages
+    are by the backend's clock.
 
     Args:
-        grace_s: a build that gave no sign of life for so long is dead.
+        grace_s: a build expires after so long without a heartbeat.
     """
-    # in this order: what a build that was alive then commits from now on is not taken for an orphan
+    # in this order: segments that a live build commits from now on do not count as orphans
     signs = await backend.builds(operation=operation)
     builds = {build for build, age in signs.items() if age <= grace_s}
     segments = await backend.list_segments(operation=operation)
@@ -298,14 +293,14 @@ async def vacuum(
     await backend.delete_segments(unneeded, operation=operation)
     await backend.delete_manifests(
         old, operation=operation
-    )  # last: they name what was to be removed, should this be broken off
+    )  # last: a vacuum that breaks off can find the segments again
     return Vacuumed(tuple(old), tuple(sorted(unneeded)))
 
 
 async def _load_all(
     backend: IndexBackend, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
 ) -> list[Manifest]:
-    """Those that are there; without ``damaged`` ones where these do not matter."""
+    """Return the manifests that exist; with ``damaged``, skip damaged ones."""
     found: dict[int, Manifest] = {}
 
     async def one(number: int) -> None:
@@ -324,13 +319,13 @@ async def _load_all(
 
 @dataclass(slots=True)
 class Verified:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
-        files: that were looked at. changed: those of them that have another version now, or are gone: nothing can be
-            said of them until the index is refreshed.
-        rows: rows of parts that were compared.
-        problems: what is wrong, in words. An index with any should be dropped and built again.
+        files: number of files in the sample.
+        changed: files of the sample that have another version now, or are gone; these were not compared.
+        rows: rows of index tables that were compared.
+        problems: descriptions of errors in the index. Drop an index that has any, and build it again.
     """
 
     files: int = 0
@@ -340,7 +335,7 @@ class Verified:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
@@ -355,14 +350,14 @@ async def verify(
     num_rows: int,
     randomness: random.Random,
 ) -> Verified:
-    """Make the rows of ``files`` anew, and look for them in the index.
+    """Make the rows of a sample of files anew, and look them up in the index.
 
     Args:
-        files: a sample.
-        num_rows: of each part that is by value, so many rows of each file are looked for.
+        files: the sample.
+        num_rows: rows to look up for each file, in each table by value.
 
     Raises:
-        StoreError: the lake failed. What is wrong with the index is told, not raised.
+        StoreError: the dataset's store failed. Errors of the index are reported, not raised.
     """
     found = Verified()
     await _segments(backend, manifest, found, operation)
@@ -380,21 +375,21 @@ async def verify(
             found.changed += 1
         elif (rows.problem is None) is (known.num_rows is None):
             found.problems.append(
-                f"{known.path}: {rows.problem or 'it can be read, and the index says that it cannot'}"
+                f"{known.path}: {rows.problem or 'it can be read, but the index lists it as unreadable'}"
             )
         else:
             for index_table, table in rows.tables.items():
                 if known.id in manifest.covered(index_table):
                     await _compare(backend, manifest, index_table, known, table, num_rows, randomness, found, operation)
                 else:
-                    found.problems.append(f"{known.path}: {index_table} has nothing of it")
+                    found.problems.append(f"{known.path}: {index_table} does not cover it")
         operation.part_ended(part_operation, rows.problem, found.files)
     return found
 
 
 async def _segments(backend: IndexBackend, manifest: Manifest, found: Verified, operation: Operation) -> None:
     there = await backend.list_segments(operation=operation)
-    found.problems += [f"the segment {name} is not there" for name in sorted(manifest.names - there.keys())]
+    found.problems += [f"segment {name} is missing" for name in sorted(manifest.names - there.keys())]
 
 
 async def _compare(
@@ -408,7 +403,7 @@ async def _compare(
     found: Verified,
     operation: Operation,
 ) -> None:
-    """Whether the index has the rows of ``table``, all that one file gives to a part."""
+    """Compare ``table``, the rows of one file, with the index."""
     if index_table.kind in BY_VALUE:
         chosen = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
         table = table.take(pa.array(chosen, pa.int64()))
@@ -429,7 +424,7 @@ async def _compare(
     if missing:
         found.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
     if index_table.kind not in BY_VALUE and len(held) > len(expected):
-        found.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, and should have {len(expected)}")
+        found.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, instead of {len(expected)}")
 
 
 def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
@@ -438,7 +433,7 @@ def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]])
 
 
 def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
-    """Postings of which the first or the last row is not posted: how rows are joined depends on a build's memory."""
+    """Count postings whose first or last row is missing. How a build joins rows depends on its memory."""
     spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
     for row in held:
         spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))

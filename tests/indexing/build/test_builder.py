@@ -253,7 +253,7 @@ async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
         ]
         assert "snapshot 2" in str(report)
         assert "bounds(id): 8 rows of 1 files" in str(report)
-        with pytest.raises(InvalidOptionError, match=r"knows bounds\(id\), footers"):
+        with pytest.raises(InvalidOptionError, match=r"of bounds\(id\), footers"):
             await session.build_index(str(lake), [Keys("id")], at=at)
         again = await session.open_index(at)
         assert again.manifest == index.manifest
@@ -287,7 +287,7 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
                 found = await index.verify(sample=_ALL, rows=_ALL)
                 assert found.problems, KINDS[kind]
             await backend.delete_segments([segment.name])
-            assert any("is not there" in problem for problem in (await index.verify()).problems)
+            assert any("is missing" in problem for problem in (await index.verify()).problems)
 
 
 async def _store(backend: MemoryBackend, index: Index, table: pa.Table) -> None:

@@ -55,7 +55,7 @@ async def test_only_files_of_the_dataset_can_be_named(tmp_path: Path) -> None:
         done = await index.refresh([str(lake / "_temporary" / "b.parquet")])
         assert (done.added, await snapshot.count()) == (0, 2)
         for url in (f"file://{lake}/a.parquet", str(tmp_path / "lake-2" / "c.parquet")):
-            with pytest.raises(InvalidOptionError, match="none of the dataset's"):
+            with pytest.raises(InvalidOptionError, match="the dataset has no such file"):
                 await index.refresh([url])
         assert await snapshot.count() == 2
         with pytest.raises(InvalidOptionError, match="of other files"):
@@ -114,9 +114,9 @@ async def test_an_index_below_a_prefix_that_does_not_fit_is_not_used(
     async with asyncpq.Session() as session:
         index = await session.build_index(tmp_path, [Keys("x")])
         dataset = await session.open_dataset(tmp_path, schema=wider)
-        assert "another one than the one that was indexed" in caplog.text
+        assert "another column than the one that was indexed" in caplog.text
         assert (await dataset.lookup({"x": 2.0})).num_rows == 1
-        with pytest.raises(SchemaMismatchError, match="another one"):
+        with pytest.raises(SchemaMismatchError, match="another column"):
             await session.open_dataset(tmp_path, schema=wider, index=index)
         manifest = next((tmp_path / "_asyncpq" / "manifests").iterdir())
         caplog.clear()
@@ -247,7 +247,7 @@ async def test_another_column_of_an_indexed_ones_name_is_refused(
         lake.commit(columns(b="p1", a="p2"), lake.file("3.parquet", pa.table({"p1": [1], "p2": [1]})))
         with pytest.raises(SchemaMismatchError, match="of the same name"):
             await session.open_dataset(url, index=index, format="delta")
-        with pytest.raises(SchemaMismatchError, match="another one"):
+        with pytest.raises(SchemaMismatchError, match="another column"):
             await index.refresh()
         lake.commit(columns(a="p1"))
         dataset = await session.open_dataset(url, index=index, format="delta")

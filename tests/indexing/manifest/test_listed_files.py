@@ -55,7 +55,7 @@ async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None
         assert await ids(session, tmp_path) == numbers(10)
         assert await _read(session, tmp_path, index=False, **_EVERY_FILE) == numbers(0, 10)
         folder = await session.open_index(str(tmp_path / "_asyncpq"))
-        with pytest.raises(UsageError, match="which files of the lake there are"):
+        with pytest.raises(UsageError, match="which files of the folder are live"):
             await folder.drop()
         with pytest.raises(InvalidOptionError, match="outside of the folder"):
             await session.build_index(str(tmp_path), [Keys("id")])
@@ -280,7 +280,7 @@ async def test_the_index_of_a_lake_that_was_made_since_is_not_dropped(tmp_path: 
         old = await session.build_index(str(tmp_path), [Keys("id")])
         await (await session.open_index(str(tmp_path / "_asyncpq"))).drop()
         await add(session, tmp_path, [write(tmp_path, 0)])
-        with pytest.raises(UsageError, match="which files of the lake there are"):
+        with pytest.raises(UsageError, match="which files of the folder are live"):
             await old.drop()
         assert await ids(session, tmp_path) == numbers(0)
         broken = await session.build_index(str(tmp_path / "other.parquet"), [Keys("id")], at=str(tmp_path / "broken"))
