@@ -30,8 +30,8 @@ from asyncpq.errors import (
 )
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url, split_url
+from asyncpq.tables.delta.files import DeltaRoot
 from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
-from asyncpq.tables.delta.paths import DeltaRoot
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
 from asyncpq.tables.delta.values import DeltaStatistics, num_records, partition_value
 

@@ -21,8 +21,7 @@ from asyncpq.datasets.model import Reader
 from asyncpq.errors import ColumnNotFoundError, CorruptFileError, InvalidOptionError, NotParquetError
 from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.delta.deletes import VectorDescriptor
-from asyncpq.tables.delta.paths import DeltaRoot
+from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor
 from asyncpq.tables.delta.schema import check_protocol
 
 _COMMIT = re.compile(r"(\d{20})\.json")

@@ -11,43 +11,13 @@ import math
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    NotIn,
-    NotNull,
-    Or,
-    StartsWith,
-)
+from pyiceberg import expressions as predicates
+from pyiceberg import types
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection, manifest_evaluator
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
 
 from asyncpq.expressions import tree
 from asyncpq.expressions.analysis import (
@@ -66,27 +36,27 @@ from asyncpq.expressions.analysis import (
 from asyncpq.expressions.scalars import Scalar
 
 # pydantic hides the signatures: each takes a column, and a value where the term has one
-_MAKE: dict[str, Callable[..., BooleanExpression]] = {
-    "<": LessThan,
-    "<=": LessThanOrEqual,
-    ">": GreaterThan,
-    ">=": GreaterThanOrEqual,
-    "in": In,
-    "not in": NotIn,
-    "null": IsNull,
-    "not null": NotNull,
-    "nan": IsNaN,
-    "starts with": StartsWith,
+_MAKE: dict[str, Callable[..., predicates.BooleanExpression]] = {
+    "<": predicates.LessThan,
+    "<=": predicates.LessThanOrEqual,
+    ">": predicates.GreaterThan,
+    ">=": predicates.GreaterThanOrEqual,
+    "in": predicates.In,
+    "not in": predicates.NotIn,
+    "null": predicates.IsNull,
+    "not null": predicates.NotNull,
+    "nan": predicates.IsNaN,
+    "starts with": predicates.StartsWith,
 }
 
 
 class PartitionFilter:
     """Rules out manifests by their partition summaries and files by their partition values."""
 
-    def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, NestedField]) -> None:
+    def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, types.NestedField]) -> None:
         """``leaves``: the result of :func:`asyncpq.tables.iceberg.schema.struct_leaves` for ``schema``."""
         self._schema = schema
-        self._expr = AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
+        self._expr = predicates.AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
         self._file: dict[int, Callable[[IcebergFile], bool]] = {}
 
@@ -97,7 +67,7 @@ class PartitionFilter:
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
         """Whether the predicate rules out no partition of a spec."""
-        return isinstance(self._projected(spec), AlwaysTrue)
+        return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
         if spec.spec_id not in self._file:
@@ -106,7 +76,7 @@ class PartitionFilter:
             self._file[spec.spec_id] = lambda file: evaluate(file.partition)
         return self._file[spec.spec_id](file)
 
-    def _projected(self, spec: PartitionSpec) -> BooleanExpression:
+    def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
         """The predicate on the partition values of a spec."""
         return inclusive_projection(self._schema, spec)(self._expr)
 
@@ -114,40 +84,40 @@ class PartitionFilter:
 class _Translation:
     """Translates predicates to pyiceberg's."""
 
-    def __init__(self, leaves: dict[str, NestedField]) -> None:
+    def __init__(self, leaves: dict[str, types.NestedField]) -> None:
         self._leaves = leaves
         self._domains: dict[str, ValueDomain] = {}
 
-    def may_be(self, expr: tree.Expression, truth: Truth) -> BooleanExpression:
+    def may_be(self, expr: tree.Expression, truth: Truth) -> predicates.BooleanExpression:
         """A predicate that is true for each row where ``expr`` is ``truth``, and maybe for other rows."""
         return follow(expr, truth, self._atom, _all_of, _any_of)
 
-    def _atom(self, atom: tree.Atom, truth: Truth) -> BooleanExpression:
+    def _atom(self, atom: tree.Atom, truth: Truth) -> predicates.BooleanExpression:
         column = atom.column
         field = None if column is None else self._leaves.get(column)
         if column is None or field is None:
-            return AlwaysTrue()
+            return predicates.AlwaysTrue()
         domain = self._domains.get(column)
         if domain is None:
             domain = self._domains[column] = ValueDomain(_to_key(field.field_type))
         wanted = value_set(atom, truth, domain)
-        return AlwaysTrue() if wanted.of_elements else _term(column, field.field_type, wanted)
+        return predicates.AlwaysTrue() if wanted.of_elements else _term(column, field.field_type, wanted)
 
 
-def _all_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
-    return And(AlwaysTrue(), *terms) if (terms := list(parts)) else AlwaysTrue()
+def _all_of(parts: Iterable[predicates.BooleanExpression]) -> predicates.BooleanExpression:
+    return predicates.And(predicates.AlwaysTrue(), *terms) if (terms := list(parts)) else predicates.AlwaysTrue()
 
 
-def _any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
-    return Or(AlwaysFalse(), *terms) if (terms := list(parts)) else AlwaysFalse()
+def _any_of(parts: Iterable[predicates.BooleanExpression]) -> predicates.BooleanExpression:
+    return predicates.Or(predicates.AlwaysFalse(), *terms) if (terms := list(parts)) else predicates.AlwaysFalse()
 
 
-def _term(column: str, iceberg_type: IcebergType, wanted: ValueSet) -> BooleanExpression:
+def _term(column: str, iceberg_type: types.IcebergType, wanted: ValueSet) -> predicates.BooleanExpression:
     """A predicate that is true for all members of the set, and maybe for other values."""
     values = wanted.values
     if values in (EVERYTHING, Points((), inverted=True)):
-        return AlwaysTrue() if wanted.null else _MAKE["not null"](column)
-    terms: list[BooleanExpression] = []
+        return predicates.AlwaysTrue() if wanted.null else _MAKE["not null"](column)
+    terms: list[predicates.BooleanExpression] = []
     if not isinstance(values, Points):
         terms += [_interval(column, interval) for interval in values]
     elif values.inverted:  # null and NaN are in neither set
@@ -159,12 +129,12 @@ def _term(column: str, iceberg_type: IcebergType, wanted: ValueSet) -> BooleanEx
             terms.append(_MAKE["in"](column, values.keys[len(early) :]))
     if wanted.null:
         terms.append(_MAKE["null"](column))
-    if wanted.nan and isinstance(iceberg_type, (FloatType, DoubleType)):
+    if wanted.nan and isinstance(iceberg_type, (types.FloatType, types.DoubleType)):
         terms.append(_MAKE["nan"](column))
     return _any_of(terms)
 
 
-def _interval(column: str, interval: Interval) -> BooleanExpression:
+def _interval(column: str, interval: Interval) -> predicates.BooleanExpression:
     low, high, low_open, high_open = interval
     if isinstance(interval.prefix, str):
         return _MAKE["starts with"](column, interval.prefix)
@@ -172,12 +142,12 @@ def _interval(column: str, interval: Interval) -> BooleanExpression:
         epoch = _epoch(high)
         if high < epoch or (high == epoch and high_open):
             high, high_open = epoch, False  # early writers: at most in the partition that begins in 1970
-    above = AlwaysTrue() if low is None else _MAKE[">" if low_open else ">="](column, low)
-    below = AlwaysTrue() if high is None else _MAKE["<" if high_open else "<="](column, high)
-    return And(above, below)
+    above = predicates.AlwaysTrue() if low is None else _MAKE[">" if low_open else ">="](column, low)
+    below = predicates.AlwaysTrue() if high is None else _MAKE["<" if high_open else "<="](column, high)
+    return predicates.And(above, below)
 
 
-def _to_key(iceberg_type: IcebergType) -> ToKey:
+def _to_key(iceberg_type: types.IcebergType) -> ToKey:
     """Keys of a column: literals as pyiceberg compares them."""
 
     def to_key(value: Scalar) -> Comparable | Incomparable:
@@ -187,35 +157,39 @@ def _to_key(iceberg_type: IcebergType) -> ToKey:
     return to_key
 
 
-def _literal(iceberg_type: IcebergType, value: Scalar) -> bool | int | float | str | bytes | Decimal | dt.date | None:
+def _literal(
+    iceberg_type: types.IcebergType, value: Scalar
+) -> bool | int | float | str | bytes | Decimal | dt.date | None:
     """``value`` as pyiceberg compares it with a column of the type; None where it cannot, so it does not prune."""
     if isinstance(value, bool):
-        return value if isinstance(iceberg_type, BooleanType) else None
+        return value if isinstance(iceberg_type, types.BooleanType) else None
     if isinstance(value, int):
-        bits = 31 if isinstance(iceberg_type, IntegerType) else 63
+        bits = 31 if isinstance(iceberg_type, types.IntegerType) else 63
         return (
-            value if isinstance(iceberg_type, (IntegerType, LongType)) and -(1 << bits) <= value < 1 << bits else None
+            value
+            if isinstance(iceberg_type, (types.IntegerType, types.LongType)) and -(1 << bits) <= value < 1 << bits
+            else None
         )
     if isinstance(value, float):
-        return value if isinstance(iceberg_type, DoubleType) and not math.isnan(value) else None
+        return value if isinstance(iceberg_type, types.DoubleType) and not math.isnan(value) else None
     if isinstance(value, str):
-        return value if isinstance(iceberg_type, StringType) else None
+        return value if isinstance(iceberg_type, types.StringType) else None
     if isinstance(value, bytes):
-        return value if isinstance(iceberg_type, BinaryType) else None
+        return value if isinstance(iceberg_type, types.BinaryType) else None
     if isinstance(value, Decimal):
         return _scaled(iceberg_type, value)
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
-            return value if isinstance(iceberg_type, TimestampType) else None
-        return value.astimezone(dt.UTC) if isinstance(iceberg_type, TimestamptzType) else None
+            return value if isinstance(iceberg_type, types.TimestampType) else None
+        return value.astimezone(dt.UTC) if isinstance(iceberg_type, types.TimestamptzType) else None
     if isinstance(value, dt.date):
-        return value if isinstance(iceberg_type, DateType) else None
+        return value if isinstance(iceberg_type, types.DateType) else None
     return None
 
 
-def _scaled(iceberg_type: IcebergType, value: Decimal) -> Decimal | None:
+def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
     """``value`` with the column's scale; None where it would be rounded."""
-    if not isinstance(iceberg_type, DecimalType) or not value.is_finite():
+    if not isinstance(iceberg_type, types.DecimalType) or not value.is_finite():
         return None
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)

@@ -13,40 +13,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg import types
 from pyiceberg.conversions import from_bytes, from_json
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import (
-    BinaryType,
-    DoubleType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestamptzNanoType,
-    UnknownType,
-    UUIDType,
-)
 
 from asyncpq.datasets.model import ColumnBounds, TableField
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
 
-_REFUSED = (GeographyType, GeometryType, UnknownType)
+_REFUSED = (types.GeographyType, types.GeometryType, types.UnknownType)
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
 
-def as_literal(iceberg_type: PrimitiveType, value: Any) -> Scalar:
+def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     """Convert a value that pyiceberg decoded from Avro, bytes or JSON (days, microseconds, ...) to a literal.
 
     Raises:
@@ -54,19 +37,19 @@ def as_literal(iceberg_type: PrimitiveType, value: Any) -> Scalar:
     """
     if value is None:
         return None
-    if isinstance(iceberg_type, (TimestampNanoType, TimestamptzNanoType)):
-        return Timestamp(int(value), "UTC" if isinstance(iceberg_type, TimestamptzNanoType) else None)
+    if isinstance(iceberg_type, (types.TimestampNanoType, types.TimestamptzNanoType)):
+        return Timestamp(int(value), "UTC" if isinstance(iceberg_type, types.TimestamptzNanoType) else None)
     literal: Scalar = from_json(iceberg_type, value)
     return literal
 
 
-def partition_value(column: NestedField, value: Any, table: str, url: str) -> Scalar:
+def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Scalar:
     """The value of an identity partition: the column has it in all rows of the data file at ``url``.
 
     Raises:
         UnsupportedFeatureError: a literal cannot hold the value.
     """
-    assert isinstance(column.field_type, PrimitiveType)
+    assert isinstance(column.field_type, types.PrimitiveType)
     try:
         return as_literal(column.field_type, value)
     except (ValueError, TypeError, ArithmeticError):
@@ -75,13 +58,13 @@ def partition_value(column: NestedField, value: Any, table: str, url: str) -> Sc
         ) from None
 
 
-def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, NestedField]:
+def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, types.NestedField]:
     """The primitive fields outside of lists and maps, by dotted path. A path that names two fields is left out.
 
     Args:
         without: ids of fields to leave out, with their children.
     """
-    leaves: dict[str, NestedField] = {}
+    leaves: dict[str, types.NestedField] = {}
     shared = set()
     for path, field in _leaves("", schema.fields, without):
         if path in leaves:
@@ -91,22 +74,22 @@ def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, Ne
 
 
 def _leaves(
-    prefix: str, fields: tuple[NestedField, ...], without: Collection[int]
-) -> Iterator[tuple[str, NestedField]]:
+    prefix: str, fields: tuple[types.NestedField, ...], without: Collection[int]
+) -> Iterator[tuple[str, types.NestedField]]:
     for field in fields:
         if field.field_id in without:
             continue
-        if isinstance(field.field_type, StructType):
+        if isinstance(field.field_type, types.StructType):
             yield from _leaves(f"{prefix}{field.name}.", field.field_type.fields, without)
-        elif isinstance(field.field_type, PrimitiveType):
+        elif isinstance(field.field_type, types.PrimitiveType):
             yield prefix + field.name, field
 
 
-def column_bounds(field: NestedField, file: IcebergFile) -> ColumnBounds:
+def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
     """Bounds of a primitive field outside of lists and maps, from a manifest entry."""
     iceberg_type = field.field_type
     field_id = field.field_id
-    is_float = isinstance(iceberg_type, (FloatType, DoubleType))
+    is_float = isinstance(iceberg_type, (types.FloatType, types.DoubleType))
     low, high = _bound(iceberg_type, file.lower_bounds, field_id), _bound(iceberg_type, file.upper_bounds, field_id)
     if is_float and _is_nan(low, high):
         low = high = None
@@ -123,10 +106,10 @@ def column_bounds(field: NestedField, file: IcebergFile) -> ColumnBounds:
     )
 
 
-def _bound(iceberg_type: IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
+def _bound(iceberg_type: types.IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
     raw = (bounds or {}).get(field_id)
     if (
-        raw is None or not isinstance(iceberg_type, PrimitiveType) or isinstance(iceberg_type, UUIDType)
+        raw is None or not isinstance(iceberg_type, types.PrimitiveType) or isinstance(iceberg_type, types.UUIDType)
     ):  # writers disagree on the order of UUIDs
         return None
     try:
@@ -180,19 +163,19 @@ def _by_id(fields: list[MappedField]) -> dict[int, tuple[str, ...]]:
 
 
 def _children(
-    fields: tuple[NestedField, ...], names: Mapping[int, tuple[str, ...]] | None, table: str
+    fields: tuple[types.NestedField, ...], names: Mapping[int, tuple[str, ...]] | None, table: str
 ) -> tuple[TableField, ...]:
     return tuple(_field(field, names, table) for field in fields)
 
 
-def _field(field: NestedField, names: Mapping[int, tuple[str, ...]] | None, table: str) -> TableField:
+def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None, table: str) -> TableField:
     iceberg_type = field.field_type
     children: tuple[TableField, ...] = ()
-    if isinstance(iceberg_type, StructType):
+    if isinstance(iceberg_type, types.StructType):
         children = _children(iceberg_type.fields, names, table)
-    elif isinstance(iceberg_type, ListType):
+    elif isinstance(iceberg_type, types.ListType):
         children = _children((iceberg_type.element_field,), names, table)
-    elif isinstance(iceberg_type, MapType):
+    elif isinstance(iceberg_type, types.MapType):
         children = _children((iceberg_type.key_field, iceberg_type.value_field), names, table)
     elif isinstance(iceberg_type, _REFUSED):
         raise UnsupportedFeatureError(f"{table}: Iceberg type {iceberg_type} is not read", column=field.name)
@@ -207,26 +190,26 @@ def _field(field: NestedField, names: Mapping[int, tuple[str, ...]] | None, tabl
     )
 
 
-def _arrow_type(iceberg_type: IcebergType, children: tuple[TableField, ...]) -> pa.DataType:
-    if isinstance(iceberg_type, StringType):
+def _arrow_type(iceberg_type: types.IcebergType, children: tuple[TableField, ...]) -> pa.DataType:
+    if isinstance(iceberg_type, types.StringType):
         return pa.string()
-    if isinstance(iceberg_type, BinaryType):
+    if isinstance(iceberg_type, types.BinaryType):
         return pa.binary()
     parts = [pa.field(child.name, child.type, child.nullable) for child in children]
-    if isinstance(iceberg_type, StructType):
+    if isinstance(iceberg_type, types.StructType):
         return pa.struct(parts)
-    if isinstance(iceberg_type, ListType):
+    if isinstance(iceberg_type, types.ListType):
         return pa.list_(parts[0])
-    if isinstance(iceberg_type, MapType):
+    if isinstance(iceberg_type, types.MapType):
         return pa.map_(*parts)
     return schema_to_pyarrow(iceberg_type)
 
 
-def _default(field: NestedField, table: str) -> Any:
+def _default(field: types.NestedField, table: str) -> Any:
     """The column's value in files that are older than the column."""
     if field.initial_default is None:
         return None
-    if not isinstance(field.field_type, PrimitiveType):
+    if not isinstance(field.field_type, types.PrimitiveType):
         raise UnsupportedFeatureError(f"{table}: a default of a nested column is not read", column=field.name)
     try:
         value = as_literal(field.field_type, field.initial_default)

@@ -1,4 +1,4 @@
-"""Deletion vectors of Delta, in tables that are written here, against DuckDB's Delta reader; and damaged ones."""
+"""Files of a Delta table: deletion vectors against DuckDB's Delta reader, damaged vectors, and urls of data files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +16,12 @@ from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureErro
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.tables import deleted_rows
 from asyncpq.tables.deleted_rows import decode_vector
-from asyncpq.tables.delta.deletes import VectorDescriptor, decode_z85
-from asyncpq.tables.delta.paths import DeltaRoot
+from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor, decode_z85
 from tests.delta_tables import (
     ID,
     DeltaWriter,
     FolderReader,
+    add,
     assert_same_as_duckdb,
     encode_z85,
     ids,
@@ -174,3 +175,49 @@ def test_z85_of_the_specification() -> None:
     for text in ("Hello Worl", "%%%%%#", "#####"):
         with pytest.raises(ValueError, match="Z85"):
             decode_z85(text)
+
+
+async def test_absolute_paths(writer: DeltaWriter, tmp_path: Path) -> None:
+    pq.write_table(ids(5), tmp_path / "other %20.parquet")
+    inside = writer.file("in.parquet", ids(1))
+    writer.commit(protocol(), metadata(ID), add((tmp_path / "other %20.parquet").as_uri(), num_rows=1), inside)
+    outside = (await snapshot_of(writer.folder)).data_files[0].url
+    assert outside == str(tmp_path / "other %20.parquet")
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "url"),
+    [
+        ("s3://bucket/t/", "a%20b.parquet", "s3://bucket/t/a b.parquet"),
+        ("s3://bucket/t", "p=x%2520y/f.parquet", "s3://bucket/t/p=x%20y/f.parquet"),
+        ("s3://bucket/t", "p=1%3A2%2B3+4/f.parquet", "s3://bucket/t/p=1:2+3+4/f.parquet"),
+        ("s3://bucket/t", "s3://other/x%20y", "s3://other/x y"),
+        ("s3://bucket/t", "s3a://other/x", "s3://other/x"),
+        ("gs://bucket/t", "gs://other/x", "gs://other/x"),
+        ("abfss://c@account/t", "abfss://c@account/x%25", "abfss://c@account/x%"),
+        ("/tmp/t", "file:/data/x", "/data/x"),
+        ("/tmp/t", "file:///data/x%20", "/data/x "),
+        ("/tmp/t", "/data/x", "/data/x"),
+        ("/tmp/t", "sub/x", "/tmp/t/sub/x"),
+        ("memory://t", "x", "memory://t/x"),
+    ],
+)
+def test_where_files_are(root: str, path: str, url: str) -> None:
+    assert DeltaRoot.of(root).resolve(path) == url
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("s3://bucket/t", "file:///etc/passwd"),
+        ("s3://bucket/t", "/etc/passwd"),
+        ("s3://bucket/t", "https://host/x"),
+        ("/tmp/t", "s3://bucket/x"),
+        ("abfss://c@account/t", "abfss://c@other/x"),
+        ("https://host/t", "https://other/x"),
+        ("https://host/t", "http://host/x"),
+    ],
+)
+def test_a_log_does_not_choose_stores(root: str, path: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="another store"):
+        DeltaRoot.of(root).resolve(path)
