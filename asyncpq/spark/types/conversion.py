@@ -1,9 +1,4 @@
-"""Batches as asyncpq reads them as batches of Spark's types, with the values that Spark's reader gives; and back.
-
-The Arrow types under which Spark's types are written to Parquet files.
-
-Arrays with children, as arrays of other Arrow types: lists, maps and structs taken apart and put together.
-"""
+"""Convert batches between asyncpq and Spark: values as Spark's reader gives them, and Arrow types to write."""
 
 from __future__ import annotations
 
@@ -38,10 +33,10 @@ from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb
 
 
 def file_field(field: StructField) -> pa.Field:
-    """The field of a file, without Spark's metadata.
+    """The Arrow field of a file, without Spark's metadata.
 
     Raises:
-        UnsupportedFeatureError: a type that Spark does not write to Parquet, or that asyncpq does not.
+        UnsupportedFeatureError: a type that Spark or asyncpq does not write to Parquet.
     """
     try:
         if is_spatial(field.dataType):
@@ -53,10 +48,10 @@ def file_field(field: StructField) -> pa.Field:
 
 
 def _refuse_void(kind: DataType) -> None:
-    """Of VOID in lists and maps, Spark 4.3 gives Arrow data of the wrong length."""
+    """Refuse VOID in lists and maps, for which Spark 4.3 gives Arrow data of the wrong length."""
     if isinstance(kind, NullType):
         raise UnsupportedFeatureError(
-            "PySpark gives no values of the type void in arrays and maps", hint="Leave the column out, or cast it."
+            "PySpark gives no values of the type void in arrays and maps", hint="Omit the column, or cast it."
         )
     if isinstance(kind, StructType):
         for field in kind.fields:
@@ -66,7 +61,7 @@ def _refuse_void(kind: DataType) -> None:
 def _file_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, StructType):
         if not kind.fields:
-            raise UnsupportedFeatureError("Parquet has no structs without fields")
+            raise UnsupportedFeatureError("Parquet does not have structs without fields")
         return pa.struct([file_field(field) for field in kind.fields])
     if isinstance(kind, ArrayType):
         _refuse_void(kind.elementType)
@@ -89,24 +84,24 @@ def _file_type(kind: DataType) -> pa.DataType:
         ) from error
 
 
-#: What makes arrays of an Arrow type, of Spark's type, such of another Arrow type; None where they are.
+#: Returns the conversion of a leaf from an Arrow type, for Spark's type, to another Arrow type; None for none.
 Leaf = Callable[[pa.DataType, DataType, pa.DataType], Convert | None]
 
 _types: Any = pa.types  # its functions lack annotations
 
 
 def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """``error``, which concerns a column or a part of it; its column becomes the dotted path."""
+    """Prefix the column of ``error`` with the name of the part that it concerns."""
     error.column = name if error.column is None else f"{name}.{error.column}"
     return error
 
 
 class NestedConversion:
-    """Conversions of columns with what is in them.
+    """Makes conversions of nested columns.
 
     Args:
         conf: how names are compared.
-        leaf: for what has no children.
+        leaf: makes conversions of leaves.
     """
 
     def __init__(self, conf: ReadConf, leaf: Leaf) -> None:
@@ -114,7 +109,7 @@ class NestedConversion:
         self._leaf = leaf
 
     def conversion(self, source: pa.DataType, target: DataType, arrow: pa.DataType) -> Convert | None:
-        """What makes arrays of ``source`` such of ``arrow``, for ``target``; None where they are that."""
+        """The conversion of ``source`` arrays to ``arrow``, for the Spark type ``target``; None if they need none."""
         if isinstance(target, UserDefinedType):
             return self.conversion(source, target.sqlType(), arrow)
         if isinstance(target, (StructType, ArrayType, MapType, VariantType)):
@@ -151,7 +146,7 @@ class NestedConversion:
             return None
 
         def convert_struct(array: pa.Array) -> pa.Array:
-            # what stands under a null struct means nothing, and must not fail
+            # values under a null struct are undefined and must not fail
             fields = array.flatten() if array.null_count else [array.field(at) for at in range(len(names))]
             children = [
                 pa.nulls(len(array), kind) if at is None else fields[at] if convert is None else convert(fields[at])
@@ -218,7 +213,7 @@ class NestedConversion:
         places = [source.get_field_index(field.name) for field in arrow]
 
         def convert_variant(array: pa.Array) -> pa.Array:
-            # a null VARIANT has two null parts, where bytes are wanted
+            # the parts of a null VARIANT must not be null
             parts = [array.field(at).cast(pa.binary()) for at in places]
             children = [pc.fill_null(part, b"") if array.null_count else part for part in parts]
             return pa.Array.from_buffers(arrow, len(array), [validity(array)], array.null_count, 0, children)
@@ -227,7 +222,7 @@ class NestedConversion:
 
 
 def _map_as_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    offsets = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # of a slice, without what is before it
+    offsets = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
     buffers = [validity(array), offsets.buffers()[1]]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [array.values])
 
@@ -240,7 +235,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of batches that Spark takes for ``schema``.
 
     Raises:
-        UnsupportedFeatureError: PySpark takes no Arrow data of one of the types.
+        UnsupportedFeatureError: PySpark takes no Arrow data of a type.
     """
     for field in schema.fields:
         try:
@@ -257,17 +252,17 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def to_spark(
     batch: pa.RecordBatch, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> pa.RecordBatch:
-    """The batch with exactly the columns of ``schema``: found by name, those that are missing null.
+    """Convert a batch to the columns of ``schema``, found by name; missing columns are null.
 
     Args:
-        batch: of one file, as asyncpq reads it; columns that ``schema`` lacks are left out.
-        schema: as inferred, or as the user gave it: then types may be wider, where Spark's reader allows that.
-        dates: of the file.
+        batch: of one file, as asyncpq reads it. Columns that ``schema`` lacks are dropped.
+        schema: inferred, or given by the user. Its types may be wider, where Spark's reader allows that.
+        dates: calendars of the file.
 
     Raises:
-        SchemaMismatchError: a column of a type that Spark does not read as the schema's.
-        UnsupportedFeatureError: values that cannot be given as Spark does.
-        AmbiguousColumnError: columns whose names differ in case only.
+        SchemaMismatchError: Spark does not read a column as the schema's type.
+        UnsupportedFeatureError: a value cannot be converted as Spark does.
+        AmbiguousColumnError: several columns differ only in case.
     """
     return converter(batch.schema, schema, conf, dates)(batch)
 
@@ -276,7 +271,7 @@ def to_spark(
 def converter(
     source: pa.Schema, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What :func:`to_spark` does to batches of ``source``; raises at once what does not depend on values."""
+    """The conversion of :func:`to_spark` for batches of ``source``. Errors that need no values are raised at once."""
     target = arrow_schema(schema)
     columns = []
     for field, arrow in zip(schema.fields, target, strict=True):
@@ -299,10 +294,10 @@ def converter(
 def _column(
     source: pa.Schema, field: StructField, arrow: pa.Field, conf: ReadConf, dates: FileDates
 ) -> tuple[int | None, Convert | None]:
-    """Where a column is in batches of ``source``, and what makes it Spark's."""
+    """The position of a column in ``source``, and its conversion."""
     if conf.field_ids and FIELD_ID_KEY in (field.metadata or {}):
         raise UnsupportedFeatureError(
-            "columns are not found by field ids",
+            "asyncpq does not find columns by field ids",
             column=field.name,
             hint="Set spark.sql.parquet.fieldId.read.enabled=false.",
         )
@@ -319,7 +314,7 @@ def _column(
 
 
 def _converted(convert: Convert, array: pa.Array, arrow: pa.Field) -> pa.Array:
-    """``convert`` done to a column, errors with its name."""
+    """Convert a column; errors get its name."""
     try:
         return convert(array)
     except AsyncpqError as error:
@@ -332,7 +327,7 @@ def _converted(convert: Convert, array: pa.Array, arrow: pa.Field) -> pa.Array:
                 hint="Read fewer rows at once.",
             ) from error
         raise SchemaMismatchError(
-            f"a value of the file's {array.type} is none of {arrow.type}: {error}", column=arrow.name
+            f"a value of the file's {array.type} does not fit {arrow.type}: {error}", column=arrow.name
         ) from error
 
 
@@ -340,11 +335,11 @@ def _converted(convert: Convert, array: pa.Array, arrow: pa.Field) -> pa.Array:
 
 
 class ToParquet(NamedTuple):
-    """How batches of a Spark type become a file's.
+    """Conversion of batches from Spark to those of a file.
 
     Attributes:
-        schema: of the file; its metadata, which belongs into the footer, tells Spark what Parquet has no types for.
-        convert: from Spark's batches, as mapInArrow and Arrow writers get them, to batches of ``schema``.
+        schema: of the file. Its metadata goes into the footer and tells Spark the types that Parquet lacks.
+        convert: takes batches as mapInArrow and Arrow writers get them, and returns batches of ``schema``.
     """
 
     schema: pa.Schema
@@ -352,15 +347,15 @@ class ToParquet(NamedTuple):
 
 
 def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
-    """How to write ``schema`` so that everybody reads the values, and Spark the same types.
+    """The conversion with which other readers get the values of ``schema``, and Spark gets its types.
 
-    Timestamps are microseconds of UTC, TIMESTAMP_NTZ without zone; TIME in microseconds, beyond 6 digits in
-    nanoseconds; intervals of days to seconds are microseconds; VARIANT is a struct of value and metadata; GEOMETRY and
+    Timestamps are in microseconds of UTC, TIMESTAMP_NTZ without zone. TIME is in microseconds, or in nanoseconds above
+    6 digits. Intervals of days to seconds are in microseconds. VARIANT is a struct of value and metadata. GEOMETRY and
     GEOGRAPHY are well-known binary, for :func:`asyncpq.spark.types.special_types.with_wkb_types`.
 
     Raises:
-        UnsupportedFeatureError: a type that Spark does not write to Parquet, or of which PySpark gives no values.
-        AmbiguousColumnError: two fields of one name.
+        UnsupportedFeatureError: Spark does not write a type to Parquet, or PySpark gives no values of it.
+        AmbiguousColumnError: two fields have the same name.
     """
     check_names(schema, conf)
     fields = [file_field(field) for field in schema.fields]
@@ -392,7 +387,8 @@ def _file_converts(source: pa.Schema, schema: StructType, target: pa.Schema, con
 
 
 def _file_leaf(source: pa.DataType, target: DataType, arrow: pa.DataType) -> Convert | None:
-    """Spark's Arrow types are the file's but for zones, digits of times, and large offsets."""
+    """The conversion of a leaf. Spark's Arrow types differ from the file's in zones, digits of times, and large
+    offsets."""
     if source.equals(arrow):
         return None
     if is_spatial(target):

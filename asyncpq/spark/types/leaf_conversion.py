@@ -1,4 +1,4 @@
-"""Arrays without children, as arrays of Spark's types: what Spark's vectorized Parquet reader allows, as it does it."""
+"""Convert arrays without children to Spark's types, by the rules of Spark's vectorized Parquet reader."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ _types: Any = pa.types  # its functions lack annotations
 _INT32: Final = frozenset(
     {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32(), pa.date32(), pa.time32("ms")}
 )
-_UINT32: Final = pa.uint32()  # Spark reads it as wider types only
+_UINT32: Final = pa.uint32()  # Spark reads it only as wider types
 _SIGNED: Final = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()})
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 _UTC: Final = pa.timestamp("us", "UTC")
 _LOCAL: Final = pa.timestamp("us")
-# Digits before the point that a decimal needs to hold every integer, as Spark counts them.
+# Integer digits that a decimal needs for every value of a type, as Spark counts them.
 _DIGITS_OF_INT: Final = 10
 _DIGITS_OF_LONG: Final = 20
 _MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class LeafRules(NamedTuple):
-    """What an array's type does not say.
+    """Properties of a column that its Arrow type does not tell.
 
     Attributes:
-        dates: of the file.
-        is_int96: timestamps were INT96, whatever asyncpq has made of them to go with other files.
-        is_mixed: so were some of the column's; others were not.
+        dates: calendars of the file.
+        is_int96: the timestamps were stored as INT96, whatever type asyncpq gave them.
+        is_mixed: some of the column's timestamps were INT96, and others were not.
     """
 
     dates: FileDates
@@ -67,7 +67,7 @@ class LeafRules(NamedTuple):
 
 
 def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    """What makes arrays of ``source`` such as Spark wants for ``target``; None where they are already.
+    """The conversion of ``source`` arrays to ``target``; None if they need none.
 
     Raises:
         SchemaMismatchError: Spark does not read ``source`` as ``target``.
@@ -90,11 +90,11 @@ def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> 
 
 
 def mismatch(source: pa.DataType, target: DataType) -> SchemaMismatchError:
-    """Spark does not read such a column as such a type."""
+    """The error for a column that Spark does not read as this type."""
     return SchemaMismatchError(
         f"the file has the type {source}, which Spark does not read as {target.simpleString()} "
         "(Spark: FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH)",
-        hint="Give the column another type in .schema(...), or cast it after reading.",
+        hint="Declare another type in .schema(...), or cast the column after reading.",
     )
 
 
@@ -103,7 +103,7 @@ def _after(first: Convert, second: Convert | None) -> Convert:
 
 
 def _same(array: pa.Array) -> pa.Array:
-    """Nothing to be done."""
+    """Return the array unchanged."""
     return array
 
 
@@ -123,7 +123,7 @@ def _raw64(array: pa.Array) -> pa.Array:
 
 
 def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
-    """Whether INT64 was stored that is not unsigned: an integer, or a time, timestamp or duration."""
+    """Whether a signed INT64 was stored: an integer, time, timestamp or duration."""
     if _types.is_timestamp(source):
         return not _is_int96(source, rules)
     return bool(source.equals(pa.int64()) or _types.is_time64(source) or _types.is_duration(source))
@@ -142,7 +142,7 @@ def _short(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert |
 
 
 def _narrow(source: pa.DataType, arrow: pa.DataType) -> Convert | None:
-    """Spark keeps the low bits."""
+    """Keep the low bits, as Spark does."""
     if source.equals(arrow):
         return _same
     is_read = source in _INT32 and not source.equals(_UINT32)
@@ -189,7 +189,7 @@ def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert
         return (lambda array: array.cast(arrow)) if is_wider else None
     if source.equals(pa.uint64()):
         return _digits(arrow) if (precision, scale) == (20, 0) else None
-    if _types.is_duration(source):  # stored as a plain INT64
+    if _types.is_duration(source):  # stored as INT64
         inner = _decimal(pa.int64(), target, rules)
         return None if inner is None else lambda array: inner(_raw64(array))
     if source not in _SIGNED:
@@ -199,7 +199,7 @@ def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert
 
 
 def _digits(arrow: pa.DataType) -> Convert:
-    # pyarrow wants room for every integer of the type, and a decimal(20, 0) is room enough
+    # pyarrow requires a decimal for every integer of the type, which decimal(20, 0) is
     between = pa.decimal256(min(76, 20 + arrow.scale), arrow.scale)
     return lambda array: array.cast(between).cast(arrow)
 
@@ -210,7 +210,7 @@ def _digits(arrow: pa.DataType) -> Convert:
 def _text(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
     if source.equals(pa.string()):
         return _same
-    if source in _TEXT or source in _BYTES:  # not checked to be UTF-8: Spark does not either
+    if source in _TEXT or source in _BYTES:  # without a check for UTF-8, as Spark
         return _cast(pa.string())
     return None
 
@@ -259,7 +259,7 @@ def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Conve
     dates = rules.dates
     if rules.is_mixed and (dates.int96_zone is not None or dates.int96 != dates.datetime):
         raise UnsupportedFeatureError(
-            "the column has INT96 and other timestamps in it, which are read in different ways",
+            "the column has INT96 and other timestamps, which Spark reads differently",
             hint="Read it with spark.read.parquet.",
         )
     if _is_int96(source, rules):
@@ -295,7 +295,7 @@ def _micros(array: pa.Array) -> pa.Array:
 
 
 def _micros_of_int96(array: pa.Array) -> pa.Array:
-    """Rounded down, as Spark does."""
+    """Microseconds, rounded down as Spark does."""
     if array.type.unit != "ns":
         return _micros(array)
     nanos = array.view(pa.int64())
@@ -306,11 +306,11 @@ def _micros_of_int96(array: pa.Array) -> pa.Array:
 
 
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
-    """INT96 as timestamps: of UTC, or of the wall clock of a zone."""
+    """INT96 as timestamps: in UTC, or by the wall clock of a zone."""
     zone = rules.dates.int96_zone
     if zone is None:
         return micros.view(_UTC)
-    # a time that the clock skips is told by the offset from before, of two that it shows the first one counts
+    # a skipped time uses the offset before the change, and an ambiguous time is the earlier one
     before = pc.assume_timezone(micros.view(_LOCAL), zone, ambiguous="earliest", nonexistent="earliest")
     offset = pc.subtract(pc.local_timestamp(before).view(pa.int64()), before.view(pa.int64()))
     return pc.subtract(micros, offset).view(_UTC)
@@ -333,7 +333,7 @@ def _time(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
 
     def convert(array: pa.Array) -> pa.Array:
         nanos = pc.multiply_checked(array.view(pa.int64()), pa.scalar(factor, pa.int64()))
-        if step > factor:  # digits beyond the type's are cut off
+        if step > factor:  # further digits are cut off
             scalar = pa.scalar(step, pa.int64())
             nanos = pc.multiply(pc.divide(nanos, scalar), scalar)
         return nanos.view(pa.time64("ns"))

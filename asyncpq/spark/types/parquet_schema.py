@@ -1,8 +1,7 @@
-"""The schema that Spark gives a Parquet file.
+"""The schema that Spark gives a Parquet file: from the schema that Spark wrote into the footer, or from Parquet's.
 
-The schema that Spark writes into footers, beside Parquet's own: CHAR and VARCHAR, comments, user-defined types.
-
-Its JSON comes from a file: no class that it names is imported but those of pyspark itself.
+Spark's own schema has CHAR and VARCHAR, comments and user-defined types. Its JSON is untrusted: of the classes that it
+names, only those of pyspark are imported.
 """
 
 from __future__ import annotations
@@ -54,22 +53,22 @@ from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct
 from asyncpq.spark.types.special_types import check_spatial, spatial_type
 
 ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
-# Types that Spark's own parser knows and pyspark's does not.
+# Types that Spark's parser knows and pyspark's does not.
 _UNKNOWN_TO_PYSPARK: Final = re.compile(r"timestamp_(ltz|ntz)\(\d+\)")
 _MAX_DEPTH: Final = 100
 
 
 def row_schema(text: str | None) -> StructType | None:
-    """The schema under :data:`ROW_METADATA_KEY` as Spark reads it, all nullable.
+    """Parse Spark's schema from the footer, with all parts nullable.
 
     Args:
-        text: JSON, or the words of Spark before 1.2.
+        text: value of :data:`ROW_METADATA_KEY`: JSON, or the text form of Spark before 1.2.
 
     Returns:
-        None where there is none, or none that Spark understands: then Parquet's schema counts.
+        None if Spark would not understand it either; then Parquet's schema is used.
 
     Raises:
-        UnsupportedFeatureError: a type that Spark has and pyspark has not.
+        UnsupportedFeatureError: a type that pyspark lacks.
     """
     if text is None:
         return None
@@ -82,7 +81,7 @@ def row_schema(text: str | None) -> StructType | None:
 
 
 def _safe(value: Any, depth: int) -> Any:
-    """JSON of types with what pyspark would import or unpickle replaced by what it is stored as."""
+    """JSON of types in which types that pyspark would import or unpickle are replaced by their storage types."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str) and _UNKNOWN_TO_PYSPARK.fullmatch(value):
@@ -100,14 +99,14 @@ def _safe(value: Any, depth: int) -> Any:
 
 
 class _LegacySchemaParser:
-    """``StructType(List(StructField(a,IntegerType,true), ...))``: how Spark before 1.2 wrote a schema."""
+    """Parses ``StructType(List(StructField(a,IntegerType,true), ...))``, the form that Spark before 1.2 wrote."""
 
     def __init__(self, text: str) -> None:
         self._tokens = re.findall(r"[(),]|[^(),]+", text)
         self._at = 0
 
     def schema(self) -> StructType | None:
-        """None where the words are others."""
+        """The schema; None if the text has another form."""
         try:
             found = self._type()
         except (ValueError, IndexError, RecursionError):
@@ -207,19 +206,18 @@ _TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON
 
 
 class _Node(NamedTuple):
-    """An element of the schema and what is below it."""
+    """An element of the Parquet schema with its children."""
 
     element: SchemaElement
     children: tuple[_Node, ...]
 
 
 def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
-    """The schema that ``spark.read.parquet`` infers from a file: from Spark's own words in the footer where there are
-    such, else from Parquet's schema. All is nullable.
+    """The schema that ``spark.read.parquet`` infers from a file, with all parts nullable.
 
     Raises:
-        UnsupportedFeatureError: a column that Spark has no type for; the message is Spark's.
-        AmbiguousColumnError: two columns of one name, by Spark's rule of cases.
+        UnsupportedFeatureError: Spark has no type for a column; the message is Spark's.
+        AmbiguousColumnError: two columns have the same name by Spark's case sensitivity.
     """
     schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
     if schema is None:
@@ -232,10 +230,10 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
 
 
 def check_types(schema: StructType, conf: ReadConf) -> None:
-    """Refuse types that Spark's Parquet reader does not read, as it does.
+    """Refuse the types that Spark's Parquet reader refuses.
 
     Raises:
-        UnsupportedFeatureError: such a type.
+        UnsupportedFeatureError: the schema has such a type.
     """
     for field in schema.fields:
         try:
@@ -252,7 +250,7 @@ def _check_type(kind: DataType, conf: ReadConf) -> None:
         )
     check_spatial(kind)
     if isinstance(kind, CalendarIntervalType):
-        raise UnsupportedFeatureError("Spark reads no intervals of months, days and microseconds from Parquet")
+        raise UnsupportedFeatureError("Spark does not read intervals of months, days and microseconds from Parquet")
     if isinstance(kind, StructType):
         for field in kind.fields:
             _check_type(field.dataType, conf)
@@ -268,7 +266,7 @@ def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
 
 
 class _TypeReader:
-    """Spark's types for elements of one file."""
+    """Spark's types for the elements of one file."""
 
     def __init__(self, metadata: FileMetadata, conf: ReadConf) -> None:
         self._metadata = metadata
@@ -283,7 +281,7 @@ class _TypeReader:
             except AsyncpqError as error:
                 error.column = name if error.column is None else f"{name}.{error.column}"
                 raise
-            # A repeated field outside of a list or map is a list of its own.
+            # A repeated field outside of a list or map is itself a list.
             repeated = node.element.repetition is Repetition.REPEATED
             fields.append(StructField(name, ArrayType(kind) if repeated else kind))
         return StructType(fields)
@@ -308,7 +306,7 @@ class _TypeReader:
         raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
 
     def _list(self, node: _Node) -> DataType:
-        """LogicalTypes.md, Lists, with the rules for old writers."""
+        """A list by LogicalTypes.md, including its rules for old writers."""
         (repeated, *more) = node.children or (None,)
         if repeated is None or more or repeated.element.repetition is not Repetition.REPEATED:
             raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
@@ -317,7 +315,7 @@ class _TypeReader:
         return ArrayType(self._field(repeated if is_element else repeated.children[0]))
 
     def _map(self, node: _Node) -> DataType:
-        """LogicalTypes.md, Maps."""
+        """A map by LogicalTypes.md."""
         (entries, *more) = node.children or (None,)
         if (
             entries is None
@@ -330,7 +328,7 @@ class _TypeReader:
         return MapType(self._field(key), self._field(value))
 
     def _variant_version(self, element: SchemaElement) -> int:
-        """``VariantType.specification_version`` of parquet.thrift; 0 without one."""
+        """``VariantType.specification_version`` of parquet.thrift; 0 if it is missing."""
         union = CompactReader(self._metadata.data, element.raw_start).struct().get(10)
         variant = union.get(16) if isinstance(union, dict) else None
         version = variant.get(1) if isinstance(variant, dict) else None
@@ -356,7 +354,7 @@ class _TypeReader:
     def _leaf_type(
         self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None
     ) -> DataType | None:
-        """None where Spark has no type."""
+        """The type of a leaf; None if Spark has none."""
         plain = _PLAIN.get(physical)
         if logical is not None and logical.kind is LogicalKind.DECIMAL:
             return _decimal(element, physical, logical)
@@ -386,9 +384,7 @@ class _TypeReader:
                 if self._conf.nanos_as_long:
                     return LongType()
                 if self._conf.timestamp_nanos_types:
-                    raise UnsupportedFeatureError(
-                        "timestamps in nanoseconds are a type that pyspark does not have", hint=_NANOS_HINT
-                    )
+                    raise UnsupportedFeatureError("pyspark does not have timestamps in nanoseconds", hint=_NANOS_HINT)
                 return None
             is_instant = logical.is_adjusted_to_utc or not self._conf.infer_timestamp_ntz
             return TimestampType() if is_instant else TimestampNTZType()
@@ -406,7 +402,7 @@ class _TypeReader:
 
 
 def annotation(element: SchemaElement) -> LogicalType | None:
-    """What the element's annotations say to Spark: where the old and the new one contradict, the old one counts.
+    """The annotation of an element as Spark reads it. If the old and the new one contradict, the old one counts.
 
     Raises:
         UnsupportedFeatureError: an annotation that Spark 4.3 does not know.
@@ -422,7 +418,7 @@ def annotation(element: SchemaElement) -> LogicalType | None:
 
 
 def _converted(logical: LogicalType) -> ConvertedType | None:
-    """The old annotation that stands for a new one."""
+    """The old annotation that corresponds to a new one."""
     if logical.kind is LogicalKind.INTEGER:
         return ConvertedType[f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"]
     if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
@@ -454,7 +450,7 @@ def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalTyp
 
 
 def _described(logical: LogicalType | None) -> str:
-    """As Spark names an annotation."""
+    """Spark's name of an annotation."""
     if logical is None:
         return "none"
     if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):

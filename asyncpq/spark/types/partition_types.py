@@ -1,7 +1,7 @@
-"""The types that Spark gives partition columns, by the texts in paths, and those values as the types.
+"""Types and values of partition columns as Spark derives them from the texts in paths.
 
-Texts have ``%xx`` as they stand in the path. Spark undoes them for strings, timestamps and times alone, each for a
-character of Latin-1: ``%31`` is text, and ``%C3%A4`` is two characters.
+Texts keep their ``%xx`` escapes. Spark unescapes only strings, timestamps and times, one Latin-1 character for each
+escape: ``%31`` is text, and ``%C3%A4`` is two characters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = re.compile("%([0-9a-fA-F]{2})")
 _DIGITS: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# Java's Double.parseDouble; blanks around it are dropped.
+# The syntax of Java's Double.parseDouble, without the blanks around it.
 _DOUBLE: Final = re.compile(
     r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)|"
     r"0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]+[pP][+-]?\d+[fFdD]?)",
@@ -54,12 +54,12 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.
 
 
 def unescaped(text: str) -> str:
-    """A path's text with ``%xx`` undone, as Spark does it."""
+    """Replace ``%xx`` escapes as Spark does."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
 
 
 def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
-    """The type of a column whose files' paths have these texts; None for no value.
+    """The type of a column with these texts in paths; None stands for a missing value.
 
     Raises:
         PartitionError: an empty value, which Spark refuses.
@@ -71,15 +71,15 @@ def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
 
 
 def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Scalar[Any]:
-    """A path's text as a value of the type that Spark's batches have.
+    """Convert a text to a value of a Spark type.
 
     Args:
-        kind: as :func:`partition_type` gives it, or as the user's schema says.
+        kind: from :func:`partition_type`, or from the user's schema.
 
     Raises:
-        PartitionError: not a value of the type.
-        InvalidOptionError: it is of the session's time zone, which nobody said.
-        UnsupportedFeatureError: Spark has other partition columns than these.
+        PartitionError: the text is not a value of the type.
+        InvalidOptionError: the value depends on the session's time zone, which is unknown.
+        UnsupportedFeatureError: Spark has no partition columns of this type.
     """
     arrow = to_arrow_type(kind, timezone="UTC")
     if value is None or value == DEFAULT_PARTITION:
@@ -89,14 +89,14 @@ def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Sc
     except AsyncpqError:
         raise
     except (ValueError, OverflowError, decimal.InvalidOperation, pa.ArrowException) as error:
-        raise PartitionError(f"the path's value {value!r} is no {kind.simpleString()}") from error
+        raise PartitionError(f"the value {value!r} in the path is not a valid {kind.simpleString()}") from error
 
 
 def _value_type(value: str | None, conf: ReadConf) -> DataType:
     if value is None or value == DEFAULT_PARTITION:
         return NullType()
     if not value:
-        raise PartitionError("an empty partition value (Spark: EMPTY_PARTITION_COLUMN_VALUE)")
+        raise PartitionError("the partition value is empty (Spark: EMPTY_PARTITION_COLUMN_VALUE)")
     if not conf.infer_partition_types:
         return StringType()
     if _DIGITS.fullmatch(value):
@@ -119,7 +119,7 @@ def _value_type(value: str | None, conf: ReadConf) -> DataType:
 
 
 def _decimal_digits(value: str) -> int | None:
-    """Digits of a number that Java's BigDecimal takes for whole; None where it is none, or has more than 38."""
+    """Number of digits of a whole number of Java's BigDecimal; None for other texts, and above 38 digits."""
     if not _DECIMAL.fullmatch(value):
         return None
     number = decimal.Decimal(value).as_tuple()
@@ -130,7 +130,7 @@ def _decimal_digits(value: str) -> int | None:
 
 
 def _is_real(pattern: re.Pattern[str], value: str) -> bool:
-    """Whether the value has the form, and is a date and a time that exist."""
+    """Whether the value matches the pattern and is an existing date and time."""
     found = pattern.fullmatch(value)
     if found is None:
         return False
@@ -142,7 +142,7 @@ def _is_real(pattern: re.Pattern[str], value: str) -> bool:
 
 
 def _clock(value: str) -> datetime.time | None:
-    """A time of the day; None where it is none."""
+    """A time of day; None for other texts."""
     found = _TIME.fullmatch(value)
     if found is None:
         return None
@@ -154,7 +154,7 @@ def _clock(value: str) -> datetime.time | None:
 
 
 def _wider(left: DataType, right: DataType) -> DataType:
-    """The type of a column with values of both."""
+    """The type of a column with values of both types."""
     if left == right or isinstance(right, NullType):
         return left
     if isinstance(left, NullType):
@@ -188,17 +188,12 @@ def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
         number = decimal.Decimal(value)
         if kind.scale and number.as_tuple().exponent != -kind.scale:
             raise UnsupportedFeatureError(
-                f"Spark takes the digits of {value!r} for those of a {kind.simpleString()}, whatever its point",
-                hint="Ask for a string, and cast it.",
+                f"Spark ignores the decimal point of {value!r} when it reads it as {kind.simpleString()}",
+                hint="Declare the column as a string, and cast it.",
             )
         return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
     if isinstance(kind, FractionalType):
-        text = value.strip(_JAVA_BLANKS)
-        if not _DOUBLE.fullmatch(text):
-            raise ValueError(value)
-        if "x" in text.lower():
-            return float.fromhex(text.rstrip("fFdD"))  # the exponent after "p" is decimal
-        return float(text if text[-1:] in "Ny" else text.rstrip("fFdD"))
+        return _float(value)
     if isinstance(kind, TimeType):
         clock = _clock(unescaped(value))
         if clock is None:
@@ -210,14 +205,23 @@ def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
         return _moment(unescaped(value))
     if isinstance(kind, TimestampType):
         return _instant(_moment(unescaped(value)), conf.session_time_zone)
-    raise UnsupportedFeatureError(f"a partition column of the type {kind.simpleString()} is not supported")
+    raise UnsupportedFeatureError(f"partition columns of the type {kind.simpleString()} are not supported")
+
+
+def _float(value: str) -> float:
+    text = value.strip(_JAVA_BLANKS)
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError(value)
+    if "x" in text.lower():
+        return float.fromhex(text.rstrip("fFdD"))  # the exponent after "p" is decimal
+    return float(text if text[-1:] in "Ny" else text.rstrip("fFdD"))
 
 
 _EXACT: Final = decimal.Context(prec=38, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
 def _moment(value: str) -> datetime.datetime:
-    """A date, or a date and a time."""
+    """Parse a date, or a date and a time."""
     found = _TIMESTAMP.fullmatch(value) or _DATE.fullmatch(value)
     if found is None:
         raise ValueError(value)
@@ -226,11 +230,11 @@ def _moment(value: str) -> datetime.datetime:
 
 
 def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
-    """The clock's time in a zone: the earlier of two, and as if the clock had not been moved where it skips it."""
+    """The instant of a wall-clock time: the earlier of two; a skipped time uses the offset before the change."""
     if zone is None:
         raise InvalidOptionError(
-            "paths have times of the session's time zone, which the source cannot see",
-            hint="Name it: option sessionTimeZone, such as Europe/Berlin. Or ask for strings in .schema(...).",
+            "paths have times of the session's time zone, which the source does not see",
+            hint="Set the option sessionTimeZone, such as Europe/Berlin, or declare strings in .schema(...).",
         )
     offset = moment.replace(tzinfo=_zone(zone)).utcoffset()
     return (moment - (offset or datetime.timedelta())).replace(tzinfo=datetime.UTC)
@@ -238,10 +242,10 @@ def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
 
 @functools.cache
 def _zone(name: str) -> datetime.tzinfo:
-    """A zone as Spark names them: a region, or an offset.
+    """The time zone of a region or offset.
 
     Raises:
-        UnsupportedFeatureError: a zone that Python does not know.
+        UnsupportedFeatureError: Python does not know the zone.
     """
     found = _OFFSET.fullmatch(name)
     if found is not None:
@@ -251,6 +255,6 @@ def _zone(name: str) -> datetime.tzinfo:
         return datetime.UTC if name == "Z" else zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UnsupportedFeatureError(
-            f"the session's time zone {name!r} is not known to Python",
+            f"Python does not know the session's time zone {name!r}",
             hint="Set spark.sql.session.timeZone to a region such as Europe/Paris, or install tzdata.",
         ) from error

@@ -1,4 +1,4 @@
-"""What Spark's settings say of types: how files are understood, names compared, and schemas put together."""
+"""Spark settings for reading Parquet files, and the rules for names and schemas that follow from them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
-#: Key of a field's metadata under which Spark keeps CHAR(n) and VARCHAR(n), which it reads as strings.
+#: Key of field metadata with the type CHAR(n) or VARCHAR(n) of a column that Spark reads as a string.
 CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadConf:
-    """Spark's settings that matter to what is read from Parquet files; the defaults are those of Spark 4.3.
+    """Spark settings that decide how Parquet files are read; the defaults are those of Spark 4.3.
 
     Attributes:
-        session_time_zone: ``spark.sql.session.timeZone``; None where nobody says: what needs it is refused.
-        jvm_time_zone: the JVM's own, where old files say no zone; None while nobody asked (:func:`jvm_time_zone`).
-        others: as the settings in :data:`_KEYS`.
+        session_time_zone: ``spark.sql.session.timeZone``; None if unknown, then values that depend on it are refused.
+        jvm_time_zone: the JVM's default time zone, for old files without a zone; None until queried
+            (:func:`jvm_time_zone`).
+        others: see the settings in :data:`_KEYS`.
     """
 
     session_time_zone: str | None = None
@@ -64,7 +65,7 @@ class ReadConf:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Self:
-        """The settings of a session, read on the driver. What this version of Spark does not have, has the default."""
+        """Read the settings of a session on the driver. Settings that this Spark lacks have their default."""
         values: dict[str, Any] = {}
         for name, key in _KEYS.items():
             try:
@@ -73,7 +74,7 @@ class ReadConf:
                 if error.getCondition() != _NO_SUCH_SETTING:
                     raise
                 continue
-            if value is not None:  # what SET was given, as it was written
+            if value is not None:  # the text of SET, in any case
                 text = str(value).strip()
                 values[name] = text.lower() == "true" if isinstance(getattr(cls, name), bool) else text
         for name in ("datetime_rebase_mode", "int96_rebase_mode", "timestamp_type"):
@@ -82,7 +83,7 @@ class ReadConf:
         return cls(**values)
 
     def key(self, name: str) -> str:
-        """What names are compared by."""
+        """The key by which names are compared."""
         return name if self.case_sensitive else name.lower()
 
 
@@ -110,7 +111,7 @@ _NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 
 def jvm_time_zone(spark: SparkSession) -> str:
-    """The default time zone of Spark's JVM, which is not that of the session: asked by SQL, in one small job."""
+    """The default time zone of Spark's JVM, queried by a small job. The session's zone may differ."""
     (row,) = spark.sql("SELECT java_method('java.time.ZoneId', 'systemDefault') AS zone").collect()
     return str(row["zone"])
 
@@ -119,17 +120,17 @@ def jvm_time_zone(spark: SparkSession) -> str:
 
 
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
-    """The place of a column among those of a file, by Spark's rule of cases; None where it is not there.
+    """Find a column of a file by name, with Spark's case sensitivity; None if it does not exist.
 
     Raises:
-        AmbiguousColumnError: several differ in case only.
+        AmbiguousColumnError: several columns differ only in case.
     """
     key = conf.key(wanted)
     found = [at for at, name in enumerate(names) if conf.key(name) == key]
     if len(found) > 1:
         spellings = ", ".join(repr(names[at]) for at in found)
         raise AmbiguousColumnError(
-            f"the file has several such columns: {spellings}",
+            f"the file has several columns of this name: {spellings}",
             column=wanted,
             hint="Set spark.sql.caseSensitive=true to tell them apart.",
         )
@@ -137,10 +138,10 @@ def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
 
 
 def check_names(schema: StructType, conf: ReadConf) -> None:
-    """Refuse two fields of one name, at any depth, as Spark does.
+    """Refuse equal names of fields at any depth, as Spark does.
 
     Raises:
-        AmbiguousColumnError: names that are equal, or differ in case only.
+        AmbiguousColumnError: two names are equal, or differ only in case.
     """
     _check_names(schema, conf, ())
 
@@ -154,7 +155,7 @@ def _check_names(kind: DataType, conf: ReadConf, path: tuple[str, ...]) -> None:
                 raise AmbiguousColumnError(
                     "the column occurs twice (Spark: COLUMN_ALREADY_EXISTS)",
                     column=".".join(inside),
-                    hint="Set spark.sql.caseSensitive=true if the names differ in case; name the columns in a schema.",
+                    hint="Set spark.sql.caseSensitive=true if the names differ in case, or select columns by a schema.",
                 )
             seen.add(conf.key(field.name))
             _check_names(field.dataType, conf, inside)
@@ -169,7 +170,7 @@ def _check_names(kind: DataType, conf: ReadConf, path: tuple[str, ...]) -> None:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with everything in it nullable, as Spark reads files."""
+    """The type with all parts nullable, as Spark reads files."""
     if isinstance(kind, StructType):
         return nullable_struct(kind)
     if isinstance(kind, ArrayType):
@@ -180,14 +181,14 @@ def nullable(kind: DataType) -> DataType:
 
 
 def nullable_struct(schema: StructType) -> StructType:
-    """The schema with everything in it nullable; metadata stays."""
+    """The schema with all parts nullable. Metadata is kept."""
     return StructType(
         [StructField(field.name, nullable(field.dataType), True, field.metadata) for field in schema.fields]
     )
 
 
 def without_char_and_varchar(schema: StructType) -> StructType:
-    """CHAR and VARCHAR as strings, their types in the metadata of the top-level fields, as Spark has them."""
+    """Replace CHAR and VARCHAR by STRING and keep their types in the metadata of top-level fields, as Spark does."""
     fields = []
     for field in schema.fields:
         kind = _as_strings(field.dataType)
@@ -199,7 +200,7 @@ def without_char_and_varchar(schema: StructType) -> StructType:
 
 
 def _as_strings(kind: DataType) -> DataType:
-    """The type with CHAR and VARCHAR as strings; the same object where it has none."""
+    """The type with STRING for CHAR and VARCHAR; the same object if it has none."""
     if isinstance(kind, (CharType, VarcharType)):
         return StringType()
     if isinstance(kind, ArrayType):
@@ -219,10 +220,10 @@ def _as_strings(kind: DataType) -> DataType:
 
 
 def merged_schema(schemas: Iterable[StructType], conf: ReadConf) -> StructType:
-    """One schema of the files' schemas, as with ``spark.sql.parquet.mergeSchema``: the first file's columns first.
+    """Merge schemas of files as ``spark.sql.parquet.mergeSchema`` does, columns of the first file first.
 
     Raises:
-        SchemaMismatchError: a column of different types.
+        SchemaMismatchError: a column has types that Spark does not merge.
     """
     merged: StructType | None = None
     for schema in schemas:
@@ -234,13 +235,13 @@ _QUOTED: Final = re.compile(r"`((?:[^`]|``)*)`")
 
 
 def first_name(path: str) -> str:
-    """Of a dotted path, in which names may be in backquotes, and these doubled within: as Spark writes it."""
+    """The first name of a dotted path. Names may be in backquotes, doubled inside, as Spark writes them."""
     found = _QUOTED.match(path)
     return path.partition(".")[0] if found is None else found[1].replace("``", "`")
 
 
 def unquoted(name: str) -> str:
-    """A name that is in backquotes as a whole without them."""
+    """The name without surrounding backquotes."""
     return first_name(name) if _QUOTED.fullmatch(name) else name
 
 
@@ -280,6 +281,6 @@ def _merge(left: DataType, right: DataType, conf: ReadConf) -> DataType:
     if left != right:
         raise SchemaMismatchError(
             f"files have the types {left.simpleString()} and {right.simpleString()} (Spark: CANNOT_MERGE_SCHEMAS)",
-            hint="Give a schema: .schema(...).",
+            hint="Pass a schema: .schema(...).",
         )
     return left

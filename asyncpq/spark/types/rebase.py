@@ -1,8 +1,8 @@
-"""Dates and timestamps that Spark before 3.0 wrote by the hybrid calendar: Julian before 1582-10-15, Gregorian after.
+"""Rebase dates and timestamps of the hybrid calendar, which Spark before 3.0 wrote: Julian before 1582-10-15.
 
-Spark rebases such values when it reads them: the day, or the wall clock in the writer's time zone, keeps its name.
-For days this is arithmetic. For timestamps Spark has a table of each zone's differences, in seconds; it is read from
-Spark's own jar, since it holds what Java thought of zones before 1900 when the table was made.
+A rebased day, or wall-clock time in the writer's zone, keeps its name. Days are rebased by arithmetic. For timestamps
+Spark has a table of differences in seconds for each zone. It is read from Spark's jar, since it has the time zone rules
+of Java at the time when the table was made.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ LEGACY_DATETIME_KEY: Final = "org.apache.spark.legacyDateTime"
 LEGACY_INT96_KEY: Final = "org.apache.spark.legacyINT96"
 TIME_ZONE_KEY: Final = "org.apache.spark.timeZone"
 
-# First days since 1970-01-01, by the hybrid calendar, from which the difference to the proleptic Gregorian day is
-# the one beside it: 0001-01-01, then each 1 March of a year that is a leap year for Julius Caesar only, 1582-10-15.
+# Days since 1970-01-01 in the hybrid calendar at which the difference to the proleptic Gregorian calendar changes:
+# 0001-01-01, then 1 March of each year that is a leap year only in the Julian calendar, and 1582-10-15.
 _DAY_SWITCHES: Final = (
     *(-719164, -682945, -646420, -609895, -536845, -500320, -463795, -390745, -354220),
     *(-317695, -244645, -208120, -171595, -141427),
 )
 _DAY_DIFFERENCES: Final = (2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0)
 _LAST_DAY_SWITCH: Final = -141427
-#: Literals before these prune nothing: files may count by another calendar than Spark, in whatever zone.
+#: Earlier literals do not prune, since files may use another calendar, in any zone.
 FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
 FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
-# In no zone is there a difference from 1900-01-01T00:00:00Z on.
+# From 1900-01-01T00:00:00Z on, no zone has a difference.
 _LAST_MICROS_SWITCH: Final = -2_208_988_800_000_000
 _MICROS: Final = 1_000_000
 
 
 class RebaseCalendar(NamedTuple):
-    """How a file's values of one kind were counted.
+    """The calendar of a file's values.
 
     Attributes:
-        mode: LEGACY: by the hybrid calendar; CORRECTED: by today's; EXCEPTION: unknown, so that old values are refused.
-        zone: whose wall clock timestamps keep, in LEGACY; None where nothing says so.
+        mode: LEGACY: hybrid calendar; CORRECTED: Gregorian calendar; EXCEPTION: unknown, so old values are refused.
+        zone: time zone of wall-clock times in LEGACY; None if unknown.
     """
 
     mode: RebaseMode
@@ -64,14 +64,14 @@ _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
 
 @dataclass(frozen=True)
 class FileDates:
-    """What the dates and timestamps of a file are to Spark.
+    """How Spark reads the dates and timestamps of a file.
 
     Attributes:
-        datetime: of DATE and TIMESTAMP.
-        int96: of INT96.
-        int96_fields: names of the top-level fields with INT96 in them.
-        mixed_fields: those of them that have timestamps of other kinds as well.
-        int96_zone: zone of the wall clock that INT96 means, where Spark converts it; None for UTC.
+        datetime: calendar of DATE and TIMESTAMP.
+        int96: calendar of INT96.
+        int96_fields: names of top-level fields with INT96.
+        mixed_fields: those of them that have other timestamps as well.
+        int96_zone: zone of the wall-clock times in INT96, if Spark converts them; None for UTC.
     """
 
     datetime: RebaseCalendar = _AS_IT_IS
@@ -82,14 +82,14 @@ class FileDates:
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
-    """What Spark takes a file's dates and timestamps for, by its writer's words and the settings.
+    """The calendars of a file, from its writer's metadata and the settings.
 
     Raises:
-        InvalidOptionError: INT96 means the wall clock of the session's time zone, which nobody said.
+        InvalidOptionError: INT96 depends on the session's time zone, which is unknown.
     """
     said = metadata.key_value_metadata
     schema = metadata.schema
-    kinds: dict[str, set[bool]] = {}  # whether its timestamps are INT96
+    kinds: dict[str, set[bool]] = {}  # whether timestamps are INT96, by field
     for leaf in schema.leaves:
         is_int96, logical = leaf.element.physical_type is PhysicalType.INT96, leaf.logical_type
         if is_int96 or (logical is not None and logical.kind is LogicalKind.TIMESTAMP):
@@ -102,13 +102,13 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
             raise InvalidOptionError(
                 "INT96 means times of the session's time zone (int96TimestampConversion), which the source cannot see",
                 column=min(int96),
-                hint="Name it: option sessionTimeZone, such as Europe/Berlin.",
+                hint="Set the option sessionTimeZone, such as Europe/Berlin.",
             )
 
     def calendar(by_settings: RebaseMode, first_corrected: str, legacy_key: str) -> RebaseCalendar:
         version = said.get(VERSION_KEY)
         mode = by_settings
-        if version is not None:  # compared as text, as Spark does
+        if version is not None:  # Spark compares versions as text
             is_legacy = version < first_corrected or said.get(legacy_key) is not None
             mode = "LEGACY" if is_legacy else "CORRECTED"
         return RebaseCalendar(mode, (said.get(TIME_ZONE_KEY) or conf.jvm_time_zone) if mode == "LEGACY" else None)
@@ -123,13 +123,13 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
 
 
 def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
-    """Days since 1970-01-01 by today's calendar.
+    """Rebase days since 1970-01-01 to the Gregorian calendar.
 
     Args:
         days: int32.
 
     Raises:
-        UnsupportedFeatureError: values before 1582-10-15 in a file whose calendar is not known, or before 0001-01-01.
+        UnsupportedFeatureError: days before 1582-10-15 in an unknown calendar, or before 0001-01-01.
     """
     if calendar.mode == "CORRECTED":
         return days
@@ -144,15 +144,15 @@ def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
 
 
 def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
-    """Microseconds since 1970-01-01T00:00:00Z by today's calendar.
+    """Rebase microseconds since 1970-01-01T00:00:00Z to the Gregorian calendar.
 
     Args:
         micros: int64.
-        kind: which of Spark's settings decides.
+        kind: the setting of Spark that decides, for errors.
 
     Raises:
-        UnsupportedFeatureError: values before 1900 in a file whose calendar or zone is not known, in a zone for which
-            Spark has no table, or before 0001-01-01.
+        UnsupportedFeatureError: values before 1900 in an unknown calendar or zone, or in a zone without a table in
+            Spark, or before 0001-01-01.
     """
     if calendar.mode == "CORRECTED":
         return micros
@@ -172,7 +172,7 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
         raise UnsupportedFeatureError(
             f"timestamps before 1900 by the calendar of old Spark versions, in the zone {calendar.zone!r}, for which "
             "Spark has no table, or whose table is not found",
-            hint="Is SPARK_HOME set, with Spark's jars below it? Otherwise read them with spark.read.parquet.",
+            hint="Set SPARK_HOME to a folder with Spark's jars, or read them with spark.read.parquet.",
         )
     if first < table.switches[0]:
         raise _before_our_era()
@@ -180,7 +180,7 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
 
 
 def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int, ...]) -> pa.Array:
-    """Each value plus the difference that belongs to the last switch that is not after it."""
+    """Add to each value the difference of the last switch that is not after it."""
     kind = values.type
     shift = pa.scalar(differences[-1], kind)
     for switch, before, after in zip(switches[1:], differences, differences[1:], strict=False):
@@ -190,7 +190,7 @@ def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int
 
 
 class _ZoneTable(NamedTuple):
-    """Of one zone, in microseconds."""
+    """Switches and differences of one zone, in microseconds."""
 
     switches: tuple[int, ...]
     differences: tuple[int, ...]
@@ -198,7 +198,7 @@ class _ZoneTable(NamedTuple):
 
 @functools.cache
 def _zone_tables() -> dict[str, _ZoneTable]:
-    """Spark's differences by zone; none where its jars are not found."""
+    """Spark's tables by zone; empty if its jars are not found."""
     for jar in _jars():
         try:
             with zipfile.ZipFile(jar) as archive:
@@ -216,7 +216,7 @@ def _zone_tables() -> dict[str, _ZoneTable]:
 
 
 def _jars() -> Iterator[Path]:
-    """Spark's jars that may hold the table."""
+    """The jars of Spark that may contain the tables."""
     homes = [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
     for home in (*homes, Path(pyspark.__file__).parent):
         for pattern in ("spark-sql-api_*.jar", "spark-catalyst_*.jar"):

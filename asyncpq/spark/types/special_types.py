@@ -1,7 +1,7 @@
-"""Types whose values Spark has in Arrow otherwise than in files, or not at all: GEOMETRY and GEOGRAPHY, in files
-well-known binary under a coordinate reference system; intervals of months, of which PySpark takes no Arrow data.
+"""Types without a plain Arrow form in PySpark: GEOMETRY and GEOGRAPHY, intervals of months, and VARIANT.
 
-Which columns hold VARIANT, by PySpark's types.
+Files store GEOMETRY and GEOGRAPHY as well-known binary with a coordinate reference system. PySpark takes no Arrow data
+of intervals of months, which travel as integers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
 
-#: Key of a field's metadata, in schemas that are to be written: of what GeoArrow calls "geoarrow.wkb", as JSON.
+#: Key of field metadata in schemas to write: JSON parameters of GeoArrow's type "geoarrow.wkb".
 WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
 _LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
 _GEOMETRY: Final = 17
@@ -54,15 +54,15 @@ _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
 
 
 def is_spatial(kind: DataType) -> bool:
-    """Whether it is GEOMETRY or GEOGRAPHY."""
+    """Whether the type is GEOMETRY or GEOGRAPHY."""
     return isinstance(kind, (GeometryType, GeographyType))
 
 
 def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> DataType:
-    """Spark's type for a column that is annotated so.
+    """Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation.
 
     Raises:
-        UnsupportedFeatureError: a coordinate reference system, or an algorithm, that Spark does not know.
+        UnsupportedFeatureError: Spark does not know the coordinate reference system or the algorithm.
     """
     union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
     found = union.get(_GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY) if isinstance(union, dict) else None
@@ -83,16 +83,18 @@ def _of_json(text: str) -> DataType:
         )[0].dataType
     except (PySparkException, ValueError, KeyError) as error:
         raise UnsupportedFeatureError(
-            f"Spark does not know the type {text}", hint="Name it in the schema: as BINARY, or with another system."
+            f"Spark does not know the type {text}",
+            hint="Declare the column in a schema as BINARY, or with another system.",
         ) from error
     check_spatial(kind)
     return kind
 
 
 def check_spatial(kind: DataType) -> None:
-    """
+    """Refuse types with values of any coordinate reference system, which Parquet cannot store.
+
     Raises:
-        UnsupportedFeatureError: a type of values of any coordinate reference system, for which Parquet has none.
+        UnsupportedFeatureError: such a type.
     """
     if isinstance(kind, (GeometryType, GeographyType)) and _srid(kind) < 0:
         raise UnsupportedFeatureError(
@@ -106,7 +108,7 @@ def _srid(kind: GeometryType | GeographyType) -> int:
 
 
 def spatial_values(kind: DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """From well-known binary to what PySpark takes for values of ``kind``."""
+    """The conversion from well-known binary to PySpark's values of ``kind``."""
     assert isinstance(kind, (GeometryType, GeographyType))
     srid = pa.scalar(_srid(kind), pa.int32())
 
@@ -119,13 +121,13 @@ def spatial_values(kind: DataType, arrow: pa.DataType) -> Callable[[pa.Array], p
 
 
 def well_known_binary(array: pa.Array) -> pa.Array:
-    """The other way."""
+    """The conversion from PySpark's values to well-known binary."""
     values = array.field(array.type.get_field_index("wkb"))
     return pc.if_else(array.is_valid(), values, pa.scalar(None, pa.binary())) if array.null_count else values
 
 
 def wkb_field(field: StructField) -> pa.Field:
-    """A field of a file, of which :func:`with_wkb_types` makes one that Parquet has as ``field``."""
+    """The field of a file, which :func:`with_wkb_types` turns into a GEOMETRY or GEOGRAPHY of Parquet."""
     kind = field.dataType
     check_spatial(kind)
     text = kind.jsonValue()
@@ -137,8 +139,8 @@ def wkb_field(field: StructField) -> pa.Field:
 
 
 class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """What GeoArrow calls "geoarrow.wkb", and pyarrow writes as GEOMETRY or GEOGRAPHY. It is not registered: readers
-    get binary values."""
+    """GeoArrow's "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. It is not registered, so readers get
+    binary values."""
 
     def __init__(self, about: bytes) -> None:
         self._about = about
@@ -153,7 +155,7 @@ class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
 
 
 def with_wkb_types(schema: pa.Schema) -> pa.Schema:
-    """The schema for pyarrow's writer, which arrays are cast to."""
+    """The schema for pyarrow's writer."""
     return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
 
 
@@ -175,8 +177,7 @@ def _with_wkb(field: pa.Field) -> pa.Field:
 
 
 def as_stored(kind: DataType) -> DataType:
-    """The type without what Arrow's types in files do not tell: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of
-    months."""
+    """The type as Arrow types of files tell it: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of months."""
     return _replaced(
         kind,
         lambda one: (
@@ -186,14 +187,14 @@ def as_stored(kind: DataType) -> DataType:
 
 
 def without_months(kind: DataType) -> DataType:
-    """The type with whole numbers for intervals of months, which PySpark takes no Arrow data of."""
+    """The type with integers for intervals of months, of which PySpark takes no Arrow data."""
     return _replaced(kind, lambda one: IntegerType() if isinstance(one, YearMonthIntervalType) else one)
 
 
 def from_months(column: Column, kind: DataType) -> Column:
-    """Whole numbers as intervals of months, wherever ``kind`` has such.
+    """Convert integers to intervals of months where ``kind`` has such.
 
-    Those of years alone must be whole years: Spark has no cast that keeps the months of a file that says otherwise.
+    Intervals of years must be whole years: no cast of Spark keeps the months of a file that has them.
     """
     months = YearMonthIntervalType(YearMonthIntervalType.MONTH, YearMonthIntervalType.MONTH)
     intervals = column.cast(_replaced(kind, lambda one: months if isinstance(one, YearMonthIntervalType) else one))
@@ -201,21 +202,20 @@ def from_months(column: Column, kind: DataType) -> Column:
         return intervals.cast(kind)
     error = F.raise_error(
         F.lit(
-            "asyncpq.errors.SchemaMismatchError: a file has months where the lake's columns, those of its first file,"
-            " have INTERVAL YEAR. Set spark.sql.parquet.mergeSchema, or name the columns (schema=) with INTERVAL YEAR"
-            " TO MONTH."
+            "asyncpq.errors.SchemaMismatchError: a file has months, but the lake's columns, those of its first file,"
+            " have INTERVAL YEAR. Set spark.sql.parquet.mergeSchema, or pass schema= with INTERVAL YEAR TO MONTH."
         )
     )
     return F.when(_has_months(column, kind), error).otherwise(intervals.cast(kind))
 
 
 def _has_years(kind: DataType) -> bool:
-    """Whether there are intervals in it that have no months."""
+    """Whether the type has intervals of years without months."""
     return _replaced(kind, lambda one: IntegerType() if one == _YEARS else one) != kind
 
 
 def _has_months(column: Column, kind: DataType) -> Column:
-    """Whether a whole number where ``kind`` has intervals of years is no whole years; never null."""
+    """Whether an integer in place of an interval of years is not whole years; never null."""
     if isinstance(kind, StructType):
         fields = [one for one in kind.fields if _has_years(one.dataType)]
         return reduce(or_, [_has_months(column[one.name], one.dataType) for one in fields], F.lit(False))
@@ -240,13 +240,13 @@ def _replaced(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether it is the type that PySpark has for VARIANT: files have others, by what each one shreds."""
+    """Whether it is PySpark's type for VARIANT. Types in files differ by what they shred."""
     at = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
     return at >= 0 and (kind.field(at).metadata or {}).get(b"variant") == b"true"
 
 
 def has_variant(kind: DataType) -> bool:
-    """Whether it is VARIANT, or one is in it."""
+    """Whether the type is or contains VARIANT."""
     if isinstance(kind, StructType):
         return any(has_variant(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
