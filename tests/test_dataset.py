@@ -117,7 +117,7 @@ def by_pyarrow(root: Path, schema: pa.Schema) -> pa.Table:
         raise
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(10, settings().max_examples // 2))
 @given(lakes(), LIMITS, st.data())
 def test_reads_equal_pyarrow(
     made: tuple[list[tuple[str, bytes]], dict[str, str], bool], limits: asyncpq.LimitOptions, data: st.DataObject
@@ -162,7 +162,7 @@ def test_reads_equal_pyarrow(
     asked(files, question)
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(10, settings().max_examples // 2))
 @given(lakes(), st.data())
 def test_lookups_and_takes_equal_pyarrow(
     made: tuple[list[tuple[str, bytes]], dict[str, str], bool], data: st.DataObject

@@ -36,7 +36,7 @@ KINDS = {"id": "int64", "small": "int8", "name": "string"}
 predicates = expressions(KINDS, foreign=False).filter(lambda expr: not uses(expr, *INSIDE))
 NAMES = ["", "a", "ab", "abc", "b", "é", None]
 IDS = [*range(-4, 7), -(2**63), 2**63 - 1, 2**53 + 1, None]
-FEW = settings(max_examples=settings().max_examples * 2 // 5)  # each reads a lake
+FEW = settings(max_examples=max(10, settings().max_examples * 2 // 5))  # each reads a lake
 
 
 class DictStore:

@@ -61,7 +61,7 @@ def read_table(path: Path) -> pa.Table:
         raise
 
 
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=max(10, settings().max_examples // 4))
 @given(tables(max_rows=60), writer_options, LIMITS, st.data())
 def test_reads_equal_pyarrow(
     made: tuple[pa.Table, dict[str, str]], writer: WriterOptions, limits: asyncpq.LimitOptions, data: st.DataObject
@@ -141,7 +141,7 @@ class OwnIndex:
         return self._slices
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(10, settings().max_examples // 2))
 @given(tables(max_rows=40, nested=False), writer_options, st.data())
 def test_indexes_of_ones_own(made: tuple[pa.Table, dict[str, str]], writer: WriterOptions, data: st.DataObject) -> None:
     """Any superset of the matching rows, said in any way, leaves them all."""
