@@ -1,10 +1,9 @@
 """The values of a column for which a predicate is true, false or null.
 
 This module alone defines what null, NaN and -0.0 do to each comparison. Zone maps, index keys, Bloom filters, catalogs
-and contradictions adapt it: each gives a :class:`ValueDomain`, which says how literals compare with a column's values,
-and makes zones, key ranges or probes of the :class:`ValueSet` that comes back. A new atom is one function in ``_SETS``.
-
-A set holds every value that gives the result. It may hold more, unless it is ``exact``.
+and contradictions adapt it: each brings a :class:`ValueDomain`, which says how literals compare with a column's values,
+and makes zones, key ranges or probes of the :class:`ResultValues` that come back. A new atom takes one function in
+``_RESULT_VALUES``.
 """
 
 from __future__ import annotations
@@ -173,8 +172,9 @@ Intervals: TypeAlias = tuple[Interval, ...]
 EVERYTHING: Final[Intervals] = (Interval(),)
 
 
-class ValueSet(NamedTuple):
-    """
+class ResultValues(NamedTuple):
+    """A set that holds every value for which an atom has one result; more than those unless ``exact``.
+
     Attributes:
         values: those other than null and NaN: intervals that ascend and do not meet, or points.
         null, nan: they are members.
@@ -205,16 +205,16 @@ class ValueSet(NamedTuple):
         return not (held or self.null or self.nan)
 
 
-NOTHING: Final = ValueSet((), null=False, nan=False)
-_ANY: Final = ValueSet(EVERYTHING, null=True, nan=True)
-_NULL: Final = ValueSet((), null=True, nan=False)
-_VALID: Final = ValueSet(EVERYTHING, null=False, nan=True)
+NOTHING: Final = ResultValues((), null=False, nan=False)
+_ANY: Final = ResultValues(EVERYTHING, null=True, nan=True)
+_NULL: Final = ResultValues((), null=True, nan=False)
+_VALID: Final = ResultValues(EVERYTHING, null=False, nan=True)
 _INSIDE: Final = "bounds say nothing of what is inside a text"
-_TEXT: Final = ValueSet(EVERYTHING, null=False, nan=False, exact=False, reason=_INSIDE)
+_TEXT: Final = ResultValues(EVERYTHING, null=False, nan=False, exact=False, reason=_INSIDE)
 
 
-def _unknown(reason: str, *, null: bool = False) -> ValueSet:
-    return ValueSet(EVERYTHING, null, nan=True, exact=False, comparable=False, reason=reason)
+def _unknown(reason: str, *, null: bool = False) -> ResultValues:
+    return ResultValues(EVERYTHING, null, nan=True, exact=False, comparable=False, reason=reason)
 
 
 def prefixed(key: Text) -> Intervals:
@@ -271,19 +271,19 @@ def follow(
     return atom(expr, truth)  # type: ignore[arg-type]  # all other nodes are atoms
 
 
-def value_set(atom: Atom, truth: Truth, domain: ValueDomain) -> ValueSet:
+def result_values(atom: Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
     """The values for which ``atom`` has the result ``truth``; of several columns, those of each of them.
 
     Raises:
         TypeError: ``atom`` is no atom.
     """
-    make = _SETS.get(type(atom))
+    make = _RESULT_VALUES.get(type(atom))
     if make is None:
         raise TypeError(f"{atom!r} is not a comparison")
     return make(atom, truth, domain)
 
 
-def _comparison(atom: Comparison, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _comparison(atom: Comparison, truth: Truth, domain: ValueDomain) -> ResultValues:
     value, op = atom.value, atom.op
     if value is None:
         return _ANY if truth is Truth.NULL else NOTHING
@@ -299,27 +299,27 @@ def _comparison(atom: Comparison, truth: Truth, domain: ValueDomain) -> ValueSet
     nan = (op == "!=" or (domain.spark and op[0] == ">")) is wanted
     asked = op if wanted else COMPLEMENTS[op]
     if asked == "==" or asked == "!=":
-        return ValueSet(Points((key,), asked == "!="), False, nan)
+        return ResultValues(Points((key,), asked == "!="), False, nan)
     if asked[0] == "<":
-        return ValueSet((Interval(None, key, False, asked == "<"),), False, nan)
-    return ValueSet((Interval(key, None, asked == ">", False),), False, nan)
+        return ResultValues((Interval(None, key, False, asked == "<"),), False, nan)
+    return ResultValues((Interval(key, None, asked == ">", False),), False, nan)
 
 
-def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ValueSet:
+def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValues:
     """Only != is true of NaN, and it is of every value; for Spark, NaN equals itself and is greater than all else."""
     if not domain.spark:
         return _VALID if wanted is (op == "!=") else NOTHING
     others, nan = op in ("!=", "<", "<="), op in ("==", "<=", ">=")
-    return ValueSet(EVERYTHING if others is wanted else (), null=False, nan=nan is wanted)
+    return ResultValues(EVERYTHING if others is wanted else (), null=False, nan=nan is wanted)
 
 
-def _in(atom: In, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _in(atom: In, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL if domain.spark and atom.values and None not in atom.values else NOTHING
     return atom.derived((truth, domain), lambda: _membership(atom, truth is Truth.TRUE, domain))
 
 
-def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ValueSet:
+def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ResultValues:
     literals = keys_of(atom, domain)
     null, nan = literals.null is wanted, literals.nan is wanted
     if domain.spark and not wanted and atom.values:
@@ -331,10 +331,10 @@ def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ValueSet:
     # 0.0 and -0.0 are two members but one key, so zero proves nothing.
     others = [key for key in literals.keys if key != 0]
     exact = len(others) == len(literals.keys)
-    return ValueSet(Points(literals.keys if wanted else others, not wanted), null, nan, exact)
+    return ResultValues(Points(literals.keys if wanted else others, not wanted), null, nan, exact)
 
 
-def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ResultValues:
     literals = keys_of(atom, domain)
     if literals.incomparable is None and not literals.keys:
         return _ANY if truth is Truth.FALSE else NOTHING
@@ -343,17 +343,17 @@ def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ValueSet:
     if literals.incomparable is not None:
         return _unknown(literals.incomparable)
     wanted = truth is Truth.TRUE
-    return ValueSet(Points(literals.keys, not wanted), null=False, nan=not wanted)
+    return ResultValues(Points(literals.keys, not wanted), null=False, nan=not wanted)
 
 
-def _is_null(atom: IsNull, truth: Truth, _: ValueDomain) -> ValueSet:
+def _is_null(atom: IsNull, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return NOTHING
     wanted = truth is Truth.TRUE
-    return ValueSet(() if wanted else EVERYTHING, null=wanted, nan=atom.nan_is_null is wanted)
+    return ResultValues(() if wanted else EVERYTHING, null=wanted, nan=atom.nan_is_null is wanted)
 
 
-def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL
     literal = domain.to_key(atom.prefix)
@@ -361,11 +361,11 @@ def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ValueSe
         return _unknown(literal.reason)
     inside = prefixed(literal.key)
     if truth is Truth.TRUE:
-        return ValueSet(inside, null=False, nan=False, texts=(atom.prefix,))
-    return ValueSet(complement(inside), null=False, nan=False)
+        return ResultValues(inside, null=False, nan=False, texts=(atom.prefix,))
+    return ResultValues(complement(inside), null=False, nan=False)
 
 
-def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
     texts = atom.texts
@@ -373,22 +373,22 @@ def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ValueSet:
     if isinstance(literal, Incomparable):
         return _unknown(literal.reason)._replace(texts=texts)
     reason = None if literal.key else "its matches begin with anything"
-    return ValueSet(prefixed(literal.key), null=False, nan=False, exact=False, reason=reason, texts=texts)
+    return ResultValues(prefixed(literal.key), null=False, nan=False, exact=False, reason=reason, texts=texts)
 
 
-def _contains(atom: Contains, truth: Truth, _: ValueDomain) -> ValueSet:
+def _contains(atom: Contains, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
     return _TEXT._replace(texts=(atom.text,))
 
 
-def _has_words(atom: HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ValueSet:
+def _has_words(atom: HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
     return _TEXT._replace(tokens=atom.tokens)
 
 
-def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ValueSet:
+def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL
     if truth is Truth.FALSE:  # an element says nothing of the others
@@ -396,11 +396,11 @@ def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ValueSet:
     return _comparison(Comparison(atom.column, "==", atom.value), truth, domain)._replace(of_elements=True)
 
 
-def _columns(_: ColumnComparison, truth: Truth, __: ValueDomain) -> ValueSet:
+def _columns(_: ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
     return _unknown("two columns are compared", null=truth is Truth.NULL)
 
 
-_SETS: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ValueSet]]] = {
+_RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultValues]]] = {
     Comparison: _comparison,
     In: _in,
     KeyIn: _key_in,

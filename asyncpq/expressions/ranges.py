@@ -27,8 +27,8 @@ from asyncpq.expressions.analysis import (
     follow,
     intersect,
     intervals,
+    result_values,
     unite,
-    value_set,
 )
 from asyncpq.expressions.scalars import Duration, Scalar, Timestamp, nanoseconds, show
 from asyncpq.expressions.tree import (
@@ -154,7 +154,7 @@ def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection
         names = columns(atom)
         if among is not None and not set(names) <= set(among):
             return {}
-        values = value_set(atom, truth, _NEVER if _is_inexact(atom, inexact) else _domain_of(atom))
+        values = result_values(atom, truth, _NEVER if _is_inexact(atom, inexact) else _domain_of(atom))
         ranges = ValueRanges(EVERYTHING if values.of_elements else intervals(values.values), values.null, values.nan)
         return None if ranges.is_empty else dict.fromkeys(names, ranges)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.expressions import Atom
-from asyncpq.expressions.analysis import Points, Truth, value_set
+from asyncpq.expressions.analysis import Points, Truth, result_values
 from asyncpq.expressions.tokens import tokens
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 
@@ -47,7 +47,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
 
     None: such values have none in common.
     """
-    wanted = value_set(atom, truth, _TEXTS)
+    wanted = result_values(atom, truth, _TEXTS)
     if wanted.null or wanted.nan:
         return None
     texts: Iterable[str | bytes] = wanted.texts
@@ -63,7 +63,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
 
 def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
     """Tokens of every value for which ``atom``, on a column of strings, has the result ``truth``."""
-    return value_set(atom, truth, _TEXTS).tokens
+    return result_values(atom, truth, _TEXTS).tokens
 
 
 # -- many values ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.expressions import Atom, Expression
-from asyncpq.expressions.analysis import Points, Truth, follow, value_set
+from asyncpq.expressions.analysis import Points, Truth, follow, result_values
 from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
@@ -108,7 +108,7 @@ def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Prob
     if encode is None:
         return None
     domain = domain_of(kind_of_leaf(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER)))
-    wanted = value_set(atom, truth, domain)
+    wanted = result_values(atom, truth, domain)
     values = wanted.values
     if wanted.null or wanted.nan or wanted.of_elements:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import Expression
-from asyncpq.expressions.analysis import Truth, ValueDomain, ValueSet
+from asyncpq.expressions.analysis import ResultValues, Truth, ValueDomain
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, SortOrder
@@ -60,7 +60,7 @@ class PageZones:
         self.domain: ValueDomain = self.zones.domain
         self.weight = 600 + 100 * len(firsts) + bounds.weight
 
-    def holding(self, wanted: ValueSet) -> RowRanges:
+    def holding(self, wanted: ResultValues) -> RowRanges:
         """The rows of the pages that may hold a member of the set."""
         pages = self.zones.holding(wanted)
         starts, stops = self._starts, self._stops

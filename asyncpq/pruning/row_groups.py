@@ -14,7 +14,7 @@ from asyncpq.expressions import (
     atoms,
     replace_atoms,
 )
-from asyncpq.expressions.analysis import Truth, ValueDomain, keys_of, value_set
+from asyncpq.expressions.analysis import Truth, ValueDomain, keys_of, result_values
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
@@ -119,7 +119,7 @@ class RowGroupPruning:
                 reasons[f"column {atom.column!r} has no statistics of its own"] = None
             elif known.zones.column.is_repeated:
                 reasons[f"{atom.subject}: prunes nothing, the column is repeated"] = None
-            elif (why := value_set(atom, Truth.TRUE, known.domain).reason) is not None:
+            elif (why := result_values(atom, Truth.TRUE, known.domain).reason) is not None:
                 reasons[f"{atom.subject}: prunes nothing, {why}"] = None
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None

@@ -17,12 +17,12 @@ from asyncpq.expressions.analysis import (
     EVERYTHING,
     Interval,
     Points,
+    ResultValues,
     Truth,
     ValueDomain,
-    ValueSet,
     follow,
+    result_values,
     successor,
-    value_set,
 )
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
@@ -66,7 +66,7 @@ class Searchable(Protocol):
     def domain(self) -> ValueDomain: ...
 
     @property
-    def holding(self) -> Callable[[ValueSet], RowRanges]: ...
+    def holding(self) -> Callable[[ResultValues], RowRanges]: ...
 
 
 def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable]) -> RowRanges:
@@ -81,7 +81,7 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
         known = None if atom.column is None else columns.get(atom.column)
-        return RowRanges.all(total) if known is None else known.holding(value_set(atom, truth, known.domain))
+        return RowRanges.all(total) if known is None else known.holding(result_values(atom, truth, known.domain))
 
     def all_of(parts: Iterable[RowRanges]) -> RowRanges:
         rows = RowRanges.all(total)
@@ -224,7 +224,7 @@ class Zones:
 
     # -- searching; indexes and runs are into the bounds kept --------------------------------------
 
-    def holding(self, wanted: ValueSet) -> RowRanges:
+    def holding(self, wanted: ResultValues) -> RowRanges:
         """Zones that may hold a member of the set."""
         values = wanted.values
         if wanted.of_elements:

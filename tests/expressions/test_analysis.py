@@ -34,12 +34,12 @@ from asyncpq.expressions.analysis import (
     Incomparable,
     Interval,
     Points,
+    ResultValues,
     Truth,
     ValueDomain,
-    ValueSet,
     follow,
     intervals,
-    value_set,
+    result_values,
 )
 from asyncpq.expressions.tokens import tokens
 from asyncpq.pruning.literals import domain_of as domain_of_kind
@@ -52,7 +52,7 @@ def domain_of(type_: pa.DataType) -> ValueDomain:
     return domain_of_kind(kind_of(type_))
 
 
-def holds(found: ValueSet, value: Any, domain: ValueDomain) -> bool:
+def holds(found: ResultValues, value: Any, domain: ValueDomain) -> bool:
     """Whether a value of the column is a member."""
     if value is None:
         return found.null
@@ -90,7 +90,7 @@ def test_sets_hold_the_values_with_that_result_and_exact_ones_no_others(data: st
     atom: Any = data.draw(atoms("x", kind))
     domain = domain_of(type_)
     exact = results(atom, {"x": array(kind, values)})
-    sets = {result: value_set(atom, truth, domain) for result, truth in TRUTHS.items()}
+    sets = {result: result_values(atom, truth, domain) for result, truth in TRUTHS.items()}
     for value, result in zip(values, exact, strict=True):
         for other, found in sets.items():
             if other is result:
@@ -114,7 +114,7 @@ def test_trees_are_followed_by_three_valued_logic(data: st.DataObject, kind: str
         may_be = follow(
             expr,
             TRUTHS[result],
-            lambda atom, truth: holds(value_set(atom, truth, domain), value, domain),  # noqa: B023  # called at once
+            lambda atom, truth: holds(result_values(atom, truth, domain), value, domain),  # noqa: B023  # called at once
             all,
             any,
         )
@@ -127,7 +127,7 @@ def test_lists_give_a_result_by_one_of_their_elements(data: st.DataObject) -> No
     atom: Any = data.draw(atoms("x", LIST))
     domain = domain_of(pa.int32())
     for value, result in zip(values, results(atom, {"x": pa.array(values, pa.list_(pa.int32()))}), strict=True):
-        found = value_set(atom, TRUTHS[result], domain)
+        found = result_values(atom, TRUTHS[result], domain)
         if found.of_elements:
             assert any(holds(found, element, domain) for element in value or ())
         else:
@@ -142,7 +142,7 @@ def test_comparisons_of_columns_are_null_where_either_is(data: st.DataObject) ->
     domain = domain_of(pa.float64())
     exact = results(atom, {"x": array("float64", left), "y": array("float64", right)})
     for first, second, result in zip(left, right, exact, strict=True):
-        found = value_set(atom, TRUTHS[result], domain)
+        found = result_values(atom, TRUTHS[result], domain)
         assert not found.exact
         assert holds(found, first, domain)
         assert holds(found, second, domain)
@@ -199,13 +199,13 @@ _ALL = (Interval(),)
 )
 def test_null_nan_and_zero(atom: Any, true: Any, false: Any, null: Any) -> None:
     for truth, wanted in zip(Truth, (true, false, null), strict=True):
-        assert value_set(atom, truth, _FLOATS)[:3] == wanted
+        assert result_values(atom, truth, _FLOATS)[:3] == wanted
 
 
 def test_only_zero_makes_a_membership_inexact() -> None:
-    assert not value_set(In("x", (0.0, 1.0)), Truth.TRUE, _FLOATS).exact
-    assert value_set(In("x", (1.0,)), Truth.TRUE, _FLOATS).exact
-    assert value_set(KeyIn("x", (0.0, 1.0)), Truth.TRUE, _FLOATS).exact
+    assert not result_values(In("x", (0.0, 1.0)), Truth.TRUE, _FLOATS).exact
+    assert result_values(In("x", (1.0,)), Truth.TRUE, _FLOATS).exact
+    assert result_values(KeyIn("x", (0.0, 1.0)), Truth.TRUE, _FLOATS).exact
 
 
 @pytest.mark.parametrize(
@@ -223,33 +223,33 @@ def test_only_zero_makes_a_membership_inexact() -> None:
     ],
 )
 def test_texts(atom: Any, values: Any, texts: Any, tokens: Any) -> None:
-    found = value_set(atom, Truth.TRUE, _STRINGS)
+    found = result_values(atom, Truth.TRUE, _STRINGS)
     assert (found.values, found.texts, found.tokens) == (values, texts, tokens)
     assert not found.null
-    opposite = value_set(atom, Truth.FALSE, _STRINGS)
+    opposite = result_values(atom, Truth.FALSE, _STRINGS)
     assert (opposite.texts, opposite.tokens) == ((), ())
-    assert value_set(atom, Truth.NULL, _STRINGS)[:3] == ((), True, False)
+    assert result_values(atom, Truth.NULL, _STRINGS)[:3] == ((), True, False)
 
 
 def test_strings_without_a_prefix_lie_on_both_sides_of_those_with_it() -> None:
-    outside = value_set(StartsWith("x", "ab"), Truth.FALSE, _STRINGS)
+    outside = result_values(StartsWith("x", "ab"), Truth.FALSE, _STRINGS)
     assert outside.values == (Interval(None, b"ab", False, True), Interval(b"ac"))
-    assert value_set(StartsWith("x", ""), Truth.FALSE, _STRINGS).is_empty
+    assert result_values(StartsWith("x", ""), Truth.FALSE, _STRINGS).is_empty
 
 
 def test_what_is_not_compared_says_nothing_but_of_nulls() -> None:
     for atom in (Comparison("x", "==", "a"), KeyIn("x", ("a", 1.0)), In("x", ("a", None)), In("x", (1,))):
         for truth in (Truth.TRUE, Truth.FALSE):
-            found = value_set(atom, truth, _FLOATS)
+            found = result_values(atom, truth, _FLOATS)
             assert (found.values, found.nan, found.exact, found.comparable) == (_ALL, True, False, False)
             assert found.null is (isinstance(atom, In) and (None in atom.values) is (truth is Truth.TRUE))
             assert found.reason
 
 
 def test_has_asks_of_elements() -> None:
-    found = value_set(Has("x", 1.0), Truth.TRUE, _FLOATS)
+    found = result_values(Has("x", 1.0), Truth.TRUE, _FLOATS)
     assert (found.values, found.of_elements) == (Points((1.0,)), True)
-    assert not value_set(Has("x", 1.0), Truth.FALSE, _FLOATS).comparable
+    assert not result_values(Has("x", 1.0), Truth.FALSE, _FLOATS).comparable
 
 
 def test_many_literals_become_keys_once() -> None:
@@ -262,13 +262,13 @@ def test_many_literals_become_keys_once() -> None:
     domain = ValueDomain(to_key)
     atom = KeyIn("x", tuple(range(1000, 0, -1)))
     for truth in (Truth.TRUE, Truth.FALSE, Truth.TRUE):
-        found = value_set(atom, truth, domain).values
+        found = result_values(atom, truth, domain).values
         assert isinstance(found, Points)
         assert list(found.keys) == list(range(1, 1001))
     assert len(calls) == 1000
     plain = ValueDomain(to_key, {int: None, str: str.encode})
-    assert value_set(atom, Truth.TRUE, plain)[:3] == (Points(list(range(1, 1001))), False, False)
-    assert value_set(In("x", ("b", "a")), Truth.TRUE, plain).values == Points([b"a", b"b"])
+    assert result_values(atom, Truth.TRUE, plain)[:3] == (Points(list(range(1, 1001))), False, False)
+    assert result_values(In("x", ("b", "a")), Truth.TRUE, plain).values == Points([b"a", b"b"])
     assert len(calls) == 1000
 
 
@@ -279,7 +279,7 @@ def test_constants_and_what_is_no_predicate() -> None:
             assert found is (asked is truth)
     assert follow(Not(Constant(None)), Truth.NULL, lambda *_: False, all, any)
     with pytest.raises(TypeError, match="is not a comparison"):
-        value_set(Constant(True), Truth.TRUE, _FLOATS)  # type: ignore[arg-type]  # what is tested
+        result_values(Constant(True), Truth.TRUE, _FLOATS)  # type: ignore[arg-type]  # what is tested
 
 
 # -- Spark ------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def _by_spark(op: str, value: float | None, literal: float | None) -> bool | Non
 def test_spark_orders_nan_above_all(op: Any, literal: float | None) -> None:
     for value in _VALUES:
         for result, truth in TRUTHS.items():
-            found = value_set(Comparison("x", op, literal), truth, _SPARK)
+            found = result_values(Comparison("x", op, literal), truth, _SPARK)
             if literal is None and truth is Truth.NULL:
                 assert holds(found, value, _SPARK)
             else:
@@ -318,4 +318,4 @@ def test_spark_membership_is_null_for_null_unless_null_is_a_member(values: tuple
         exact = True if True in equal else None if None in equal else False
         if None in values:  # SQL's "or is null"
             exact = value is None or exact
-        assert holds(value_set(In("x", values), TRUTHS[exact], _SPARK), value, _SPARK), (values, value)
+        assert holds(result_values(In("x", values), TRUTHS[exact], _SPARK), value, _SPARK), (values, value)

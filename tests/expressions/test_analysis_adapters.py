@@ -38,7 +38,7 @@ from asyncpq.expressions import (
     simplify,
     without_contradictions,
 )
-from asyncpq.expressions.analysis import Comparable, Truth, follow, value_set
+from asyncpq.expressions.analysis import Comparable, Truth, follow, result_values
 from asyncpq.indexing.key_encoding import normalised
 from asyncpq.indexing.query.key_ranges import atom_ranges
 from asyncpq.indexing.text_keys import needed_ngrams
@@ -80,7 +80,7 @@ def is_exact(expr: Expression, kind: str) -> bool:
     if not isinstance(inner, Atom):
         return False
     domain = domain_of(kind_of(COLUMNS[kind][0]))
-    return all(value_set(inner, truth, domain).exact for truth in Truth)
+    return all(result_values(inner, truth, domain).exact for truth in Truth)
 
 
 def is_short(value: Any) -> bool:

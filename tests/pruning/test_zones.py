@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.expressions import Atom, Comparison, In, col
-from asyncpq.expressions.analysis import Truth, successor, value_set
+from asyncpq.expressions.analysis import Truth, result_values, successor
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.row_groups import prune_row_groups
@@ -62,7 +62,7 @@ def zoned(name: str, order: SortOrder) -> ZonedColumn:
 
 
 def holding(zones: Zones, atom: Atom, truth: Truth = Truth.TRUE) -> RowRanges:
-    return zones.holding(value_set(atom, truth, zones.domain))
+    return zones.holding(result_values(atom, truth, zones.domain))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from asyncpq.expressions.analysis import (
     ToKey,
     Truth,
     ValueDomain,
-    value_set,
+    result_values,
 )
 from asyncpq.expressions.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
 from asyncpq.indexing.key_encoding import (
@@ -69,7 +69,7 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
     """
     item = element_type(type_)
     domain, locate = _column(type_ if item is None else item)
-    wanted = value_set(atom, truth, domain)
+    wanted = result_values(atom, truth, domain)
     values = wanted.values
     if item is not None and not wanted.of_elements:  # no key of an element says what else a list holds
         return None if values else (NULLS,) * wanted.null

@@ -62,11 +62,11 @@ from asyncpq.expressions.analysis import (
     Incomparable,
     Interval,
     Points,
+    ResultValues,
     Truth,
     ValueDomain,
-    ValueSet,
     follow,
-    value_set,
+    result_values,
 )
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.spark.reads.sql_conditions import SESSION_ZONE, date_of, time_of
@@ -201,7 +201,7 @@ class _Terms:
             return self._of_list(atom, truth, column)
         if not column.is_floating and any(value != value for value in atom.literals):
             return None  # Spark casts the column
-        wanted = value_set(atom, truth, self._domain(column, atom))
+        wanted = result_values(atom, truth, self._domain(column, atom))
         return None if wanted.of_elements else self._sure(_term(column, wanted))
 
     def _of_list(self, atom: Atom, truth: Truth, column: LakeColumn) -> Expression | None:
@@ -209,7 +209,7 @@ class _Terms:
         element = column
         if isinstance(column.kind, ArrayType) and hasattr(column.stored, "value_type"):
             element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
-        wanted = value_set(atom, truth, self._domain(element, atom))
+        wanted = result_values(atom, truth, self._domain(element, atom))
         if not wanted.of_elements:
             return self._sure(_term(column, wanted)) if wanted.comparable else None
         values = wanted.values
@@ -273,7 +273,7 @@ _NOT_COMPARED: Final = ValueDomain(lambda _: _FOREIGN, spark=True)
 # -- from values to predicates --------------------------------------------------------------------
 
 
-def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
+def _term(column: LakeColumn, wanted: ResultValues) -> Expression | None:
     """The predicate that is true for all members of the set; None if these are all values."""
     name = column.name
     nan = wanted.nan and column.is_floating

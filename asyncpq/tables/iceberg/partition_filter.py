@@ -26,12 +26,12 @@ from asyncpq.expressions.analysis import (
     Incomparable,
     Interval,
     Points,
+    ResultValues,
     ToKey,
     Truth,
     ValueDomain,
-    ValueSet,
     follow,
-    value_set,
+    result_values,
 )
 from asyncpq.expressions.scalars import Scalar
 
@@ -100,7 +100,7 @@ class _Translation:
         domain = self._domains.get(column)
         if domain is None:
             domain = self._domains[column] = ValueDomain(_to_key(field.field_type))
-        wanted = value_set(atom, truth, domain)
+        wanted = result_values(atom, truth, domain)
         return predicates.AlwaysTrue() if wanted.of_elements else _term(column, field.field_type, wanted)
 
 
@@ -112,7 +112,7 @@ def _any_of(parts: Iterable[predicates.BooleanExpression]) -> predicates.Boolean
     return predicates.Or(predicates.AlwaysFalse(), *terms) if (terms := list(parts)) else predicates.AlwaysFalse()
 
 
-def _term(column: str, iceberg_type: types.IcebergType, wanted: ValueSet) -> predicates.BooleanExpression:
+def _term(column: str, iceberg_type: types.IcebergType, wanted: ResultValues) -> predicates.BooleanExpression:
     """A predicate that is true for all members of the set, and maybe for other values."""
     values = wanted.values
     if values in (EVERYTHING, Points((), inverted=True)):
