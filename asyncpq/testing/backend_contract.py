@@ -63,7 +63,7 @@ async def check_refused_kinds(make: BackendMaker) -> None:
             with _raises(InvalidOptionError, f"the kind {kind!r}") as errors:
                 backend.check(["files", kind])
             assert kind in str(errors[0]), f"{kind!r} is not named"
-            assert errors[0].hint, "no hint where to keep it"
+            assert errors[0].hint, "the error has no hint"
 
 
 async def check_few_rows(make: BackendMaker) -> None:
@@ -102,7 +102,7 @@ async def check_unsorted(make: BackendMaker) -> None:
     async with _opened(make) as backend:
         rows = random_rows("set", 3000, random.Random(4))
         for wrong in (rows.take(list(range(rows.num_rows - 1, -1, -1))), rows.select(["key"])):
-            with _raises(StoreError, "rows that are none"):
+            with _raises(StoreError, "invalid rows"):
                 await write(backend, "wrong", "set", wrong)
             await _nothing_left(backend, "wrong")
         await write(backend, "wrong", "set", rows)
@@ -156,7 +156,7 @@ async def check_listing(make: BackendMaker) -> None:
     """Segments, manifests and builds are listed with their ages by the backend's clock."""
     async with _opened(make) as backend, _opened(make) as other:
         for empty in (await backend.list_segments(), await backend.list_manifests(), await backend.builds()):
-            equal(dict(empty), {}, "what is listed of an empty backend")
+            equal(dict(empty), {}, "the listing of an empty backend")
         rows = random_rows("set", 10, random.Random(8))
         for name in ("b-1", "b-2", "c-1"):
             await write(backend, name, "set", rows)
@@ -169,7 +169,7 @@ async def check_listing(make: BackendMaker) -> None:
             (await other.builds(), {"b"}),
         ]
         for ages, names in listed:
-            equal(set(ages), names, "what is listed")
+            equal(set(ages), names, "the listing")
             assert all(0 <= age < 60 for age in ages.values()), f"ages in seconds: {ages}"
         await backend.end_build("b")
         await backend.end_build("b")
@@ -224,7 +224,7 @@ async def check_concurrent_commits(make: BackendMaker) -> None:
             )
             equal(made.count(True), 1, "commits of one number that succeeded")
             winner = contents[made.index(True)]
-            equal(await backends[0].manifest(number), winner, "what was committed")
+            equal(await backends[0].manifest(number), winner, "the content of the commit that succeeded")
             equal(await backends[1].latest(), (number, winner), "the newest")
 
 
@@ -254,7 +254,7 @@ async def check_reading_while_writing(make: BackendMaker) -> None:
         try:
             for number in range(4):
                 later = await write(backend, f"later-{number}", "set", rows)
-                equal(dict(later.extra), dict(segment.extra), "what finds a segment of the same rows")
+                equal(dict(later.extra), dict(segment.extra), "the extra values of a segment with the same rows")
                 if number % 2:
                     await backend.delete_segments([f"later-{number - 1}"])
         finally:
@@ -276,7 +276,7 @@ async def check_drop(make: BackendMaker) -> None:
         async with _opened(make) as other:
             equal(await other.latest(), None, "the newest manifest")
             for left in (await other.list_segments(), await other.list_manifests(), await other.builds()):
-                equal(dict(left), {}, "what is left")
+                equal(dict(left), {}, "the listing after drop()")
             with _raises(StaleSnapshotError, "a segment of an index that was dropped"):
                 await other.read_segment(segment, None)
             await other.drop()

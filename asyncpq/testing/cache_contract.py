@@ -114,13 +114,15 @@ async def check_round_trip(storage: TierStorage) -> None:
     entries = {key: bytes([place]) * (place + 1) for place, key in enumerate(_keys(20))}
     async with _opened(storage) as tier:
         await tier.put_many(entries)
-        equal(await tier.get_many(list(entries)), list(entries.values()), "what this tier put")
+        equal(await tier.get_many(list(entries)), list(entries.values()), "values that this tier put")
         async with _opened(storage) as other:
             equal(
-                await other.get_many(list(entries)), list(entries.values()), "what another tier on the same storage put"
+                await other.get_many(list(entries)),
+                list(entries.values()),
+                "values that another tier on the same storage put",
             )
     async with _opened(storage) as later:
-        equal(await later.get_many(list(entries)), list(entries.values()), "what a tier that was closed put")
+        equal(await later.get_many(list(entries)), list(entries.values()), "values of a tier that was closed")
 
 
 async def check_misses(storage: TierStorage) -> None:
@@ -265,7 +267,7 @@ async def check_concurrent_use(storage: TierStorage) -> None:
         await asyncio.gather(*(use(choose.choice((tier, other)), choose.sample(keys, 15)) for _ in range(40)))
         for start in range(0, len(keys), 20):
             await tier.put_many({key: values[key] for key in keys[start : start + 20]})
-        equal(await other.get_many(keys), [values[key] for key in keys], "what many put at once")
+        equal(await other.get_many(keys), [values[key] for key in keys], "values of concurrent puts")
 
 
 async def check_cancellation(storage: TierStorage) -> None:
@@ -284,7 +286,7 @@ async def check_cancellation(storage: TierStorage) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            equal(await tier.get_many(keys), [b"value"] * len(keys), "what was there before calls were cancelled")
+            equal(await tier.get_many(keys), [b"value"] * len(keys), "values from before the cancelled calls")
 
 
 async def check_unwritable(storage: TierStorage) -> None:
@@ -306,7 +308,7 @@ async def check_unwritable(storage: TierStorage) -> None:
                         equal(
                             await reader.get_many([kept, other_key]),
                             [b"value", None],
-                            "what was there before nothing could be written",
+                            "values from before the storage was read-only",
                         )
                         assert await reader.get_pointer(pointer_key) is None, "a pointer that could not be written"
                         found = await reader.get_pointer(_POINTER_KEY)
@@ -319,7 +321,7 @@ async def check_unwritable(storage: TierStorage) -> None:
         equal(
             await afterwards.get_many([kept, other_key]),
             [b"value", b"other"],
-            "what was put once it could be written again",
+            "values from after the storage was writable again",
         )
 
 
@@ -338,7 +340,7 @@ async def check_closing(storage: TierStorage) -> None:
     await tier.drop_pointer(_POINTER_KEY)
     assert await tier.get_pointer(_POINTER_KEY) is None, "a closed tier has a pointer"
     async with _opened(storage) as later:
-        equal(await later.get_many([key]), [b"value"], "what was put before the tier was closed")
+        equal(await later.get_many([key]), [b"value"], "the value from before the tier was closed")
 
 
 async def check_damage(storage: TierStorage) -> None:
@@ -374,7 +376,11 @@ async def check_damage(storage: TierStorage) -> None:
             await read()
             await read()  # a dropped entry is a miss, too
         await put()
-        equal(await tier.get_many([first, second]), [b"the first", b"another"], "what was put over damaged entries")
+        equal(
+            await tier.get_many([first, second]),
+            [b"the first", b"another"],
+            "values that were put over damaged entries",
+        )
         assert await tier.get_pointer(_POINTER_KEY) is not None, (
             "a pointer that was put over a damaged one is not there"
         )

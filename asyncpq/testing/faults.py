@@ -180,7 +180,7 @@ CATALOGUE: Mapping[str, Callable[[Scene], Fault]] = MappingProxyType(
         "Content-Length too short": lambda _: Fault(length_delta=-1),
         "body longer than the range": lambda _: Fault(surplus=1),
         "body shorter than the range": lambda _: Fault(surplus=-1),
-        "gzip nobody asked for": lambda _: Fault(gzip=True),
+        "unrequested gzip": lambda _: Fault(gzip=True),
         "HTML page with 200": lambda _: Fault(html_200=True),
         "416": lambda _: Fault(status=416, code="InvalidRange"),
         # refusals

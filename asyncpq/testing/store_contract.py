@@ -111,10 +111,10 @@ async def check_tail(storage: StoreStorage) -> None:
         context = request_context()
         result = await stored.fetch_tail(length, context=context)
         equal(result.data, DATA[-length:], "the object's last bytes")
-        equal(result.start, max(0, len(DATA) - length), "where they begin")
+        equal(result.start, max(0, len(DATA) - length), "the start of the tail")
         equal(result.validator.size, len(DATA), "the object's size")
         equal(_gets(context), 1, "requests for a tail")
-        equal(context.metrics.bytes_fetched, len(result.data), "the bytes that were counted")
+        equal(context.metrics.bytes_fetched, len(result.data), "the bytes in the metrics")
 
 
 async def check_ranges(storage: StoreStorage) -> None:
@@ -143,9 +143,7 @@ async def check_many_at_once(storage: StoreStorage) -> None:
         read = context if index % 2 else request_context(scan=True)
         return (await stored.fetch_range(start, start + 1000, context=read, pin=pin)).data == DATA[start : start + 1000]
 
-    assert all(await asyncio.gather(*(fetch(index) for index in range(100)))), (
-        "some of the concurrent reads have other bytes"
-    )
+    assert all(await asyncio.gather(*(fetch(index) for index in range(100)))), "a concurrent read returned wrong bytes"
     equal(_gets(context) - context.metrics.retries, 50, "requests for 50 ranges")
 
 
@@ -161,7 +159,7 @@ async def check_requests_are_recorded(storage: StoreStorage) -> None:
     assert all(other.purpose == "stat" for other in others), "more requests than the one for the bytes"
     equal(context.metrics.requests, len(context.metrics.log), "requests in the log")
     equal((record.start, record.stop, record.bytes), (10, 30, 20), "range and bytes in the log")
-    assert record.status in (200, 206), "the status is none of a success"
+    assert record.status in (200, 206), "the status is not that of a success"
     assert record.seconds >= 0, "the time is negative"
 
 
@@ -250,7 +248,7 @@ async def check_cancellation(storage: StoreStorage) -> None:
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(
             isinstance(out, asyncio.CancelledError) or getattr(out, "data", b"") == DATA[:100_000] for out in outcomes
-        ), "a cancelled fetch ended otherwise"
+        ), "a cancelled fetch was neither cancelled nor finished"
     result = await stored.fetch_range(5, 50, context=request_context(), pin=pin)
     equal(result.data, DATA[5:50], "the bytes after cancelled fetches")
 
@@ -302,7 +300,7 @@ async def check_listing(storage: StoreStorage) -> None:
     recorded = {(record.purpose, record.round) for record in context.metrics.log}
     equal(recorded, {("list", 2)}, "purpose and round of the requests")
     nothing = await storage.store.list_objects(storage.url("missing-"), context=request_context())
-    equal(nothing, [], "what is listed where nothing is")
+    equal(nothing, [], "the listing of a prefix without objects")
 
 
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:

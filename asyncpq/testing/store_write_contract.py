@@ -38,7 +38,7 @@ async def check_put(storage: StoreStorage) -> None:
     for data in (b"one", b"", b"three" * 50_000):
         await store.put_object(url, data, context=request_context())
         listed = await store.list_objects(url, context=request_context())
-        equal([(each.url, each.size) for each in listed], [(url, len(data))], "what is listed")
+        equal([(each.url, each.size) for each in listed], [(url, len(data))], "the listing")
         if data:
             stored = await store.open_object(url)
             equal((await stored.fetch_tail(10**6, context=request_context())).data, data, "the bytes that are read")
@@ -67,10 +67,14 @@ async def check_create(storage: StoreStorage) -> None:
         return
     url = storage.url("created/1")
     outcomes = [await store.create_object(url, data, context=request_context()) for data in (b"one", b"two", b"one")]
-    equal(outcomes, [True, False, False], "what creating said")
+    equal(outcomes, [True, False, False], "the results of create")
     equal(await _read(store, url), b"one", "the bytes that are read")
     await store.delete_objects([url], context=request_context())
-    equal(await store.create_object(url, b"two", context=request_context()), True, "what creating said after deleting")
+    equal(
+        await store.create_object(url, b"two", context=request_context()),
+        True,
+        "the result of create_object after deleting",
+    )
 
 
 async def check_create_at_once(storage: StoreStorage) -> None:
@@ -84,7 +88,7 @@ async def check_create_at_once(storage: StoreStorage) -> None:
         outcomes = await asyncio.gather(
             *(store.create_object(url, content, context=request_context()) for content in contents)
         )
-        equal(sum(outcomes), 1, "how many were told that they created it")
+        equal(sum(outcomes), 1, "the number of creations that succeeded")
         equal(await _read(store, url), contents[outcomes.index(True)], "the bytes that are read")
 
 
@@ -98,7 +102,7 @@ async def check_probe(storage: StoreStorage) -> None:
     context = request_context()
     equal(await store.probe_create(folder, context=context), answer, "the second answer")
     equal(context.metrics.requests, 0, "requests for the second answer")
-    equal(await store.list_objects(folder, context=request_context()), [], "what the probe left")
+    equal(await store.list_objects(folder, context=request_context()), [], "objects after the probe")
 
 
 async def check_put_file(storage: StoreStorage) -> None:
@@ -113,7 +117,7 @@ async def check_put_file(storage: StoreStorage) -> None:
             data = random.Random(length).randbytes(length)
             await asyncio.to_thread(path.write_bytes, data)
             await store.put_file(url, path, context=request_context())
-            assert await _read(store, url) == data, f"the stored file of {length} bytes has other ones"
+            assert await _read(store, url) == data, f"the stored file of {length} bytes has wrong bytes"
         await raised(AsyncpqError, store.put_file(url, Path(folder, "missing"), context=request_context()))
     equal(len(await _read(store, url)), 1000, "the length after a file that was not there")
 
@@ -133,16 +137,16 @@ async def check_create_stream(storage: StoreStorage) -> None:
                 yield data[at : at + 3_000_001]
             seen.append([each.url for each in await store.list_objects(url, context=request_context())])
 
-        equal(await store.create_stream(url, pieces(), context=request_context()), True, "what creating said")
-        equal(seen, [[]], "what was listed before the stream ended")
+        equal(await store.create_stream(url, pieces(), context=request_context()), True, "the results of create")
+        equal(seen, [[]], "listings from before the stream ended")
         if length:
-            assert await _read(store, url) == data, f"the object of {length} bytes has other ones"
+            assert await _read(store, url) == data, f"the object of {length} bytes has wrong bytes"
             equal(
                 await store.create_stream(url, _pieces(b"x" * (length + 1)), context=request_context()),
                 False,
                 "the second",
             )
-            assert await _read(store, url) == data, "what was there was replaced"
+            assert await _read(store, url) == data, "an existing object was replaced"
 
     async def failing(length: int) -> AsyncIterator[bytes]:
         yield bytes(length)
@@ -155,7 +159,7 @@ async def check_create_stream(storage: StoreStorage) -> None:
         except _PiecesError:
             pass
         else:
-            raise AssertionError("what the pieces raised was not raised")
+            raise AssertionError("the error of the pieces was not raised")
     equal(await store.list_objects(folder, context=request_context()), before, "objects after a stream that failed")
 
 
@@ -230,7 +234,7 @@ async def check_writes_are_recorded(storage: StoreStorage) -> None:
     await store.delete_objects([url], context=context)
     recorded = [(record.method, record.purpose, record.stop, record.round) for record in context.metrics.log]
     equal(recorded, [("PUT", "write", 5, 3), ("DELETE", "write", 0, 3)], "method, purpose, bytes and round")
-    assert all(200 <= record.status < 300 for record in context.metrics.log), "the status is none of a success"
+    assert all(200 <= record.status < 300 for record in context.metrics.log), "the status is not that of a success"
 
 
 async def check_writing_when_closed(storage: StoreStorage) -> None:
