@@ -229,7 +229,7 @@ class File(Unpicklable):
         wanted, names = LookupKeys(keys), column_names(columns)
         dictionaries = dictionary_names(read_dictionary)
         plain = wanted.exact and not with_keys
-        question = ScanRequest(
+        request = ScanRequest(
             columns=names,
             keys=() if plain else wanted.names,
             where=wanted.where,
@@ -237,7 +237,7 @@ class File(Unpicklable):
             access=None if access is None else access_plan(access),
             read_dictionary=dictionaries,
         )
-        _, table = await self._collect("lookup", question)
+        _, table = await self._collect("lookup", request)
         return table if plain else wanted.finish(table, with_keys)
 
     async def take(
@@ -261,8 +261,8 @@ class File(Unpicklable):
             raise RowIndexError(f"row {distinct[0]} is not in a file of {self.num_rows} rows", url=self.url)
         dictionaries = dictionary_names(read_dictionary)
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
-        question = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
-        _, table = await self._collect("take", question)
+        request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
+        _, table = await self._collect("take", request)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         if not table.num_columns:
@@ -272,8 +272,8 @@ class File(Unpicklable):
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        question = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
-        plan, _ = await self._collect("count", question)
+        request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
+        plan, _ = await self._collect("count", request)
         return plan.file_scan.rows_matched
 
     async def plan(
@@ -298,25 +298,25 @@ class File(Unpicklable):
             if where is not None:
                 raise InvalidOptionError("plan() takes where= or lookup=, not both")
             wanted = LookupKeys(lookup)
-            question = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
+            request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
-        question = question._replace(access=access_plan(access))
+            request = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
+        request = request._replace(access=access_plan(access))
         self._source.runtime.check()
-        preparation = self._prepare("plan", question)
+        planner = self._prepare("plan", request)
         try:
-            with preparation.operation:
-                async with preparation.deadline():
-                    prepared = await preparation.prepare(scan=lookup is None)
+            with planner.operation:
+                async with planner.deadline():
+                    scan_plan = await planner.prepare(scan=lookup is None)
         finally:
-            self.metrics = preparation.metrics
-        return describe(self._source, prepared, preparation.metrics, preparation.question, scan=lookup is None)
+            self.metrics = planner.metrics
+        return describe(self._source, scan_plan, planner.metrics, planner.request, scan=lookup is None)
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _prepare(self, name: OperationName, question: ScanRequest) -> ScanPlanner:
+    def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
         operation = self._source.runtime.operation(name, self.url)
-        return ScanPlanner(self._source, question, self._version, self._adopt, operation)
+        return ScanPlanner(self._source, request, self._version, self._adopt, operation)
 
     def _scan(
         self,
@@ -328,7 +328,7 @@ class File(Unpicklable):
         batch_size: int,
         read_dictionary: Sequence[str],
     ) -> Scan:
-        question = ScanRequest(
+        request = ScanRequest(
             columns=column_names(columns),
             **predicate(where),
             access=access_plan(access),
@@ -336,19 +336,19 @@ class File(Unpicklable):
             read_dictionary=dictionary_names(read_dictionary),
         )
         size = whole_number("batch_size", batch_size, 1)
-        return Scan(self._prepare(name, question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
+        return Scan(self._prepare(name, request), batch_size=size or DEFAULT_BATCH_SIZE, limit=request.limit)
 
     def _adopt(self, version: FileVersion) -> None:
         """The version that was read last, unless a newer one was seen meanwhile."""
         if version.observed_at >= self._version.observed_at:
             self._version = version
 
-    async def _collect(self, name: OperationName, question: ScanRequest) -> tuple[ScanPlan, pa.Table]:
+    async def _collect(self, name: OperationName, request: ScanRequest) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
         operation = runtime.operation(name, url)
         metrics = operation.metrics
-        file = OneFile(ScanPlanner(self._source, question, self._version, self._adopt, operation), scan=False)
+        file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
         try:
             with operation:
                 async with runtime.deadline(url):

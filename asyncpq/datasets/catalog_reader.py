@@ -1,4 +1,4 @@
-"""What a session lends to catalogs: reads of logs, manifests and delete files through its stores and caches."""
+"""The reader for catalogs: logs, manifests and delete files, through the session's stores and caches."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class CatalogReader:
         source = await open_source(self._runtime, url)
         try:
             version = await load_version(source, self._context())
-            question = ScanRequest(columns=columns, where=where)
+            request = ScanRequest(columns=columns, where=where)
             operation = self._operation.inner("read", source.handle.url)
-            preparation = ScanPlanner(source, question, version, lambda version: None, operation)
-            async with Scan(preparation, batch_size=_WHOLE, limit=None) as scan:
+            planner = ScanPlanner(source, request, version, lambda version: None, operation)
+            async with Scan(planner, batch_size=_WHOLE, limit=None) as scan:
                 batches = [batch async for batch in scan]
-                scan.metrics.fallbacks.clear()  # of a log or delete file, which is nobody's to mend
+                scan.metrics.fallbacks.clear()  # a log or delete file is not the user's to mend
             return pa.Table.from_batches(batches, schema=scan.schema)
         finally:
             await source.handle.close()
@@ -80,18 +80,18 @@ class CatalogReader:
             version = await load_version(source, self._context())
             view = view_of(version, schema, fields, constants or {}, self._runtime.options.read.extension_types)
 
-            def preparation(question: ScanRequest) -> ScanPlanner:
+            def planner(request: ScanRequest) -> ScanPlanner:
                 operation = self._operation.inner("scan", source.handle.url)
-                return ScanPlanner(source, question, version, lambda version: None, operation)
+                return ScanPlanner(source, request, version, lambda version: None, operation)
 
             rows = RowRanges.all(version.metadata.num_rows)
             if near is not None:
-                prepared = await preparation(ScanRequest(columns=(), where=near, view=view)).prepare(scan=True)
-                rows = _planned_rows(prepared)
+                scan_plan = await planner(ScanRequest(columns=(), where=near, view=view)).prepare(scan=True)
+                rows = _planned_rows(scan_plan)
             access = AccessPlan.row_ranges(rows)
             done = 0
-            question = ScanRequest(columns=schema.names, access=access, view=view)
-            async with Scan(preparation(question), batch_size=_BATCH_ROWS, limit=None) as scan:
+            request = ScanRequest(columns=schema.names, access=access, view=view)
+            async with Scan(planner(request), batch_size=_BATCH_ROWS, limit=None) as scan:
                 async for batch in scan:
                     yield _numbers(rows.slice(done, done + batch.num_rows)), pa.table(batch)
                     done += batch.num_rows
@@ -128,12 +128,12 @@ class CatalogReader:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
 
 
-def _planned_rows(prepared: ScanPlan) -> RowRanges:
+def _planned_rows(scan_plan: ScanPlan) -> RowRanges:
     """Row numbers, in the file, of the rows that a plan reads."""
-    groups = prepared.version.metadata.row_groups
+    groups = scan_plan.version.metadata.row_groups
     first_rows = [0, *accumulate(group.num_rows for group in groups)]
     return RowRanges.from_sorted(
-        span for group in prepared.fetch_plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
+        span for group in scan_plan.fetch_plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
     )
 
 

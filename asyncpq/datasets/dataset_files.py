@@ -37,19 +37,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DatasetState:
-    """What all reads of a dataset share.
+    """The state that all reads of a dataset share.
 
     Attributes:
         url: of the dataset, safe to be shown.
-        source: where its files come from.
-        known: what was learnt of files that were opened.
-        unifier: holds further files to the schema of those before; None where they need not have it.
-        agreed: schemas that it has taken, as files have them.
-        skips: bad files are left out and reported; else they end the read.
-        has_index: an index of it was found where it would be made by default.
-        prefix: the folder whose files it has, safe to be shown; None of a pattern, a list or a table.
-        is_written: files were found that asyncpq wrote, of which that index says which count.
-        partitions: columns whose values the paths of files hold; None of a table, whose own metadata says it.
+        source: gives its files.
+        known: statistics of the files that were opened.
+        unifier: checks the schemas of further files; None if they may differ.
+        agreed: schemas of files that it has accepted.
+        skips: leave bad files out and report them; else they end the read.
+        has_index: the default place of an index has one.
+        prefix: url of the folder, safe to be shown; None for a pattern, a list or a table.
+        is_written: some files were written by asyncpq; that index says which of them are live.
+        partitions: columns whose values are in the files' paths; None for a table.
     """
 
     runtime: Runtime
@@ -70,25 +70,27 @@ class DatasetState:
 
 
 class FileRequests(Protocol):
-    """What a read asks of each of its files."""
+    """The request of a read for each of its files."""
 
     def accept(self, opened: OpenedFile) -> None:
-        """Check that a file fits the read, and say how it has the columns (``opened.file.fields``).
+        """Check that a file fits the read; set how it has the columns (``opened.file.fields``).
 
         Raises:
             SchemaMismatchError, ...: it does not fit.
         """
 
     def request(self, opened: OpenedFile) -> DatasetRequest:
-        """What is asked of a file that was accepted."""
+        """The request for a file that was accepted."""
 
     def may_match(self, opened: OpenedFile) -> bool:
         """Whether its footer leaves rows that may match."""
 
 
 class SameRequest:
-    """The same of every file: :class:`FileRequests` of a dataset's reads. A file is held to the dataset's schema, and
-    what its footer says is learnt for later reads."""
+    """The same request for every file: the default :class:`FileRequests`.
+
+    It checks each file's schema, and keeps the statistics of its footer for later reads.
+    """
 
     def __init__(self, state: DatasetState, ask: DatasetRequest) -> None:
         self._state = state
@@ -112,21 +114,21 @@ class SameRequest:
 
 
 class DatasetFiles:
-    """The files of a dataset that may hold what is asked: :class:`asyncpq.scan.executor.ScannedFiles`.
+    """The files of a dataset that may have matching rows: :class:`asyncpq.scan.executor.ScannedFiles`.
 
-    Files are looked for anew by each read where the dataset is a listing: with the files of the last one at once,
-    and over again should the listing, which is on its way meanwhile, be another. Nothing is given out before.
+    A dataset of listed files is listed by each read. The read begins with the files of the last listing, and begins
+    anew if the new listing differs; it gives no rows out before that has come.
 
     Args:
         scan: rows are given out as they come; else all at the end, so any file may begin anew.
         ordered: in the order of the files, else as they become ready.
-        requests: what is asked of each file; by default ``ask`` of all.
+        requests: the request for each file; by default ``ask`` for all.
 
     Attributes:
         skipped: bad files, where they are left out.
         rows_known: rows of files that need not be opened to be counted.
-        report: what ruled out files that were not even looked at, for ``explain()``.
-        cost: of the listing that the files are of.
+        report: how an index ruled files out, for ``explain()``.
+        cost: cost of the listing.
     """
 
     def __init__(
@@ -162,12 +164,12 @@ class DatasetFiles:
     # -- finding ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the files; where no row can match, nothing is looked for."""
+        """Find the files; if the predicate is never true, no store is asked."""
         source = self._state.source
         if self._matches_nothing:
             self._find(source.known or FileSet(()))
             return
-        found = await source.files(self._ask, self._operation, scan=self._scan, hurry=self._ask.access is None)
+        found = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.access is None)
         self._listing = found.renewal
         self._check_access(found)
         self._find(found)
@@ -178,7 +180,7 @@ class DatasetFiles:
             RowIndexError: the dataset has no file of a url that is named.
         """
         access = self._ask.access
-        # what prunes by the predicate does not tell of all files
+        # a table or an index that prunes by the predicate does not give all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
         if access is None or (self._ask.where is not None and prunes):
             return
@@ -211,7 +213,7 @@ class DatasetFiles:
             self._count_unopened()
 
     def _count_unopened(self) -> None:
-        """A table says how many rows its files have; that counts where none of them are deleted."""
+        """Count the rows of files without deletes by the table's own row counts."""
         left: list[tuple[int, DataFile]] = []
         for number, file in self._candidates:
             if file.immutable and file.num_rows is not None and file.deletes is None:
@@ -247,7 +249,7 @@ class DatasetFiles:
             self._runtime,
             self._operation,
             rounds=0 if used is None else used.rounds,
-            neighbours=state.url,
+            tail_hint=state.url,
             prefix=state.prefix,
             by_index=state.source.view is View.SNAPSHOT,
             listed_at=None if used is None else used.listed_at,
@@ -287,7 +289,7 @@ class DatasetFiles:
                 yield opened
 
     async def _prepare(self, opened: OpenedFile) -> None:
-        """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
+        """Plan a file, unless its footer rules it out."""
         relocated = self._relocated.get(opened.number)
         if relocated is not None and relocated.digest == opened.version.digest:
             opened.version = relocated  # memory may have kept none
@@ -362,7 +364,7 @@ class DatasetFiles:
         if given_out or (changed and opened.file.pinned):
             raise error
         if changed and opened.file.entry is not None and self._ask.access is None:
-            opened.operation.restarts()  # what is there now is read without the index
+            opened.operation.restarts()  # the new version is read without the index
             self._candidates = [
                 (number, known.unindexed() if number == opened.number else known) for number, known in self._candidates
             ]
@@ -409,7 +411,7 @@ class DatasetScan(RecordBatchStream):
     is left. Made by :meth:`asyncpq.Dataset.scan`.
 
     Attributes:
-        metrics: what it has cost so far, of files that are done with.
+        metrics: the cost so far, of the files that are done with.
     """
 
     def __init__(

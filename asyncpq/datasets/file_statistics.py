@@ -65,7 +65,7 @@ _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for 
 
 
 class Learnt(NamedTuple):
-    """What the footer of one version of a file says of one column.
+    """Statistics of one column in one version of a file.
 
     Attributes:
         validator: of that version.
@@ -83,8 +83,9 @@ class Learnt(NamedTuple):
 
 
 class FileStatistics:
-    """Rules out files. What opened files say of the columns that predicates name is kept: of each, some hundred
-    bytes for each such column.
+    """Rules files out by partition values, a table's bounds, and the footers of files that were opened before.
+
+    It keeps some hundred bytes for each file and each column that a predicate has named.
 
     Args:
         trust_statistics: use a table's bounds and the statistics of footers; else only partition values.
@@ -107,7 +108,7 @@ class FileStatistics:
                 self._learnt_zones.pop(name, None)
 
     def candidates(self, files: Sequence[DataFile], ask: DatasetRequest, dataset: DatasetColumns) -> list[int]:
-        """Numbers of the files that may hold rows which are asked for: a superset, ascending."""
+        """Numbers of the files that may have matching rows: a superset, ascending."""
         left = RowRanges.all(len(files))
         where = ask.where if ask.prune is None else ask.prune
         if where is not None:
@@ -156,10 +157,10 @@ class FileStatistics:
         return left
 
     def learn(self, opened: OpenedFile, ask: DatasetRequest, dataset: DatasetColumns) -> bool:
-        """Keep what the footer of ``opened`` says of the columns that the predicate names.
+        """Keep the statistics of ``opened`` for the columns that the predicate names.
 
         Returns:
-            whether the file may hold rows that are asked for, by that.
+            whether the file may have matching rows, by its footer.
         """
         where = ask.where if ask.prune is None else ask.prune
         if where is None:

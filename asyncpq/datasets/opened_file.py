@@ -1,4 +1,4 @@
-"""One file of a dataset's read: opened, seen in the dataset's terms, planned."""
+"""One file of a dataset's read: opened, matched to the dataset's columns, planned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from asyncpq.storage.base import RequestContext, Validator
 
 
 class DatasetRequest(NamedTuple):
-    """What a caller asks of a dataset, in its terms.
+    """The request for a dataset, in the names of its columns.
 
     Attributes:
         columns: names, dotted paths or ordinals; None for all.
@@ -73,16 +73,16 @@ class DatasetColumns(NamedTuple):
 
 
 class OpenedFile:
-    """A file of a dataset while a read is about it.
+    """A file of a dataset, open for one read.
 
     Args:
         number: its place among the files of the read.
         operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
 
     Attributes:
-        source: where its bytes come from.
-        delivered: rows of it were handed out.
-        version: known once it was opened.
+        source: the object.
+        delivered: rows of it were given out.
+        version: the version that is read.
         prepared: what is read of it, once that was planned; None where its footer alone rules it out.
     """
 
@@ -106,16 +106,16 @@ class OpenedFile:
         file: DataFile,
         operation: Operation,
         *,
-        neighbours: str,
+        tail_hint: str,
         listed_at: float | None,
         listed_now: bool,
         scan: bool,
         once: bool = False,
     ) -> OpenedFile:
-        """Find its footer, of the version that a listing named, or of a later one.
+        """Open a file and find its footer: of the version that a listing named, or of a later one.
 
         Args:
-            neighbours: names the files whose footers are alike.
+            tail_hint: names the files whose footers have similar sizes.
             listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
             listed_now: nothing is given out before the store has said, since the read began, that this is the
                 file's version.
@@ -125,9 +125,9 @@ class OpenedFile:
             raise copy(file.unreadable)  # each read locates its own
         policy = immutable() if file.immutable else None
         if file.content is not None:
-            source = held_source(runtime, file.url, file.content, neighbours)
+            source = held_source(runtime, file.url, file.content, tail_hint)
         else:
-            source = await open_source(runtime, file.url, neighbours=neighbours, policy=policy, once=once)
+            source = await open_source(runtime, file.url, tail_hint=tail_hint, policy=policy, once=once)
         try:
             opened = cls(number, file, source, operation)
             metrics = operation.metrics
@@ -157,7 +157,7 @@ class OpenedFile:
         return opened
 
     async def _known_version(self, context: RequestContext) -> FileVersion:
-        """The version that an index knows, whose footer need not be fetched; else the one that is there."""
+        """The version that an index knows, without a request; else the object's present version."""
         known = None
         if self._entry is not None and self._entry.known is not None:
             known = await self._entry.known(self.operation)
@@ -166,7 +166,7 @@ class OpenedFile:
 
     @property
     def schema_bytes(self) -> tuple[bytes, str | None]:
-        """What :attr:`schema` is made from: files with equal ones have equal schemas."""
+        """The bytes that :attr:`schema` is made from: files with equal bytes have equal schemas."""
         metadata = self.version.metadata
         elements = metadata.schema.elements
         arrow = metadata.key_value_metadata.get("ARROW:schema")
@@ -179,7 +179,7 @@ class OpenedFile:
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
-        """Types of columns are those of other files with the same schema, as most of a dataset have."""
+        """Share the column types with other files of the same schema: most files of a dataset have it."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
@@ -232,7 +232,7 @@ class OpenedFile:
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found
-        question = ScanRequest(
+        request = ScanRequest(
             columns=ask.columns,
             keys=ask.keys,
             where=ask.where,
@@ -243,7 +243,7 @@ class OpenedFile:
             access=access,
             view=view,
         )
-        self._preparation = ScanPlanner(self.source, question, version, lambda version: None, self.operation)
+        self._preparation = ScanPlanner(self.source, request, version, lambda version: None, self.operation)
         self._preparation.other_bytes = other_bytes
         self.plan = await self._preparation.prepare(scan=scan)
         self.plan.file_scan.current |= self._is_current
@@ -272,14 +272,14 @@ class OpenedFile:
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is something to read of it."""
+        """Whether the plan reads any row group."""
         return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     def describe(self, *, scan: bool) -> Plan | None:
         """What would be fetched of it; None where it is ruled out."""
         if self.plan is None or self._preparation is None:
             return None
-        return describe(self.source, self.plan, self.operation.metrics, self._preparation.question, scan=scan)
+        return describe(self.source, self.plan, self.operation.metrics, self._preparation.request, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Its units; one alone where it takes at most ``round_bytes``."""
@@ -291,7 +291,7 @@ class OpenedFile:
         return [Job(read, unit, unit is units[-1]) for unit in units]
 
     async def finish(self) -> None:
-        """Hold what was read to what was planned, and the file to its version.
+        """Check that all planned rows were read, and that the file still has its version.
 
         Raises:
             CorruptFileError: rows are missing.
@@ -309,11 +309,11 @@ class OpenedFile:
             await landed(validation, self.operation.metrics)
 
     async def changed(self) -> None:
-        """It is another version now: drop what the caches say."""
+        """Forget the version in every cache: the object has another one now."""
         await self.source.forget(self.version)
 
     async def close(self) -> None:
-        """Let go of what its handle holds."""
+        """Close its handle."""
         await self.source.handle.close()
 
 

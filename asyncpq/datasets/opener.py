@@ -1,4 +1,4 @@
-"""Opens the files of a read ahead of their rows, a bounded number at once."""
+"""Opens the files of a read ahead of their rows, a limited number at once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
 
 def is_bad_file(error: AsyncpqError) -> bool:
-    """Whether the file is at fault: it is no Parquet, is not there, cannot be read, or does not fit. That nobody's
-    credentials are good is not of a file."""
+    """Whether the error concerns this file alone: it is not Parquet, is missing, cannot be read, or does not fit.
+
+    Missing credentials concern all files.
+    """
     return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
 
 
@@ -42,7 +44,7 @@ class Opener:
     Args:
         operation: of the read that they are opened for; each of them has a part of it.
         rounds: requests of the read that these wait for, one after another.
-        neighbours: names all of them, whose footers are alike.
+        tail_hint: names all of them, whose footers are alike.
         prefix: the folder whose files they are, safe to be shown; None where a pattern, a list or a table names them.
         by_index: a snapshot of an index names them.
         listed_at: when the files' validators were asked for (``time.monotonic()``).
@@ -60,7 +62,7 @@ class Opener:
         operation: Operation,
         *,
         rounds: int = 0,
-        neighbours: str,
+        tail_hint: str,
         prefix: str | None = None,
         by_index: bool = False,
         listed_at: float | None = None,
@@ -74,7 +76,7 @@ class Opener:
         self._runtime = runtime
         self._operation = operation
         self._rounds = rounds
-        self._neighbours = neighbours
+        self._tail_hint = tail_hint
         self._prefix = prefix
         self._by_index = by_index
         self._listed_at = listed_at
@@ -173,7 +175,7 @@ class Opener:
                 number,
                 file,
                 part,
-                neighbours=self._neighbours,
+                tail_hint=self._tail_hint,
                 listed_at=self._listed_at,
                 listed_now=self._listed_now,
                 scan=self._scan,

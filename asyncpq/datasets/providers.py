@@ -86,14 +86,14 @@ class FileProvider(Protocol):
         """The files as they were when they were last looked for, where that costs nothing."""
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         """The files that may hold rows which are asked for; more may be given.
 
         Args:
             operation: requests are counted there.
             scan: for a scan, which leaves connections to others.
-            hurry: those of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
+            allow_stale: those of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
         """
 
 
@@ -108,7 +108,7 @@ class GivenFiles:
         self._files = FileSet(files, bad=bad)
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         return self._files
 
@@ -154,14 +154,14 @@ class ListedFiles:
         return not (changed() if len(known.files) <= _FEW_FILES else await self._runtime.in_thread(changed))
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         known = self.known
         if known is None:
             return await self._look(operation, scan)
         if await self._is_fresh(known):
             return known
-        if not hurry:
+        if not allow_stale:
             return await self._look(operation, scan)
         renewal = self._runtime.spawn(self._look(operation, scan))
         return known._replace(listed_now=True, renewal=renewal)
@@ -199,7 +199,7 @@ class TableFiles:
         self._snapshot = snapshot
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         reader = CatalogReader(self._runtime, operation)
         files = await self._snapshot.files(ask.where if reader.trust_statistics else None, reader)

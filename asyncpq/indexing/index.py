@@ -261,7 +261,7 @@ class Index(Unpicklable):
                 schema=manifest.schema,
                 fields=source.fields,
                 tables=source.readable(manifest.tables),
-                neighbours=source.url,
+                tail_hint=source.url,
                 options=self._options,
             )
             found = await verify(

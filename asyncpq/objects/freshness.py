@@ -1,4 +1,4 @@
-"""Which version an object had when it was last seen, and how long that may be believed."""
+"""Freshness: the version that an object had when it was last seen, and how long that may be served."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from asyncpq.storage.base import RangeResult, Validator
 
 
 class Freshness:
-    """What one handle, with all others of the session, knows of its object's present version.
+    """The last seen version of one object, shared by all handles of the session.
 
     Args:
         runtime: of the session.
-        key: of the pointer that says it, in every tier.
-        policy: how long what is cached may be served unasked.
-        tiers: outside this process; None where they are told nothing.
-        check: whether the object has a version now, where that takes no request (local files).
+        key: key of the pointer to that version, in every tier.
+        policy: how long cached parts are served without validation.
+        tiers: cache tiers outside this process; None if the object is not shared.
+        check: tells whether the object has a version now, without a request (local files); else None.
 
     Attributes:
         key, policy: as given.
@@ -62,8 +62,10 @@ class Freshness:
         return self._check is None or self._check(pointer.validator)
 
     def is_expired(self, version: FileVersion) -> bool:
-        """Whether all that is cached of ``version`` must be fetched anew: the store cannot tell whether it is
-        still the object's, and it is as old as the cache policy allows."""
+        """Whether all cached parts of ``version`` must be fetched again.
+
+        That is so where the store cannot validate it, and it is as old as the cache policy allows.
+        """
         if version.can_validate or self.policy.kind == "immutable":
             return False
         return time.monotonic() - version.observed_at >= self.policy.max_age_s
@@ -71,21 +73,21 @@ class Freshness:
     # -- what was seen ----------------------------------------------------------------------------
 
     def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
-        """A GET sent at ``sent`` was answered: unless age alone counts, this validates the version."""
+        """Note the response to a GET sent at ``sent``: it validates ``version``, unless the policy uses age alone."""
         if result.validates and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def seen(self, version: FileVersion, sent: float) -> None:
-        """A listing that was asked for at ``sent`` names this very version: that validates it, too."""
+        """Note that a listing requested at ``sent`` names this version: that validates it as well."""
         if version.can_validate and self.policy.kind != "ttl":
             self.point_to(version, sent)
 
     def point_to(self, version: FileVersion, sent: float) -> None:
-        """``version`` was the object's at ``sent``."""
+        """Note that the object had ``version`` at ``sent``."""
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             if pointer is not None and sent <= pointer.validated_at:
-                return  # what is known is newer
+                return  # the known version is newer
             pointer = Pointer(version.validator, sent)
             self.keep(pointer)
             if self.is_outdated(version.validator):
@@ -93,13 +95,13 @@ class Freshness:
         elif sent > pointer.validated_at:
             pointer.validated_at = sent
         tiers = self._tiers if version.can_validate else None
-        # not with every GET: half the age that others allow it is soon enough for them
+        # not with every GET: other processes accept a pointer of half the maximal age
         if tiers is not None and sent - self._told_at >= max(1.0, self.policy.max_age_s / 2):
             self._told_at = sent
             tiers.put_pointer(self.key, pointer)
 
     async def forget(self, version: FileVersion) -> None:
-        """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
+        """Drop the pointers to ``version`` in every tier: the object has another version now."""
         pointer = self.pointer()
         if version.can_validate:
             self._runtime.outdated[self.key] = version.validator.digest()
@@ -114,7 +116,7 @@ class Freshness:
     # -- pointers ---------------------------------------------------------------------------------
 
     def pointer(self) -> Pointer | None:
-        """What was last seen: by all handles together, or by this one where memory does not keep it."""
+        """The last seen version: of all handles, or of this one if memory does not keep the pointer."""
         pointer: Pointer | None = self._runtime.memory.get(self.key)
         own = self._own_pointer
         if pointer is None and own is not None and not self.is_outdated(own.validator):
@@ -122,16 +124,17 @@ class Freshness:
         return pointer
 
     def keep(self, pointer: Pointer) -> None:
-        """From now on this is what was last seen."""
+        """Set the last seen version."""
         self._own_pointer = pointer
         self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 
     def is_outdated(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object has it no more."""
+        """Whether this session has seen that the object lost this version."""
         return bool(self._runtime.outdated.get(self.key) == validator.digest())
 
     def contradicts(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object has it no more, or has just seen another."""
+        """Whether this session has seen that the object lost this version, or has seen another one within the age
+        that the policy allows."""
         pointer = self.pointer()
         if self.is_outdated(validator) or (self._check is not None and not self._check(validator)):
             return True

@@ -74,7 +74,7 @@ async def open_source(
     url: str,
     decryption: Decryption | None = None,
     *,
-    neighbours: str | None = None,
+    tail_hint: str | None = None,
     policy: CachePolicy | None = None,
     packed: PackedTail | None = None,
     once: bool = False,
@@ -83,10 +83,10 @@ async def open_source(
 
     Args:
         decryption: keys of the file.
-        neighbours: names the objects whose footers are alike; by default those of its folder.
-        policy: how long what is cached of it may be served unasked; by default as the session's options say.
+        tail_hint: names the objects whose footers have similar sizes; by default the folder.
+        policy: how long cached parts are served without validation; by default the session's policy.
         packed: a shorter form of its tail, which is fetched in place of that.
-        once: nobody reads it again: no cache outside of this process is asked or told.
+        once: the object is read once: caches outside this process are not used.
 
     Raises:
         StoreError: no store serves it, or credentials are missing.
@@ -100,15 +100,15 @@ async def open_source(
             namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
         if policy is None:
             policy = runtime.options.policy(handle.url, safe_url(url))
-        return ObjectSource(runtime, handle, namespace, policy, decryption, neighbours, packed, once=once)
+        return ObjectSource(runtime, handle, namespace, policy, decryption, tail_hint, packed, once=once)
     except BaseException:
         await handle.close()
         raise
 
 
-def held_source(runtime: Runtime, url: str, content: bytes, neighbours: str | None = None) -> ObjectSource:
+def held_source(runtime: Runtime, url: str, content: bytes, tail_hint: str | None = None) -> ObjectSource:
     """A handle on an object that is in no store: ``content`` is all of it, ``url`` only names it."""
-    return ObjectSource(runtime, HeldObject(safe_url(url), content), "held", immutable(), None, neighbours)
+    return ObjectSource(runtime, HeldObject(safe_url(url), content), "held", immutable(), None, tail_hint)
 
 
 async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:

@@ -69,14 +69,14 @@ async def fetch_parts(
 ) -> Parts:
     """The bytes of each key: from memory, a running fetch, another tier, or the store.
 
-    Misses of one call are coalesced and sent at once. Memory keeps pages at once; whoever finds out whether
-    the parts are good calls :func:`share_parts` or :func:`discard_parts`.
+    Cache misses of one call are coalesced and sent at once. Memory keeps pages at once; after decoding the caller
+    calls :func:`share_parts` or :func:`discard_parts`.
 
     Args:
         keys: distinct parts of ``version``.
-        context: whose requests they are.
+        context: counts the requests.
         admit: keep pages in memory.
-        decoded: what memory holds decoded, or parsed, is given so; else such a part is fetched again.
+        decoded: return parts that memory holds decoded or parsed as they are; else fetch those again.
         read_bytes: see :func:`share_pages`.
 
     Raises:
@@ -101,7 +101,7 @@ async def fetch_parts(
         found.update(inside)
         missing = [key for key in missing if key not in inside]
         if tiers is not None:
-            _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
+            _keep_pages(source, inside, context)  # else each read would write them to the tiers
     if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
         found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
         missing = [key for key in missing if key not in known]
@@ -119,8 +119,9 @@ async def fetch_parts(
 def share_parts(
     source: ObjectSource, version: FileVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
 ) -> None:
-    """Tell the tiers outside this process of parts that turned out to be good, with the arguments of
-    :func:`share_pages`. Pieces of a chunk that came whole are not told: the pages in it are.
+    """Write parts that turned out to be good to the cache tiers outside this process, as :func:`share_pages` does.
+
+    Pieces of a whole chunk are left out: :func:`share_pages` writes the pages in it.
     """
     if parts.fetched or parts.from_tail:
         new = [key for key in (*parts.fetched, *parts.from_tail) if key.kind != "part"]
@@ -130,7 +131,7 @@ def share_parts(
 def share_pages(
     source: ObjectSource, version: FileVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
 ) -> None:
-    """Tell the tiers outside this process of pages that turned out to be good.
+    """Write pages that turned out to be good to the cache tiers outside this process.
 
     Args:
         read_bytes: what their read takes in all; each tier decides whether it has room for that.
@@ -142,7 +143,7 @@ def share_pages(
 
 
 def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
-    """What memory holds of these parts turned out to be damaged, perhaps on its way here."""
+    """Drop parts from memory that turned out to be damaged, perhaps in transit."""
     memory = source.runtime.memory
     memory.discard(version.key("tail", 0, 0))
     for key in keys:
@@ -158,7 +159,7 @@ async def _from_tiers(
     finally:
         context.metrics.wait_ends()
     context.metrics.count_hits(hits)
-    # a checksum says that an entry is what was put there, not that it was the right bytes
+    # a checksum proves that an entry is what was put there, not that those were the right bytes
     return {key: value for key, value in found.items() if len(value) == key.stop - key.start}
 
 
@@ -204,7 +205,7 @@ async def _fly(
         for flight, members in joined.values():
             if flight.task.done():  # all are, unless one has failed, which raises here
                 group = await flight.wait()
-                # what was sent before this read began is judged by its age, as the cache policy says
+                # a response to a request from before this read validates by its age alone
                 validated |= group.validated and flight.began >= context.began
                 for key in members:
                     found[key] = group.data[key]
@@ -331,7 +332,7 @@ async def load_embedded_index(
     object's present one where that is another.
 
     Raises:
-        CorruptIndexError: the footer tells lies of it, or the bytes are others.
+        CorruptIndexError: the footer describes it wrongly, or the bytes have another digest.
         ResourceLimitError: it is longer than ``max_decoded_bytes``.
         StoreError, ObjectChangedError: the store failed.
     """

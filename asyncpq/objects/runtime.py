@@ -1,4 +1,4 @@
-"""What the reads of one session share: stores, caches, limits, threads and metrics."""
+"""The runtime of a session: the stores, caches, limits, threads and metrics that its reads share."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ByteBudget:
 
 
 class TailSizes:
-    """How large the first GET of an object should be, learnt from its neighbours' tails.
+    """Tail-size hints: the size of the first GET of an object, learnt from tails of similar objects.
 
     Objects of one folder are mostly written alike, so the largest recent footer with indexes there,
     and a quarter more, is a good guess; without one the option's default is used.
@@ -96,18 +96,18 @@ class TailSizes:
         self._default = default
         self._seen: OrderedDict[str, deque[int]] = OrderedDict()
 
-    def guess(self, neighbours: str) -> int:
-        """Bytes to ask for, of an object among those that ``neighbours`` names."""
-        seen = self._seen.get(neighbours)
+    def guess(self, tail_hint: str) -> int:
+        """Bytes to fetch of the end of an object that ``tail_hint`` names."""
+        seen = self._seen.get(tail_hint)
         if not seen:
             return self._default
         return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
-    def learn(self, neighbours: str, needed: int) -> None:
+    def learn(self, tail_hint: str, needed: int) -> None:
         """``needed`` bytes from the end of one of them would have been enough."""
-        seen = self._seen.setdefault(neighbours, deque(maxlen=self._RECENT))
+        seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
         seen.append(needed)
-        self._seen.move_to_end(neighbours)
+        self._seen.move_to_end(tail_hint)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)
 
@@ -225,7 +225,7 @@ class Runtime:
         return Operation(name, url, self.metrics, self._on_event)
 
     def deadline(self, url: str) -> Deadline:
-        """Bounds what is done inside by ``read_timeout_s``.
+        """A context manager that limits its body to ``read_timeout_s``.
 
         Raises:
             DeadlineExceededError: the time is over.
@@ -311,7 +311,7 @@ async def _ended(running: Future[Any]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Deadline:
-    """``async with``: :func:`asyncio.timeout` that says what was not done, and which option allows more time."""
+    """``async with``: :func:`asyncio.timeout` whose error names the object and the option that allows more time."""
 
     timeout: asyncio.Timeout
     timeout_s: float | None

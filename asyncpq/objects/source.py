@@ -1,4 +1,4 @@
-"""One object as seen through the caches: its current version, and parts of it."""
+"""An object behind the caches: finds its present version, validates it, and loads its footer."""
 
 from __future__ import annotations
 
@@ -87,12 +87,11 @@ class ObjectSource:
         runtime: of the session.
         handle: the store's handle on the object.
         namespace: who reads, for cache keys.
-        policy: how long what is cached of it may be served unasked.
-        decryption: keys of the file, where the caller gave some.
-        neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
-        packed: a shorter form of its tail, in place of which it is fetched.
-        once: nobody reads it again: no cache outside of this process is asked or told, and memory does not keep its
-            footer.
+        policy: how long cached parts are served without validation.
+        decryption: keys of the file, if the caller gave some.
+        tail_hint: names the objects whose tails have similar sizes; by default the folder.
+        packed: where a deflated copy of the tail is, which is fetched instead.
+        once: the object is read once: caches outside this process are not used, and memory does not keep its footer.
 
     Attributes:
         runtime, handle: as given.
@@ -106,19 +105,19 @@ class ObjectSource:
         namespace: str,
         policy: CachePolicy,
         decryption: Decryption | None = None,
-        neighbours: str | None = None,
+        tail_hint: str | None = None,
         packed: PackedTail | None = None,
         *,
         once: bool = False,
     ) -> None:
         self.runtime = runtime
         self._packed = packed
-        self._neighbours = handle.url.rpartition("/")[0] if neighbours is None else neighbours
+        self._tail_hint = handle.url.rpartition("/")[0] if tail_hint is None else tail_hint
         self.handle = handle
         self._namespace = namespace
         self._decryption = decryption
         self._once = once
-        # what is read with a user's own keys is nobody else's
+        # parts that are read with a user's own keys are not shared
         shared = decryption is None and not once and not is_here(handle)
         self._tiers = runtime.tiers if runtime.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
@@ -176,8 +175,8 @@ class ObjectSource:
     def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
         """The version that an index beside the object speaks of, as if its footer had just come.
 
-        It is not current yet: the read's first GET validates it. Where it knows some leaves only, whoever needs
-        another one gets an ``UnknownLeafError``, and asks for :meth:`version`.
+        It is not validated yet: the read's first GET does that. If it knows some leaves only, the use of another one
+        raises ``UnknownLeafError``; the caller then calls :meth:`version`.
 
         Returns:
             None where the footer is not known, where the session knows better, or where the store cannot hold requests
@@ -242,7 +241,7 @@ class ObjectSource:
     async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
         """What the pointer, if need be that of a tier outside this process, leads to, if its footer is there as well.
 
-        What this session has seen to be gone is not brought back by a tier that was not told.
+        A version that this session has seen to be gone is not used, though a tier may still have it.
         """
         tiers, asked = self._tiers, time.monotonic()
         if tiers is None:
@@ -284,7 +283,7 @@ class ObjectSource:
         decoder = self._decoder()
         try:
             if packed is None:
-                guess = runtime.tail_sizes.guess(self._neighbours)
+                guess = runtime.tail_sizes.guess(self._tail_hint)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
             else:
                 tail = await self._fetch_packed(packed, context)
@@ -302,7 +301,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
-            runtime.tail_sizes.learn(self._neighbours, _needed_tail(version))
+            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version))
             runtime.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
@@ -362,12 +361,12 @@ class ObjectSource:
         self.runtime.memory.put(key, version, version.weight)
 
     async def forget(self, version: FileVersion) -> None:
-        """The object is not ``version`` any more, in any tier."""
-        self.runtime.memory.discard(self._missing_key)  # older than what this read was told
+        """Forget ``version`` in every tier."""
+        self.runtime.memory.discard(self._missing_key)  # the object is there
         await self.freshness.forget(version)
 
     def tiers_of(self, version: FileVersion) -> Tiers | None:
-        """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
+        """The cache tiers that may hold parts of ``version``; None if the store cannot tell it from the next one."""
         return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:

@@ -129,7 +129,7 @@ class FileVersion:
         observed_at: ``time.monotonic()`` when the footer was asked for; a later one is a newer version.
         digest: names this version in cache keys.
         can_validate: the store can tell whether the object still has this version.
-        kept_weight: what the memory cache was told that it weighs.
+        kept_weight: its weight when it was put into the memory cache.
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
         decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
         footer: of such a file, its end from ``footer_start`` on.
@@ -139,7 +139,7 @@ class FileVersion:
         made: page indexes that came from there, by row group and leaf.
         drops: see :meth:`drop`; by leaf.
         all_rows: all rows of the file, once a scan has asked for them.
-        has_grown: its weight may have changed since the memory cache was told.
+        has_grown: its weight may have changed since then.
         chunks: what :mod:`asyncpq.objects.page_indexes` keeps of column chunks, by row group and leaf.
     """
 

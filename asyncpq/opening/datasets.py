@@ -185,7 +185,7 @@ async def _schema_of(
         state.runtime,
         operation,
         rounds=operation.metrics.rounds,
-        neighbours=state.url,
+        tail_hint=state.url,
         prefix=state.prefix,
         few=policy == "strict",
         restarts=state.runtime.options.limits.max_restarts,

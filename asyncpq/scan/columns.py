@@ -113,7 +113,7 @@ ColumnNames: TypeAlias = Sequence[str | int]
 
 
 class Resolved(NamedTuple):
-    """The columns of a question, in one version.
+    """The columns of a request, in one version.
 
     Attributes:
         columns: what is read.

@@ -41,7 +41,7 @@ class ScannedFile(Protocol):
         """What is read of it; None where it is ruled out without a plan."""
 
     async def finish(self) -> None:
-        """Hold what was read to what was planned, and the file to its version.
+        """Check that all planned rows were read, and that the file still has its version.
 
         Raises:
             CorruptFileError: rows are missing.

@@ -1,4 +1,4 @@
-"""One read of one version of an object: its units are fetched, decoded and counted."""
+"""The scan of one version of a file: fetches its units, decodes them and counts the rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def landed(validation: Flight[None], metrics: ReadMetrics) -> None:
 
 
 class Fetched(NamedTuple):
-    """What was fetched for a list of items, in its order.
+    """The fetched bytes of a list of items, in the same order.
 
     Attributes:
         keys: of the items.
-        values: bytes, or what the cache had decoded already.
-        parts: where they came from.
+        values: bytes, or arrays that the memory cache held decoded.
+        parts: their sources.
     """
 
     keys: list[ContentKey]
@@ -71,13 +71,13 @@ class FileScan:
     """Fetches and decodes the units of a plan.
 
     Args:
-        source, version: what is read.
-        plan: what to read of it.
+        source, version: the object to read.
+        plan: the row groups and pages to read.
         shape: the output's schema, the filter and the limits.
         context: requests are counted there; its round is that of the first data request.
         admit: keep fetched pages in memory; tiers outside this process decide by themselves.
         rows_only: count matching rows, decode no output.
-        read_bytes: what the call takes, other files included: caches decide by that.
+        read_bytes: bytes that the call reads, other files included; caches admit pages by it.
 
     Attributes:
         current: the version is known to be the object's, as far as the cache policy asks.
@@ -126,7 +126,7 @@ class FileScan:
         self._whole = False
 
     def units(self, unit_bytes: int | None) -> list[Unit]:
-        """The plan's units, or all in one; tells the readers which pages they are to wait for."""
+        """Cut the plan into units of ``unit_bytes``; None: one unit. Call it once, before the first fetch."""
         units = self.plan.units(1 << 62 if unit_bytes is None else unit_bytes)
         self._whole = unit_bytes is None
         for unit in units:
@@ -135,7 +135,7 @@ class FileScan:
         return units
 
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
-        """Bytes of ``items``, all misses of all caches in one round."""
+        """Fetch ``items``; all cache misses go out in one round."""
         context = self.context
         keys = self.version.keys(items)
         parts = await fetch_parts(
@@ -161,8 +161,8 @@ class FileScan:
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         """The matching rows of a unit, one table for each of its row groups.
 
-        Where nothing of the read came from the store and the cache policy wants the store asked, it is
-        asked beside the decoding, and nothing is given out before it has answered.
+        If the cache policy requires validation and no response has validated the version, a request for that runs
+        beside the decoding; the rows are returned after its answer.
 
         Raises:
             ObjectChangedError: the object has another version now.
@@ -186,7 +186,7 @@ class FileScan:
         return tables
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
-        """The next read shall see for itself whether the object, or what came of it, is damaged."""
+        """Drop cached parts after a decoding error, so that the next read fetches them again."""
         if isinstance(error, PageLocationError):
             error.dropped = self._drop_locations(error.column)
             if error.dropped:
@@ -196,7 +196,7 @@ class FileScan:
             discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
 
     def _drop_locations(self, column: str | None) -> bool:
-        """Use no OffsetIndex of a column any more; return whether this read did."""
+        """Stop using the OffsetIndexes of a column; return whether this scan used any."""
         schema = self.version.metadata.schema
         found = [
             (group.ordinal, planned.chunk.leaf)
@@ -217,7 +217,7 @@ class FileScan:
         return flight
 
     async def ensure_current(self) -> None:
-        """Ask the store if the cache policy wants it asked, and nothing of this scan has."""
+        """Validate the version where the cache policy requires it and no response of this scan has."""
         if (validation := self._start_validation()) is not None:
             await landed(validation, self.context.metrics)
         self.current = True
@@ -248,15 +248,15 @@ class FileScan:
         return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
-        """How much a unit decodes to, at most."""
+        """Upper bound of the decoded bytes of a unit."""
         values = iter(fetched.values)
         return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
 
     def check_complete(self) -> None:
-        """Hold what was read to what was planned, once every unit has been decoded.
+        """Compare the number of decoded rows with the plan, after the last unit.
 
         Raises:
-            CorruptFileError: rows are missing, which no check before this one noticed.
+            CorruptFileError: the numbers differ.
         """
         planned = sum([group.rows.num_rows for group in self.plan.row_groups])
         if self._rows_seen != planned:
@@ -277,7 +277,7 @@ class FileScan:
         allowance: Allowance | None = None
         for piece in unit.pieces:
             reader, plan = self._reader(piece.row_group), piece.row_group
-            # what is read as a whole is what was asked for: each of its row groups may have as much
+            # a small read in one unit: each of its row groups has the full allowance
             if allowance is None or self._whole:
                 allowance = Allowance(limit)
             self._add(reader, piece.items, arrived)
@@ -362,7 +362,7 @@ class FileScan:
         self._unproven.setdefault(row_group, []).append(unproven)
 
     def _prove(self, group: RowGroupPlan, stop_row: int) -> None:
-        """The wanted rows before ``stop_row`` were decoded: pages that hold no others are good."""
+        """Mark pages as good whose wanted rows all lie before ``stop_row``: they were decoded."""
         pages = self._unproven.pop(group.ordinal, None)
         if pages is None:
             return
@@ -372,7 +372,7 @@ class FileScan:
             self._unproven[group.ordinal] = left
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
-        """Hand the next fetched values to the reader whose items they are."""
+        """Pass the next fetched values to the reader of their row group."""
         for item, (key, value) in zip(items, arrived, strict=False):
             if isinstance(value, Dictionary):
                 reader.set_dictionary(item, value)

@@ -45,7 +45,7 @@ _NONE: Final = RowRanges.empty()
 
 
 class ResolvedRequest(NamedTuple):
-    """What is asked of one file.
+    """A request whose names are resolved against one version.
 
     Attributes:
         columns: those to return, and those of ``where``.
@@ -224,7 +224,7 @@ def _row_groups(
 
 
 def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
-    """What statistics say of each row group, for the columns that they count rows of, by name."""
+    """Statistics of the row groups for the columns with bounds, by name; made once."""
     if columns.zones is None:
         columns.zones = {
             name: version.derived(
@@ -238,8 +238,7 @@ def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, Row
 def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
     """Rows of interest in the row groups ``left``, no more than ``limit``.
 
-    What lies behind the limit, or between the rows asked for, is not looked at: a file may have thousands of
-    row groups.
+    Row groups behind the limit, or between the selected rows, are skipped: a file may have thousands.
     """
     found: list[tuple[int, RowRanges]] = []
     layout = rows.layout
@@ -322,7 +321,7 @@ def _report(
     bloom: BloomReport | None,
     context: RequestContext,
 ) -> PruningReport:
-    """Count what pruning left."""
+    """Count the row groups, pages and rows that pruning kept."""
     pages = pages_kept = rows_kept = 0
     for group in groups:
         rows_kept += group.rows.num_rows

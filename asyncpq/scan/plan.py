@@ -143,14 +143,14 @@ class Plan:
 
 
 def describe(
-    source: ObjectSource, prepared: ScanPlan, metrics: ReadMetrics, question: ScanRequest, *, scan: bool
+    source: ObjectSource, scan_plan: ScanPlan, metrics: ReadMetrics, request: ScanRequest, *, scan: bool
 ) -> Plan:
-    """What ``prepared`` would fetch now, given what memory holds; tiers on disk or elsewhere are not asked.
+    """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not asked.
 
     Args:
         scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
     """
-    version, plan = prepared.version, prepared.fetch_plan
+    version, plan = scan_plan.version, scan_plan.fetch_plan
     schema = version.metadata.schema
     planned = [column for group in plan.row_groups for column in group.columns]
     labels = _labels(schema, [column.chunk.leaf for column in planned])
@@ -181,10 +181,10 @@ def describe(
         url=version.url,
         version=validator.etag or validator.version or f"{validator.size} bytes",
         guarantee=str(source.handle.guarantee),
-        columns=_columns(prepared.shape, schema),
-        where=_where(question, prepared.shape.filter),
-        limit=question.limit,
-        access=question.access,
+        columns=_columns(scan_plan.shape, schema),
+        where=_where(request, scan_plan.shape.filter),
+        limit=request.limit,
+        access=request.access,
         pruning=plan.report,
         by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
         bloom=None if plan.bloom is None or not plan.bloom.asked else _bloom(plan.bloom, metrics),
@@ -226,13 +226,13 @@ def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
     return labels
 
 
-def _where(question: ScanRequest, compiled: Filter | None) -> str | None:
-    if question.where is None:
+def _where(request: ScanRequest, compiled: Filter | None) -> str | None:
+    if request.where is None:
         return None
-    text = str(question.where)
-    if question.relative is not None:
-        text += f" (that is {question.relative})"
-    if compiled is not None and is_unsatisfiable(question.where, compiled.engine_atoms):
+    text = str(request.where)
+    if request.relative is not None:
+        text += f" (that is {request.relative})"
+    if compiled is not None and is_unsatisfiable(request.where, compiled.engine_atoms):
         text += " (no row can meet it)"
     return text
 

@@ -1,5 +1,4 @@
-"""From a question to a running read: resolve names, compile the filter, plan, and start again when the
-object changes underneath."""
+"""The planner of one file: resolve names, compile the filter, plan pages; plan again when the object changes."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ _WEIGHT: Final = attrgetter("weight")
 
 
 class ScanRequest(NamedTuple):
-    """What a caller asks of a file, in the caller's terms.
+    """The request for one file, in the caller's terms.
 
     Attributes:
         columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
@@ -83,7 +82,7 @@ class ScanRequest(NamedTuple):
 
 @dataclass(slots=True)
 class ScanPlan:
-    """A question, resolved against one version: ready to fetch.
+    """A request, resolved against one version of the file: ready to fetch.
 
     Attributes:
         version: which one.
@@ -101,43 +100,43 @@ class ScanPlan:
 
 
 class _OtherColumnsError(ObjectChangedError):
-    """The version that a read starts again with lacks columns that it began with."""
+    """The new version lacks columns that the scan began with."""
 
 
 class ScanPlanner:
-    """Turns one question into a read, and again when the object has changed in between.
+    """Makes a :class:`ScanPlan` of a request, and another one when the object has changed.
 
     Args:
         source: the object.
-        question: what is asked.
+        request: columns, predicate and limit.
         version: the version that the file handle knows.
-        adopt: told which version is read, whenever that is decided.
-        operation: the call whose question it is.
+        adopt: called with the version of each plan.
+        operation: counts the requests.
 
     Attributes:
-        other_bytes: what the same call takes of other files: caches look at all of it before they keep pages.
+        other_bytes: bytes that the same call reads of other files. Caches admit pages by the sum.
     """
 
     def __init__(
         self,
         source: ObjectSource,
-        question: ScanRequest,
+        request: ScanRequest,
         version: FileVersion,
         adopt: Callable[[FileVersion], None],
         operation: Operation,
     ) -> None:
         self.source = source
-        self.question = question
+        self.request = request
         self.version: FileVersion | None = version
         self._adopted = version
         self._adopt = adopt
         self.operation = operation
         self.other_bytes = 0
         self.metrics = operation.metrics
-        self._simplified = None if question.where is None else simplify(question.where)
+        self._simplified = None if request.where is None else simplify(request.where)
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
-        self._prune = None if question.prune is None else simplify(question.prune)
+        self._prune = None if request.prune is None else simplify(request.prune)
         self._schema: pa.Schema | None = None
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
@@ -146,12 +145,12 @@ class ScanPlanner:
         return self.source.runtime.deadline(self.source.handle.url)
 
     async def prepare(self, *, scan: bool) -> ScanPlan:
-        """Resolve and plan, with the metadata and index requests that this takes."""
+        """Resolve names and plan pages; fetch the metadata and indexes that this needs."""
         while True:
             try:
                 return await self._prepare(scan=scan)
             except _OtherColumnsError:
-                raise  # what it has now is known, and current
+                raise  # the new version is known, and current
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
 
@@ -160,28 +159,26 @@ class ScanPlanner:
         context = RequestContext(metrics, scan=scan, probation=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif self.version.can_validate or self._relocated or self.question.view is not None:
+        elif self.version.can_validate or self._relocated or self.request.view is not None:
             pass  # the read's first GET validates it, or its page indexes were dropped, or its columns were matched
         elif source.freshness.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
         try:
-            view = self.question.view
+            view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("it has another version than the one whose columns were matched")
-            if self.question.unbound is not None:
-                self._bind(version, self.question.unbound)
+            if self.request.unbound is not None:
+                self._bind(version, self.request.unbound)
             resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
             self._check_types(resolved.schema)
             shape = self._shape(resolved, filter_)
-            question = self.question
-            if question.access is None:
+            request = self.request
+            if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
-                rows = question.access.resolve(_layout(version))
-            query = ResolvedRequest(
-                resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only
-            )
+                rows = request.access.resolve(_layout(version))
+            query = ResolvedRequest(resolved.columns, rows, self._where, self._prune, request.limit, request.rows_only)
             step = RequestContext(metrics, None, scan, metrics.rounds + 1, "index", scan, context.began)
             plan = await plan_read(source, version, query, step)
         except AsyncpqError as error:
@@ -210,25 +207,25 @@ class ScanPlanner:
             shape,
             data_context,
             admit=not probation or size < memory,
-            rows_only=question.rows_only,
+            rows_only=request.rows_only,
             read_bytes=size,
         )
         return ScanPlan(version, plan, num_bytes, shape, file_scan)
 
     @property
     def _is_positional(self) -> bool:
-        """Whether the question means one version only."""
-        question = self.question
+        """Whether the request is valid for one version only."""
+        request = self.request
         return (
-            question.view is not None  # another version may have other columns: the dataset begins it anew
-            or (question.access is not None and question.access.is_positional)
+            request.view is not None  # another version may have other columns: the dataset begins it anew
+            or (request.access is not None and request.access.is_positional)
         )
 
     async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """What stands in the place of a version that has expired.
+        """Return the present version in place of one that has expired.
 
         Raises:
-            ObjectChangedError: it is another one, as far as the store can tell, and the question names rows.
+            ObjectChangedError: the store names another version, and the request names rows.
         """
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
@@ -236,7 +233,7 @@ class ScanPlanner:
         return found
 
     async def _ensure_current(self, version: FileVersion, context: RequestContext) -> None:
-        """Ask the store if the cache policy wants it asked before ``version`` is spoken of.
+        """Validate ``version`` where the cache policy requires it, before an error about it is raised.
 
         Raises:
             ObjectChangedError: the object has another version now.
@@ -250,7 +247,7 @@ class ScanPlanner:
     def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
         """Translate a predicate of pyarrow's: its literals are cast to the types of this version's columns."""
         schema = version.metadata.schema
-        view, extensions = self.question.view, self.source.runtime.options.read.extension_types
+        view, extensions = self.request.view, self.source.runtime.options.read.extension_types
         types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema
         try:
             where = from_pyarrow(unbound, types)
@@ -261,32 +258,32 @@ class ScanPlanner:
         self._replace_where(where)
 
     def _replace_where(self, where: Expression) -> None:
-        self.question = self.question._replace(where=where)
+        self.request = self.request._replace(where=where)
         self._simplified = simplify(where)
 
     def _compiled(self, version: FileVersion) -> tuple[Resolved, Filter | None]:
-        """Columns and filter of the question; the predicate is made to fit the columns' types."""
+        """Resolve the columns and compile the filter for the columns' types."""
         self._where = self._simplified
         resolved = self._resolved(version)
-        relative, types = self.question.relative, resolved.types
+        relative, types = self.request.relative, resolved.types
         if relative is not None:
             self._replace_where(resolve_typed_times(relative, self._now, types))
-        if self.question.where is None or self._simplified is None:
+        if self.request.where is None or self._simplified is None:
             return resolved, None
-        filter_ = compile_filter(self.question.where, types)
+        filter_ = compile_filter(self.request.where, types)
         self._where = without_contradictions(self._simplified, filter_.engine_atoms)
-        if self._where is self.question.where:
+        if self._where is self.request.where:
             return resolved, filter_
-        if self._where not in (self._simplified, self.question.where):
+        if self._where not in (self._simplified, self.request.where):
             resolved = self._resolved(version)
-        if self._where != self.question.where and not isinstance(self._where, Constant):
+        if self._where != self.request.where and not isinstance(self._where, Constant):
             # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
             filter_ = compile_filter(self._where, types)
         return resolved, filter_
 
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
-        """The same for a dataset's columns, of which some may be constant in this file."""
-        where, relative = self.question.where, self.question.relative
+        """Resolve and compile for a dataset's columns; fold those that are constant in this file."""
+        where, relative = self.request.where, self.request.relative
         types = {} if where is None else view.types(columns(where))
         if relative is not None:
             self._replace_where(where := resolve_typed_times(relative, self._now, types))
@@ -307,7 +304,7 @@ class ScanPlanner:
     def _narrowed(
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
     ) -> Filter:
-        """The same, without keys that the file cannot hold: a dataset's question may have thousands for all files."""
+        """Drop keys that the file cannot hold: a lookup in a dataset may name thousands for all files."""
         if self._where is None or not self.source.runtime.options.read.trust_statistics:
             return filter_
         known = row_group_zones(version, resolved.columns)
@@ -334,21 +331,25 @@ class ScanPlanner:
 
     def _resolved(self, version: FileVersion) -> Resolved:
         """Names resolved to columns: once for all questions that differ in their literals only."""
-        question = self.question
-        asked = () if question.rows_only else question.columns
-        named = () if question.where is None else columns(question.where)
-        pruning = named if self._where is question.where else () if self._where is None else columns(self._where)
+        request = self.request
+        asked = () if request.rows_only else request.columns
+        named = () if request.where is None else columns(request.where)
+        pruning = named if self._where is request.where else () if self._where is None else columns(self._where)
         extensions = self.source.runtime.options.read.extension_types
         names = None if asked is None else tuple(asked)
-        key = (names, tuple(question.keys), named, pruning, tuple(question.read_dictionary), extensions)
-        view = question.view
+        key = (names, tuple(request.keys), named, pruning, tuple(request.read_dictionary), extensions)
+        view = request.view
         if view is None:
             return version.recent(key, lambda: resolve(version, *key))
         resolved = version.recent((view, *key), lambda: resolve_view(version, view, *key))
         return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, schema: pa.Schema) -> None:
-        """A read that starts again must still give the columns that were asked for."""
+        """Check that a new version still has the columns of the plan before it.
+
+        Raises:
+            ObjectChangedError: a column is gone, or has another type.
+        """
         if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
             was, now = ({field.name: field.type for field in some} for some in (self._schema, schema))
             changed = [f"{name} is {now.get(name, 'gone')} now" for name, kind in was.items() if now.get(name) != kind]
@@ -360,7 +361,7 @@ class ScanPlanner:
         self._schema = schema
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
-        """The object is another version now: forget it, and raise unless the read may start again."""
+        """Forget the version after the object has changed; raise ``error`` unless a new plan is allowed."""
         if self.version is not None:
             await self.source.forget(self.version)
         self.version = None
@@ -372,9 +373,9 @@ class ScanPlanner:
         self.operation.restarts()
 
     def relocated(self, error: PageLocationError) -> None:
-        """Let the read start again without the page index that was dropped, once for each column; else raise.
+        """Allow a new plan without the page index that was dropped, once for each column; else raise ``error``.
 
-        It stays with its version, however old: that knows what was dropped.
+        The version stays the same, however old: it knows which indexes were dropped.
         """
         if not error.dropped or error.column in self._relocated:
             raise error
@@ -382,7 +383,7 @@ class ScanPlanner:
 
 
 def _layout(version: FileVersion) -> RowGroupLayout:
-    """Which rows the file's row groups hold."""
+    """First row and row count of each row group."""
     groups = version.metadata.row_groups
     layout: RowGroupLayout = version.derived(
         ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), _WEIGHT

@@ -1,4 +1,4 @@
-"""Read-ahead: units of one file or of many, fetched ahead and decoded in order, within the session's budget."""
+"""Prefetch: fetches units of one file or of many ahead and decodes them in order, within the session's budget."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Job(NamedTuple):
     """A unit to fetch and decode.
 
     Attributes:
-        scan: whose it is. All units of one follow one another.
-        last: it is the last one of them.
+        scan: the file scan that the unit belongs to. All units of one scan follow one another.
+        last: no further unit of this scan follows.
     """
 
     scan: FileScan
@@ -32,14 +32,14 @@ class Job(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """A job that was done, and what came of it: one table for each row group with matching rows."""
+    """A finished job and its rows: one table for each row group with matching rows."""
 
     job: Job
     tables: list[pa.Table]
 
 
 class _Running(NamedTuple):
-    """A unit on its way, and its task."""
+    """A unit under way, and its task."""
 
     job: Job
     task: asyncio.Task[list[pa.Table]]
@@ -53,15 +53,15 @@ async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
 
 
 class Pipeline:
-    """Does jobs with read-ahead; gives them in order, or as they become ready.
+    """Runs jobs with read-ahead; returns them in order, or as they become ready.
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
-    budget if need be; further ones wait for the session's budget. Close it, or it leaves tasks.
+    budget if need be; further ones wait for the session's budget. The caller must close it, else tasks stay.
 
     Args:
-        jobs: asked for the next one once the one before was granted; what it raises is raised after all that
-            it gave was delivered. It is closed with the pipeline.
-        ordered: jobs are delivered in order; else those of different reads as they become ready.
+        jobs: the next job is taken once the one before has its bytes. An exception is raised after all jobs before it
+            were delivered. It is closed with the pipeline.
+        ordered: deliver jobs in order; else those of different scans as they become ready.
     """
 
     def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
@@ -104,7 +104,7 @@ class Pipeline:
                 self._started.set()
 
     async def _grant(self, size: int) -> None:
-        """Wait until the budget has room, or nothing of this read is under way any more."""
+        """Wait until the budget has room, or no job is under way."""
         budget = self._runtime.budget
         if not self._running:
             budget.take(size)
@@ -141,10 +141,10 @@ class Pipeline:
         return await scan.decode(unit, fetched)
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
-        """The next unit, or None at the end. Raises what finding, fetching or decoding it raised.
+        """Return the next finished unit, or None at the end; raise its error.
 
         Args:
-            bound: entered while a unit that is under way is waited for, not while one is being found.
+            bound: a deadline for the wait for a unit under way; not for the next job.
         """
         while not self._running:
             pump = self._pump
@@ -170,7 +170,7 @@ class Pipeline:
 
     @property
     def head(self) -> Job | None:
-        """What :meth:`next` gave last, or raised for, until it is done with."""
+        """The job that :meth:`next` returned, or raised for, last; None after :meth:`done_with_head`."""
         return None if self._head is None else self._head.job
 
     async def _next_running(self) -> _Running:
@@ -195,7 +195,7 @@ class Pipeline:
         raise UsageError("the session was closed while this read was under way")
 
     def done_with_head(self) -> None:
-        """The tables of the last :meth:`next` were consumed: their bytes are free for read-ahead."""
+        """Release the bytes of the last :meth:`next`, after its tables were consumed."""
         running, self._head = self._head, None
         if running is None:
             raise UsageError("nothing of the pipeline is being consumed")
@@ -213,7 +213,7 @@ class Pipeline:
             self._decode_slots.release()
 
     async def drop(self, scan: FileScan) -> None:
-        """Leave out what is left of one read, whose unit has failed; where order does not matter, the others go on."""
+        """Cancel the remaining units of one scan after an error; the other scans go on."""
         self._dropped.add(scan)
         self._head = None
         left = [running for running in self._running if running.job.scan is scan]

@@ -135,17 +135,17 @@ class Units(Protocol):
 
 
 class RecordBatchStream:
-    """Entered once, iterated inside, and ended by leaving, an error or a cancellation.
+    """Batches of a scan. It is entered once and iterated inside; leaving, an error or a cancellation ends it.
 
     Args:
-        operation: the call; begun when it is entered.
-        units: the rows.
-        of: what is scanned, as hints name it: "file" or "dataset".
+        operation: the call; it begins when the stream is entered.
+        units: the source of the rows.
+        of: "file" or "dataset", for hints.
         batch_size: rows of a batch, at most.
         limit: rows in all, or None.
 
     Attributes:
-        metrics: what it has cost so far.
+        metrics: the cost so far.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class Scan(RecordBatchStream):
     is left. Made by :meth:`asyncpq.File.scan`.
 
     Attributes:
-        metrics: what it has cost so far.
+        metrics: the cost so far.
     """
 
     def __init__(self, planner: ScanPlanner, *, batch_size: int, limit: int | None) -> None:

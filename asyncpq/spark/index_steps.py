@@ -110,7 +110,7 @@ async def _gathered(
     session: Session, task: int, works: Sequence[FileTask], wanted: IndexSpec, index_tables: Sequence[IndexTable]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
     runtime = session.runtime
-    operation = runtime.operation("build", wanted.neighbours)
+    operation = runtime.operation("build", wanted.tail_hint)
     operation.begin()
     error: BaseException | None = None
     rows_of_parts = SortedTables(runtime, index_tables, wanted.options)

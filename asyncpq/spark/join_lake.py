@@ -161,7 +161,7 @@ class _PinnedFiles:
         return bounded.issuperset(names)
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         found = await self._source.files(ask, operation, scan=scan)
         if found.files is not self._given:  # keeps the identity of the list, by which results are cached

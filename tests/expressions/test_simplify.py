@@ -179,9 +179,9 @@ async def test_a_read_that_starts_again_keeps_its_instant(path: Path) -> None:
         preparation = file._prepare("read", ScanRequest(where=where, relative=where))
         with preparation.operation:
             await preparation.prepare(scan=False)
-            first = preparation.question.where
+            first = preparation.request.where
             await preparation.prepare(scan=False)
-        assert preparation.question.where == first
+        assert preparation.request.where == first
 
 
 async def test_bad_questions(path: Path) -> None:

@@ -119,8 +119,8 @@ class SegmentFile:
         return pa.concat_tables(tables) if tables else self._table.schema.empty_table().select(columns)
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        question = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
-        planner = ScanPlanner(self._source, question, self._version, lambda version: None, self._operation)
+        request = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
+        planner = ScanPlanner(self._source, request, self._version, lambda version: None, self._operation)
         # Pages are not kept: whole chunks come, and no lookup asks for one page
         planner.other_bytes = self._source.runtime.memory.max_bytes
         file = OneFile(planner, scan=False)
@@ -318,11 +318,11 @@ class FolderBackend(ObjectBackend):
     async def _source(self, segment: Segment) -> ObjectSource:
         """Open the segment's file; the caller closes the handle."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
-        neighbours = safe_url(url)  # its own tail size is known
+        tail_hint = safe_url(url)  # its own tail size is known
         stop = segment.size - extra["tail"]
         packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
-        source = await open_source(runtime, url, neighbours=neighbours, policy=immutable(), packed=packed)
-        runtime.tail_sizes.learn(neighbours, extra["tail"] * 4 // 5)  # a quarter is added
+        source = await open_source(runtime, url, tail_hint=tail_hint, policy=immutable(), packed=packed)
+        runtime.tail_sizes.learn(tail_hint, extra["tail"] * 4 // 5)  # a quarter is added
         return source
 
     # -- errors -----------------------------------------------------------------------------------

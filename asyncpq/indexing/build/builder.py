@@ -346,7 +346,7 @@ class _Build:
             schema=shaped.schema,
             fields=source.fields,
             tables=source.readable(shaped.tables),
-            neighbours=source.url,
+            tail_hint=source.url,
             options=self._options,
         )
         self._log.begins(len(todo.works), metrics.files_ruled_out)

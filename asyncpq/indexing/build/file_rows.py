@@ -234,14 +234,14 @@ class IndexSpec:
     Attributes:
         schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.DatasetColumns` has them.
         parts: of the index.
-        neighbours: names the files whose footers are alike.
+        tail_hint: names the files whose footers are alike.
         options: say how much of a file's rows is held in memory, and where the rest goes.
     """
 
     schema: pa.Schema
     fields: tuple[TableField, ...] | None
     tables: tuple[IndexTable, ...]
-    neighbours: str
+    tail_hint: str
     options: BuildOptions
 
     @property
@@ -299,14 +299,14 @@ async def collect_file(
             return _problem(work, error, work.file.validator if isinstance(error, FormatError) else None)
 
 
-async def version_of(runtime: Runtime, file: DataFile, neighbours: str, operation: Operation) -> Validator | None:
+async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> Validator | None:
     """The version that is there now, by the store's word; None where it cannot be told: there is no such file.
 
     Raises:
         StoreError: its store is at fault, not the file.
     """
     try:
-        opened = await _open(runtime, file, neighbours, operation)
+        opened = await _open(runtime, file, tail_hint, operation)
         try:
             async with runtime.deadline(operation.url):
                 context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1)
@@ -319,14 +319,14 @@ async def version_of(runtime: Runtime, file: DataFile, neighbours: str, operatio
         return None
 
 
-async def _open(runtime: Runtime, file: DataFile, neighbours: str, operation: Operation) -> OpenedFile:
+async def _open(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> OpenedFile:
     async with runtime.deadline(operation.url):
         return await OpenedFile.open(
             runtime,
             0,
             file,
             operation,
-            neighbours=neighbours,
+            tail_hint=tail_hint,
             listed_at=None,
             listed_now=False,
             scan=True,
@@ -343,7 +343,7 @@ async def _collect(
     operation: Operation,
     room: Room,
 ) -> FileRows:
-    opened = await _open(runtime, work.file, wanted.neighbours, operation)
+    opened = await _open(runtime, work.file, wanted.tail_hint, operation)
     try:
         validator = opened.version.validator
         num_rows = opened.version.metadata.num_rows

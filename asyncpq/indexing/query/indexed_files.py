@@ -155,11 +155,13 @@ class IndexedFiles:
         return self._base.known
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         if ask.access is not None:
-            return await self._base.files(ask, operation, scan=scan, hurry=hurry)
-        looking = asyncio.get_running_loop().create_task(self._base.files(ask, operation, scan=scan, hurry=hurry))
+            return await self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
+        looking = asyncio.get_running_loop().create_task(
+            self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
+        )
         try:
             index_reads = operation.part("" if self.index is None else self.index.backend.description, 0)
             try:
@@ -175,7 +177,7 @@ class IndexedFiles:
                 renewal.cancel()
             raise
         pruned = pruned._replace(rounds=max(listed.rounds, index_reads.metrics.rounds))
-        asks = self._is_behind and hurry
+        asks = self._is_behind and allow_stale
         if listed.renewal is None and not asks:
             return pruned
         return pruned._replace(renewal=self._runtime.spawn(self._renewed(listed, pruned, prune, operation)))
@@ -369,7 +371,7 @@ class SnapshotFiles:
         return FileSet((), total=self.index.manifest.num_files)
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         if self.index.is_fresh:
             return (await self._find_newest(ask, operation))[1]
@@ -378,7 +380,7 @@ class SnapshotFiles:
         try:
             manifest, found = await self._find_newest(ask, operation)
             first.set_result((manifest, found))
-            return found._replace(renewal=renewal) if hurry else await renewal
+            return found._replace(renewal=renewal) if allow_stale else await renewal
         except BaseException:
             renewal.cancel()
             await asyncio.wait((renewal,))

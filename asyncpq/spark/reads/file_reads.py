@@ -350,7 +350,9 @@ class NarrowedAsks:
         return self._source.known
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         where, prune = (condition_on(one, self._schema, self._known, self._conf) for one in (ask.where, ask.prune))
-        return await self._source.files(ask._replace(where=where, prune=prune), operation, scan=scan, hurry=hurry)
+        return await self._source.files(
+            ask._replace(where=where, prune=prune), operation, scan=scan, allow_stale=allow_stale
+        )

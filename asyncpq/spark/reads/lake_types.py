@@ -270,7 +270,7 @@ class TypedFiles:
         return None
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         found = await self.source.files(self._without_kinds(ask), operation, scan=scan)
         return found if self._is_typed else found._replace(files=[self._typed(file) for file in found.files])

@@ -374,7 +374,7 @@ async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf
         state.runtime,
         operation,
         rounds=operation.metrics.rounds,
-        neighbours=state.url,
+        tail_hint=state.url,
         restarts=state.runtime.options.limits.max_restarts,
         skip=skip if state.skips else None,
     )
@@ -441,7 +441,7 @@ async def _version(state: DatasetState, file: DataFile, operation: Operation, co
     if file.content is not None:
         source = held_source(state.runtime, file.url, file.content, state.url)
     else:
-        source = await open_source(state.runtime, file.url, neighbours=state.url, policy=policy)
+        source = await open_source(state.runtime, file.url, tail_hint=state.url, policy=policy)
     try:
         entry = file.entry
         known = None if entry is None or entry.known is None else await entry.known(operation)

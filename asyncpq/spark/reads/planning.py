@@ -236,7 +236,7 @@ class _RemainingFiles:
         self._files = files
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         return FileSet(self._files)
 
