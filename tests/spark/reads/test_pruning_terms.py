@@ -1,0 +1,75 @@
+"""Predicates for pruning from conditions with Spark's semantics, without a JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+
+from asyncpq.expressions import And, Comparison, Expression, Not, Or, col
+from asyncpq.spark.reads.pruning_terms import LakeColumns, pruning_terms, wall_clock_times
+from asyncpq.spark.reads.sql_conditions import Unknown
+from asyncpq.spark.types.read_conf import ReadConf
+
+_STRUCT = StructType(
+    [
+        StructField("Id", LongType()),
+        StructField("x", DoubleType()),
+        StructField("name", StringType()),
+        StructField("at", TimestampType()),
+        StructField("s", StructType([StructField("b", LongType())])),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        ("Id", pa.int64()),
+        ("x", pa.float64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("s", pa.struct([("b", pa.int64())])),
+    ]
+)
+_COLUMNS = LakeColumns(_STRUCT, _SCHEMA, ReadConf())
+
+
+def _terms(condition: Expression, instants: dict[dt.datetime, dt.datetime] | None = None) -> Expression | None:
+    return pruning_terms(condition, _COLUMNS, _SCHEMA, instants or {})
+
+
+def test_columns_are_found_without_case() -> None:
+    assert _COLUMNS.split("id") == (0, [])
+    assert _COLUMNS.split("S.b") == (4, ["b"])
+    assert not _COLUMNS.knows("nothing")
+    found = _COLUMNS.find("s.B")
+    assert found is not None
+    assert found.name == "s.b"
+
+
+def test_a_comparison_prunes_by_the_lakes_name() -> None:
+    assert _terms(col("id") == 17) == Comparison("Id", "==", 17)
+    assert _terms(col("nothing") == 17) is None
+
+
+def test_an_unknown_part_of_a_conjunction_does_not_hinder_the_others() -> None:
+    assert _terms(And((col("id") == 17, Unknown()))) == Comparison("Id", "==", 17)
+    assert _terms(Or((col("id") == 17, Unknown()))) is None
+
+
+def test_nan_is_greater_than_all_numbers() -> None:
+    assert _terms(col("x") > 1.0) == Not(Comparison("x", "<=", 1.0))
+    assert _terms(col("x") >= 1.0) == Not(Comparison("x", "<", 1.0))
+    assert _terms(col("x") < 1.0) == Comparison("x", "<", 1.0)
+
+
+def test_wall_clock_times_need_their_instants() -> None:
+    moment = dt.datetime(2024, 5, 1, 12)
+    condition = col("at") == moment
+    assert wall_clock_times(condition) == {moment}
+    assert _terms(condition) is None
+    instant = moment.replace(tzinfo=dt.UTC)
+    assert _terms(condition, {moment: instant}) == Comparison("at", "==", instant)

@@ -1,0 +1,85 @@
+"""Options of the layout of files, without a JVM."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.spark.write_options import (
+    BloomFilter,
+    SortedBy,
+    WriteOptions,
+    check_options,
+    leaf_places,
+    parse_write_options,
+    sorting,
+)
+
+_SCHEMA = pa.schema(
+    [("id", pa.int64()), ("flag", pa.bool_()), ("s", pa.struct([("b", pa.string())])), ("many", pa.list_(pa.int64()))]
+)
+
+
+def test_options_of_a_source_are_parsed() -> None:
+    options = parse_write_options(
+        {
+            "pagerows": "100",
+            "compression": "snappy",
+            "bloomfilters": '["id", {"column": "s.b", "fpp": 0.001}]',
+            "sortedby": '[{"column": "id", "descending": true, "nullsFirst": false}]',
+            "dictionarycolumns": '["s.b"]',
+            "storeschema": "false",
+        }
+    )
+    assert options == WriteOptions(
+        page_rows=100,
+        compression="snappy",
+        bloom_filters=(BloomFilter(column="id"), BloomFilter(column="s.b", fpp=0.001)),
+        sorted_by=(SortedBy(column="id", descending=True, nulls_first=False),),
+        dictionary_columns=("s.b",),
+        store_schema=False,
+    )
+    assert parse_write_options({}) == WriteOptions()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pagerows": "0"}, "page_?[rR]ows"),
+        ({"compression": "zip"}, "compression='zip'"),
+        ({"bloomfilters": '{"id": 1}'}, "bloomFilters"),
+        ({"bloomfilters": '[{"column": "id", "fpp": 2}]'}, "fpp"),
+        ({"dictionarycolumns": "[1]"}, "must be a list of names"),
+        ({"sortedby": "id"}, "must be JSON"),
+    ],
+)
+def test_invalid_values_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        parse_write_options(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (WriteOptions(bloom_filters=(BloomFilter(column="nothing"),)), "bloom_filters: there is no such column"),
+        (WriteOptions(bloom_filters=(BloomFilter(column="flag"),)), "boolean column"),
+        (WriteOptions(dictionary_columns=("s",)), "dictionary_columns: there is no such column"),
+        (WriteOptions(sorted_by=(SortedBy(column="nothing"),)), "sorted_by: the column does not exist"),
+        (WriteOptions(compression="snappy", compression_level=3), "cannot be combined"),
+    ],
+)
+def test_options_that_do_not_fit_the_schema_are_refused(options: WriteOptions, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        check_options(_SCHEMA, options)
+
+
+def test_leaves_are_found_outside_of_lists() -> None:
+    assert leaf_places(_SCHEMA, "id") == (0,)
+    assert leaf_places(_SCHEMA, "s.b") == (2, 0)
+    assert leaf_places(_SCHEMA, "nothing") is None
+    assert sorting(_SCHEMA, ()) is None
+    (column,) = sorting(_SCHEMA, [SortedBy(column="s.b", descending=True)]) or []
+    assert (column.column_index, column.descending) == (2, True)
