@@ -444,14 +444,14 @@ class SessionOptions:
                 self.cache_policy,
                 "must be a CachePolicy, or a mapping of url patterns to such",
             )
-        for name, kind in (
+        for name, option_class in (
             ("requests", RequestOptions),
             ("retry", RetryOptions),
             ("limits", LimitOptions),
             ("read", ReadOptions),
         ):
             value = getattr(self, name)
-            _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}")
+            _require(isinstance(value, option_class), name, value, f"must be a {option_class.__name__}")
         _require(
             self.disk_cache is None or isinstance(self.disk_cache, DiskCacheOptions),
             "disk_cache",
@@ -472,10 +472,10 @@ class SessionOptions:
         """The policy of the first pattern that matches one of the object's ``urls``, else the default."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
-        found = (
+        matching = (
             policy for pattern, policy in self.cache_policy.items() if any(fnmatchcase(url, pattern) for url in urls)
         )
-        return next(found, _DEFAULT_POLICY)
+        return next(matching, _DEFAULT_POLICY)
 
 
 _DEFAULT_POLICY = etag()

@@ -35,12 +35,12 @@ def start_span(name: str, url: str) -> ReadSpan | None:
         name: of the operation.
         url: safe to be shown.
     """
-    found = tracer()
-    if found is None:
+    provided = tracer()
+    if provided is None:
         return None
     from opentelemetry.trace import SpanKind
 
-    span = found.start_span(f"asyncpq.{name}", kind=SpanKind.CLIENT, attributes=_attributes(url))
+    span = provided.start_span(f"asyncpq.{name}", kind=SpanKind.CLIENT, attributes=_attributes(url))
     return ReadSpan(span) if span.is_recording() else None
 
 
@@ -71,10 +71,10 @@ class ReadSpan:
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
 
-            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            error_type = f"{type(error).__module__}.{type(error).__qualname__}"
             message = str(error) if isinstance(error, AsyncpqError) else type(error).__qualname__
-            self._span.set_attribute("error.type", kind)
-            self._span.add_event("exception", {"exception.type": kind, "exception.message": message})
+            self._span.set_attribute("error.type", error_type)
+            self._span.add_event("exception", {"exception.type": error_type, "exception.message": message})
             self._span.set_status(Status(StatusCode.ERROR, message))
         self._span.end()
 

@@ -212,17 +212,17 @@ class DiskCache(TierCounters):
         self.skipped += attempt is None
         return attempt
 
-    def _ended(self, attempt: Attempt, what: str, outcome: Outcome) -> None:
+    def _ended(self, attempt: Attempt, calls: str, outcome: Outcome) -> None:
         self.evictions += outcome.evicted
         if outcome.error is not None:
-            self._failed(attempt, what, outcome.error)
+            self._failed(attempt, calls, outcome.error)
         elif attempt.succeeded():
-            logger.info("the disk cache in %s: %s succeed again", self._path, what)
+            logger.info("the disk cache in %s: %s succeed again", self._path, calls)
 
-    def _failed(self, attempt: Attempt | None, what: str, error: OSError) -> None:
+    def _failed(self, attempt: Attempt | None, calls: str, error: OSError) -> None:
         self.errors += 1
         if attempt is not None and attempt.failed():
-            logger.warning("the disk cache in %s: %s fail and are left alone for a while: %s", self._path, what, error)
+            logger.warning("the disk cache in %s: %s fail and are left alone for a while: %s", self._path, calls, error)
 
     def _no_answer(self) -> TimeoutError:
         return TimeoutError(f"no answer within {self._timeout_s} s")
@@ -317,10 +317,10 @@ def _decode_pointer(value: bytes) -> Pointer | None:
     if len(value) < _WRITTEN_AT.size:
         return None
     (written_at,) = _WRITTEN_AT.unpack_from(value)
-    found = decode_pointer(value[_WRITTEN_AT.size :])
-    if found is None:
+    decoded = decode_pointer(value[_WRITTEN_AT.size :])
+    if decoded is None:
         return None
-    validator, age_s = found
+    validator, age_s = decoded
     now = time.monotonic()
     kept_s = time.time() - written_at
     # if the clock was set back, the age is unknown

@@ -372,13 +372,13 @@ class EntryFolder:
         if self._codec.entry_bytes(head) != info.st_size:
             return None
         parts = [head]
-        left = info.st_size - len(head)
-        while left > 0:
-            part = os.read(descriptor, left)
+        remaining = info.st_size - len(head)
+        while remaining > 0:
+            part = os.read(descriptor, remaining)
             if not part:
                 return None
             parts.append(part)
-            left -= len(part)
+            remaining -= len(part)
         value = self._codec.decode(key, b"".join(parts))
         if value is not None and abs(time.time() - info.st_mtime) > TOUCH_INTERVAL_S:
             with contextlib.suppress(OSError):  # a folder that cannot be written to

@@ -97,19 +97,19 @@ def cause_of(error: BaseException, handled: BaseException | None) -> str:
     Args:
         handled: the exception that the caller was handling before, which Python adds to the context of ``error``.
     """
-    found = error
+    first_error = error
     cause: BaseException | None = error
     while cause is not None and cause is not handled:
         if isinstance(cause, Exception):  # not the cancellation behind a timeout
-            found = cause
+            first_error = cause
         cause = cause.__cause__ or cause.__context__
-    name = type(found).__name__
-    return f"{name} {_code(str(found))}" if name == "ResponseError" else name
+    name = type(first_error).__name__
+    return f"{name} {_code(str(first_error))}" if name == "ResponseError" else name
 
 
 def _code(message: str) -> str:
-    found = _CODE.match(message)
-    return _OTHER if found is None else found.group()
+    match = _CODE.match(message)
+    return _OTHER if match is None else match.group()
 
 
 class Refusals:
@@ -201,7 +201,7 @@ class SharedCache(TierCounters):
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         """The bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
-        found: list[bytes | None] = [None] * len(keys)
+        values: list[bytes | None] = [None] * len(keys)
         limit = self._options.max_entry_bytes
         sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
 
@@ -210,15 +210,15 @@ class SharedCache(TierCounters):
                 names = [key.encode() for key in keys[start:stop]]
                 await wire.send([self._get(name, self._entry_bytes) for name in names])
                 for index, name in enumerate(names, start):
-                    found[index] = self._decode(name, await wire.reply())
+                    values[index] = self._decode(name, await wire.reply())
             return True
 
         if keys:
             answered = await self._exchange(ask, sum(sizes))
-            hits = len(found) - found.count(None)
+            hits = len(values) - values.count(None)
             self.hits += hits
-            self.misses += len(found) - hits if answered else 0
-        return found
+            self.misses += len(values) - hits if answered else 0
+        return values
 
     @property
     def max_read_bytes(self) -> int:

@@ -76,7 +76,7 @@ class Tiers:
         Returns:
             The bytes found, and the number of hits by name of the tier.
         """
-        found: dict[ContentKey, bytes] = {}
+        values_by_key: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
         missing = list(keys)
         for depth, tier in enumerate(self._tiers):
@@ -87,9 +87,9 @@ class Tiers:
             if hits:
                 hits_by_tier[tier.name] = len(hits)
                 self._put(self._tiers[:depth], hits, read_bytes, scan)
-                found.update(hits)
+                values_by_key.update(hits)
                 missing = [key for key in missing if key not in hits]
-        return found, hits_by_tier
+        return values_by_key, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
         """Put ``entries`` into every tier, some time after this call.

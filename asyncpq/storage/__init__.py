@@ -58,8 +58,8 @@ def open_store(
         raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
     from asyncpq.storage.fsspec import WRITABLE_PROTOCOLS, FsspecStore, WritableFsspecStore
 
-    kind = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
-    return kind(protocol, options, retry=retry, limits=limits)
+    store_class = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
+    return store_class(protocol, options, retry=retry, limits=limits)
 
 
 _WRAPS = "they wrap another filesystem"

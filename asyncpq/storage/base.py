@@ -394,9 +394,9 @@ class ObjectExistsError(StoreError):
     """The object to be created exists already."""
 
 
-def cannot_create(what: str, url: str) -> ConcurrentCommitUnsupported:
+def cannot_create(subject: str, url: str) -> ConcurrentCommitUnsupported:
     """The error of a store that is known to have no create-if-absent step."""
-    return ConcurrentCommitUnsupported(f"{what} cannot create an object in one step", url=url, hint=_HINT)
+    return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=_HINT)
 
 
 def is_gone(error: StoreError) -> bool:

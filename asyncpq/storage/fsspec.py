@@ -75,21 +75,21 @@ class FsspecStore(Unpicklable):
         self.budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:
-            kind = fsspec.get_filesystem_class(protocol)
+            class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
             raise UnsupportedStoreError(
                 f"{protocol}:// needs a package that is not installed", hint=str(error)
             ) from error
-        if any("target_protocol" in _parameters(base) for base in kind.__mro__):
+        if any("target_protocol" in _parameters(base) for base in class_.__mro__):
             raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
-        if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in kind.__mro__):
+        if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
-        self._asynchronous = bool(kind.async_impl)
+        self._asynchronous = bool(class_.async_impl)
         if self._asynchronous:
             options["asynchronous"] = True
         try:
-            self.filesystem: Any = kind(skip_instance_cache=True, **options)
+            self.filesystem: Any = class_(skip_instance_cache=True, **options)
         except (TypeError, ValueError, KeyError) as error:
             raise InvalidOptionError(
                 f"the {protocol} filesystem does not take these storage_options: {refusal(error, options)}"
@@ -195,10 +195,10 @@ class FsspecObject(FsspecPath):
         before = request.pin
         validates = before is None or not self._pins(before) or context.purpose == "validate"
         if before is None or (self._pins(before) and validates):
-            found = await self._info(request, context, attempt)
-            if before is not None and not before.same_version(found):
+            validator = await self._info(request, context, attempt)
+            if before is not None and not before.same_version(validator):
                 raise changed(request, "it has another generation")
-            before = found
+            before = validator
             context = context.step(context.purpose, context.round + 1)
         if before.size == 0:
             raise empty(self.url)
@@ -219,10 +219,10 @@ class FsspecObject(FsspecPath):
             if not before.same_version(after) or before.last_modified != after.last_modified:
                 raise changed(request, "its info differs before and after")
         if len(data) != stop - start:
-            what = f"the filesystem gave {len(data)} bytes instead of {stop - start}"
+            message = f"the filesystem gave {len(data)} bytes instead of {stop - start}"
             if len(data) < stop - start:
-                raise RetryableError(TransportError(what, url=self.url, byte_range=(start, stop)))
-            raise InvalidResponseError(what, url=self.url, byte_range=(start, stop))
+                raise RetryableError(TransportError(message, url=self.url, byte_range=(start, stop)))
+            raise InvalidResponseError(message, url=self.url, byte_range=(start, stop))
         self.learn(before)
         if self._young:
             self.guarantee = Guarantee.NONE
@@ -240,8 +240,8 @@ class FsspecObject(FsspecPath):
         return validator_of(info)
 
 
-def _parameters(kind: type) -> Mapping[str, Any]:
-    initialise = kind.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
+def _parameters(class_: type) -> Mapping[str, Any]:
+    initialise = class_.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
 
 

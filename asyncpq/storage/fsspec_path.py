@@ -113,8 +113,8 @@ class FsspecPath(Unpicklable):
         except FileExistsError as error:  # of pipe_file alone
             raise ObjectExistsError("the object exists already", url=self.url) from error
         except TimeoutError as error:  # an OSError, too
-            what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
-            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
+            message = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
+            raise RetryableError(TransportError(message, url=self.url, byte_range=request.byte_range)) from error
         except (FileNotFoundError, NotADirectoryError) as error:
             if request.pin is not None:
                 raise changed(request, "it is gone") from error
@@ -126,8 +126,8 @@ class FsspecPath(Unpicklable):
         except NotImplementedError as error:
             raise UnsupportedStoreError("the filesystem cannot read ranges", url=self.url) from error
         except OSError as error:
-            what = f"the filesystem failed ({type(error).__name__})"
-            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
+            message = f"the filesystem failed ({type(error).__name__})"
+            raise RetryableError(TransportError(message, url=self.url, byte_range=request.byte_range)) from error
         except Exception as error:  # filesystems pass on their client's exceptions
             raise self._client_error(error, request, name) from error
 
@@ -137,11 +137,12 @@ class FsspecPath(Unpicklable):
         if status == 412 and name == "pipe_file":
             return ObjectExistsError("the object exists already", url=self.url)
         if status in RETRYABLE_STATUSES:
-            kind, what = (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
-            failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
-            return RetryableError(failure)
-        what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
-        return StoreError(what, url=self.url, byte_range=request.byte_range)
+            throttled = status in (429, 503)
+            message = f"the store {'asks to slow down' if throttled else 'failed'} (status {status})"
+            error_class = ThrottledError if throttled else TransportError
+            return RetryableError(error_class(message, url=self.url, byte_range=request.byte_range))
+        message = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+        return StoreError(message, url=self.url, byte_range=request.byte_range)
 
 
 @contextmanager
@@ -234,7 +235,7 @@ class FsspecFolder(FsspecPath):
 
     async def _walk(self, context: RequestContext, wants: Wants | None) -> list[Mapping[str, Any]]:
         """List folder by folder. fsspec's own walk skips folders that it fails to list."""
-        found: list[Mapping[str, Any]] = []
+        files: list[Mapping[str, Any]] = []
         folders = [self._path]
         while folders:
             listings = await self._ask_many(folders[:_AT_ONCE], context)
@@ -248,8 +249,8 @@ class FsspecFolder(FsspecPath):
                         if wants is None or wants(self._url_of(name) + "/"):
                             folders.append(name)
                     else:
-                        found.append(info)
-        return found
+                        files.append(info)
+        return files
 
     async def _ask_many(
         self, folders: Sequence[str], context: RequestContext
@@ -292,7 +293,7 @@ class FsspecFolder(FsspecPath):
 
 def _lists_flat(filesystem: Any) -> bool:
     """Whether ``find`` is the filesystem's own, not fsspec's walk."""
-    kind = type(filesystem)
-    if issubclass(kind, AsyncFileSystem):
-        return kind._find is not AsyncFileSystem._find
-    return kind.find is not fsspec.AbstractFileSystem.find
+    filesystem_class = type(filesystem)
+    if issubclass(filesystem_class, AsyncFileSystem):
+        return filesystem_class._find is not AsyncFileSystem._find
+    return filesystem_class.find is not fsspec.AbstractFileSystem.find

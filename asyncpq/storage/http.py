@@ -278,21 +278,22 @@ class HttpObject(Unpicklable):
     # -- redirects --------------------------------------------------------------------------------
 
     async def _send(
-        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
+        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
         """Send a request to where the url leads; return also whether the url itself was asked.
 
         Args:
+            verb: class of the exchange.
             just_asked: this fetch has asked the url already. Otherwise only a pinned request may go to a remembered
                 target.
         """
         redirect = self._redirects.get(self._named)
         if redirect is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
-            return await self._follow(kind, request, context, [self._origin]), True
+            return await self._follow(verb, request, context, [self._origin]), True
         known = redirect.target
         if known is not None:
             try:
-                return await self._transport.send(kind(self, request, known, remembered=True), context), just_asked
+                return await self._transport.send(verb(self, request, known, remembered=True), context), just_asked
             except DeadlineExceededError:
                 raise
             except (StoreError, RangeIgnoredError, RedirectedError):
@@ -302,16 +303,16 @@ class HttpObject(Unpicklable):
             asked = redirect.target is None
             if asked:
                 path = [self._origin]
-                outcome = await self._step(kind, request, context, path)
+                outcome = await self._step(verb, request, context, path)
                 if outcome is not None:
                     self._redirects.drop(self._named)
                     return outcome, True
                 redirect.target = path[-1]
         path = [self._origin, redirect.target or self._origin]
-        return await self._follow(kind, request, context.step(context.purpose, context.round + 1), path), asked
+        return await self._follow(verb, request, context.step(context.purpose, context.round + 1), path), asked
 
     async def _follow(
-        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
+        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
         """Send a request to the end of ``path``, which begins with the url, and follow further redirects."""
         while True:
@@ -321,7 +322,7 @@ class HttpObject(Unpicklable):
                     ignored_here = RangeIgnoredError(None)
                     ignored_here.round = context.round - 1  # nothing is sent
                     raise ignored_here
-                outcome = await self._step(kind, request, context, path)
+                outcome = await self._step(verb, request, context, path)
             except RangeIgnoredError:
                 if request.start < 0:
                     self._without_suffix.add(host)
@@ -333,12 +334,12 @@ class HttpObject(Unpicklable):
             context = context.step(context.purpose, context.round + 1)
 
     async def _step(
-        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
+        self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome | None:
         """Send a request to the end of ``path``; if that redirects, append the new target and return None."""
         target = path[-1]
         try:
-            return await self._transport.send(kind(self, request, target), context)
+            return await self._transport.send(verb(self, request, target), context)
         except RedirectedError as redirected:
             location = redirected.location
         except RangeIgnoredError as ignored:

@@ -50,12 +50,12 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
         if status_line is None:
             raise ProtocolError("the response is not HTTP/1.1")
         known = int(status_line[2]), int(status_line[1])
-    found = _FIELD.findall(head, end)
-    if not len(found) == head.count("\n") == head.count("\r") or "\0" in head:
+    pairs = _FIELD.findall(head, end)
+    if not len(pairs) == head.count("\n") == head.count("\r") or "\0" in head:
         raise ProtocolError("a header is malformed")
-    if not found:
+    if not pairs:
         return *known, {}
-    names, values = zip(*found, strict=True)
+    names, values = zip(*pairs, strict=True)
     lower = _lower_names.get(names)
     if lower is None:
         if len(_lower_names) >= _MAX_LOWER_NAMES:
@@ -64,7 +64,7 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     if " \r" in head or "\t\r" in head or head[-1] in " \t":
         values = tuple([value.rstrip(" \t") for value in values])
     fields = dict(zip(lower, values, strict=True))
-    if len(fields) < len(found):
+    if len(fields) < len(pairs):
         fields = dict(zip(reversed(lower), reversed(values), strict=True))
         if len({value for name, value in zip(lower, values, strict=True) if name == "content-length"}) > 1:
             raise ProtocolError("the response has two lengths")
@@ -90,29 +90,29 @@ class ChunkedBody:
     def feed(self, coded: bytes) -> bool:
         """Take the next bytes; True at the end of the body."""
         coded = self._pending + coded
-        at = 0
+        position = 0
         while True:
             if self._left:
-                part = coded[at : at + self._left]
+                part = coded[position : position + self._left]
                 self.data += part
-                at += len(part)
+                position += len(part)
                 self._left -= len(part)
                 if self._left:
                     break
                 self._behind_chunk = True
-            end = coded.find(b"\r\n", at)
+            end = coded.find(b"\r\n", position)
             if end < 0:
-                if len(coded) - at > _MAX_LINE_BYTES:
+                if len(coded) - position > _MAX_LINE_BYTES:
                     raise ProtocolError("a line of the chunked body is too long")
                 break
-            line, at = coded[at:end], end + 2
+            line, position = coded[position:end], end + 2
             if self._behind_chunk:
                 if line:
                     raise ProtocolError("a chunk is longer than it says")
                 self._behind_chunk = False
             elif self._in_trailers:
                 if not line:
-                    self.over = at < len(coded)
+                    self.over = position < len(coded)
                     return True
             else:
                 size = _CHUNK_SIZE.fullmatch(line)
@@ -120,7 +120,7 @@ class ChunkedBody:
                     raise ProtocolError("a chunk's size is malformed")
                 self._left = int(size[1], 16)
                 self._in_trailers = self._left == 0
-        self._pending = coded[at:]
+        self._pending = coded[position:]
         return False
 
 

@@ -96,7 +96,7 @@ class LocalStore(Unpicklable):
         status = 0
         try:
             listing = self._threads.start(list_folder, path, root, wants)
-            found = await within_deadline(asyncio.shield(listing), context.deadline, safe_url(url))
+            listed = await within_deadline(asyncio.shield(listing), context.deadline, safe_url(url))
             status = 200
         except OSError as error:
             if isinstance(error, StoreError):
@@ -106,7 +106,7 @@ class LocalStore(Unpicklable):
             context.metrics.record(
                 RequestRecord("GET", context.purpose, 0, 0, status, 0, 1, context.round, loop.time() - began)
             )
-        return found
+        return listed
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
         """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.

@@ -137,10 +137,10 @@ def next_target(request: RangeRequest, current: RedirectTarget, location: str) -
 def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectTarget]) -> InvalidResponseError:
     """The error for one redirect more than ``MAX_REDIRECTS``."""
     loops = any(last.url == target.url for target in before)
-    what = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
+    how = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
     return _refused(
         request,
-        f"the server redirects {what}, the last time to {safe_url(str(last.url))}",
+        f"the server redirects {how}, the last time to {safe_url(str(last.url))}",
         "Check the url in a browser.",
     )
 
@@ -149,8 +149,8 @@ _ASK_OPERATOR = "Report it to the server's operator."
 _IF_TRUSTED = "This redirect is not followed; read that url itself if you trust it."
 
 
-def _refused(request: RangeRequest, what: str, hint: str) -> InvalidResponseError:
-    return InvalidResponseError(what, url=request.url, byte_range=request.byte_range, hint=hint)
+def _refused(request: RangeRequest, message: str, hint: str) -> InvalidResponseError:
+    return InvalidResponseError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
 def _origin(url: URL) -> tuple[str, str, int | None]:

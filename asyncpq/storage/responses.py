@@ -163,7 +163,7 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
     return ExpectedBody(0, 0, replace(_validator(request, headers, size), size=length))
 
 
-def check_validator(request: RangeRequest, found: Validator) -> None:
+def check_validator(request: RangeRequest, validator: Validator) -> None:
     """Compare a response's validator with the known parts of the pin.
 
     Raises:
@@ -173,25 +173,25 @@ def check_validator(request: RangeRequest, found: Validator) -> None:
     pin = request.pin
     if pin is None:
         return
-    if pin.etag is not None and found.etag is None:
+    if pin.etag is not None and validator.etag is None:
         raise _invalid(request, "the response has no ETag, though the object's first response had one", _NOT_THIS)
-    if found.size not in (UNKNOWN_SIZE, pin.size):
-        raise changed(request, f"its size is {found.size}, it was {pin.size}")
-    if pin.etag is None and pin.version is None and found.etag is not None:
+    if validator.size not in (UNKNOWN_SIZE, pin.size):
+        raise changed(request, f"its size is {validator.size}, it was {pin.size}")
+    if pin.etag is None and pin.version is None and validator.etag is not None:
         # the first response had no version to compare with; this one has
-        raise changed(request, f"its ETag is {found.etag}, it had none")
-    if pin.etag is not None and found.etag != pin.etag:
-        raise changed(request, f"its ETag is {found.etag}, it was {pin.etag}")
-    if not pin.is_strong and pin.last_modified is not None and found.last_modified != pin.last_modified:
-        raise changed(request, f"it was modified {found.last_modified}, before that {pin.last_modified}")
-    if pin.version is not None and found.version is not None and pin.version != found.version:
+        raise changed(request, f"its ETag is {validator.etag}, it had none")
+    if pin.etag is not None and validator.etag != pin.etag:
+        raise changed(request, f"its ETag is {validator.etag}, it was {pin.etag}")
+    if not pin.is_strong and pin.last_modified is not None and validator.last_modified != pin.last_modified:
+        raise changed(request, f"it was modified {validator.last_modified}, before that {pin.last_modified}")
+    if pin.version is not None and validator.version is not None and pin.version != validator.version:
         raise changed(request, "it has another version id")
 
 
-def changed(request: RangeRequest, what: str) -> ObjectChangedError:
+def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
     """The error for a version other than the pinned one."""
     return ObjectChangedError(
-        f"the object changed while it was read: {what}",
+        f"the object changed while it was read: {difference}",
         url=request.url,
         byte_range=request.byte_range,
         hint="Open it again to read the new version.",
@@ -214,8 +214,8 @@ def empty(url: str) -> NotParquetError:
     return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
 
 
-def _invalid(request: RangeRequest, what: str, hint: str | None = None) -> InvalidResponseError:
-    return InvalidResponseError(what, url=request.url, byte_range=request.byte_range, hint=hint)
+def _invalid(request: RangeRequest, message: str, hint: str | None = None) -> InvalidResponseError:
+    return InvalidResponseError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
 def _content_length(request: RangeRequest, value: str | None) -> int | None:
@@ -282,11 +282,11 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
 
 def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
     pin = request.pin
-    found = Validator(
+    validator = Validator(
         size=size,
         etag=headers.get("etag") or None,
         last_modified=headers.get("last-modified") or None,
         version=headers.get("x-amz-version-id") if pin is not None and pin.version is not None else None,
     )
-    check_validator(request, found)
-    return found
+    check_validator(request, validator)
+    return validator

@@ -414,9 +414,9 @@ class _Reception(Watch):
 
 def _wrong_length(data: bytes, expected: ExpectedBody, request: RangeRequest) -> Exception:
     length = expected.length
-    what = f"the response body has {len(data)} bytes instead of {length}"
+    message = f"the response body has {len(data)} bytes instead of {length}"
     if len(data) == length or (expected.check is not None and len(data) < length):
-        what = f"the response body of {len(data)} bytes is not ended"
+        message = f"the response body of {len(data)} bytes is not ended"
     if len(data) <= length:
-        return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
-    return InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)
+        return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))
+    return InvalidResponseError(f"{message} or more", url=request.url, byte_range=request.byte_range)

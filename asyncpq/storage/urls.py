@@ -80,7 +80,7 @@ def absolute(named: Any) -> Any:
     are.
     """
     if isinstance(named, (list, tuple)):
-        return [absolute(one) for one in named]
+        return [absolute(item) for item in named]
     if isinstance(named, os.PathLike):
         named = os.fspath(named)
     if not isinstance(named, str) or not named or "://" in named:

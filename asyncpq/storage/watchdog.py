@@ -192,8 +192,8 @@ class Watch:
             return min(due, deadline)
         return deadline
 
-    def _expire(self, what: str) -> float:
-        self._what = what
+    def _expire(self, reason: str) -> float:
+        self._what = reason
         self._task.cancel()
         return math.inf
 

@@ -211,8 +211,8 @@ def _closed() -> UsageError:
     return UsageError("the store is closed", hint="Read while the session is open.")
 
 
-def _no_http(request: RangeRequest, what: str) -> InvalidResponseError:
-    return InvalidResponseError(f"the server does not speak HTTP here ({what})", url=request.url)
+def _no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
+    return InvalidResponseError(f"the server does not speak HTTP here ({detail})", url=request.url)
 
 
 #: Errors of name resolution for a host that does not exist; others are retried.
@@ -225,15 +225,17 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     Args:
         host: the looked-up host, for errors that do not name it.
     """
-    kind = type(error).__name__
+    error_name = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return _no_tls(error, request)
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
-        return _no_http(request, kind)
+        return _no_http(request, error_name)
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     where = error.host if isinstance(error, aiohttp.ClientConnectorError) else host
     detail = f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
-    failure = TransportError(f"the connection failed ({kind}{detail})", url=request.url, byte_range=request.byte_range)
+    failure = TransportError(
+        f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
+    )
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
         failure.message = f"the host {where} is unknown: {failure.message}"
         failure.hint = _check(request)

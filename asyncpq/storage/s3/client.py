@@ -291,11 +291,11 @@ class S3Client(Unpicklable):
             if again or self._session is None:
                 given = None if again else self.filesystem.session
                 self._session = given or aiobotocore.session.AioSession(**self.filesystem.kwargs)
-            found = await self._session.get_credentials()
-            frozen = await found.get_frozen_credentials() if found is not None else None
+            credentials = await self._session.get_credentials()
+            frozen = await credentials.get_frozen_credentials() if credentials is not None else None
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError) as error:
-            what = refusal(error, self._options)
-            raise CredentialsError(f"no credentials: {what}", hint=_credentials_hint(error)) from None
+            refused = refusal(error, self._options)
+            raise CredentialsError(f"no credentials: {refused}", hint=_credentials_hint(error)) from None
         if frozen is None:
             raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
@@ -363,13 +363,13 @@ def _credentials_hint(error: Exception) -> str:
 
 def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
     """The error for a failure before any request: credentials, options, or the bucket's name."""
-    what = refusal(error, options)
+    refused = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
-        return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_credentials_hint(error))
+        return CredentialsError(f"no credentials: {refused}", url=safe_url(url), hint=_credentials_hint(error))
     return InvalidOptionError(
-        f"botocore does not take these storage_options or this bucket: {what}",
+        f"botocore does not take these storage_options or this bucket: {refused}",
         url=safe_url(url),
-        hint=nearest_s3_option(what, NAMES)
+        hint=nearest_s3_option(refused, NAMES)
         or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
     )
 
@@ -377,21 +377,21 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
 def error_code(error: Exception) -> str:
     """S3's code in an error of s3fs's call, or ""."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
-    found = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
-    return str(found.get("Code", ""))
+    document = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
+    return str(document.get("Code", ""))
 
 
 def explain(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError | None:
     """The asyncpq error for an error of s3fs's call; None for other errors."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
-        found, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})
+        document, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})
         headers = meta.get("HTTPHeaders", {})
         return error_for(
             request,
             int(meta.get("HTTPStatusCode", 0)),
             error_code(error),
-            str(found.get("Message", ""))[:200],
+            str(document.get("Message", ""))[:200],
             retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
         )
     sent = getattr(error, "kwargs", {}).get("error")
@@ -400,8 +400,8 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
     if isinstance(sent, aiohttp.ClientConnectorError):
         return connection_failure(sent, request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
-        what = f"the connection failed ({type(error).__name__})"
-        return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
+        message = f"the connection failed ({type(error).__name__})"
+        return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))
     if isinstance(error, botocore.exceptions.BotoCoreError):
         return _option_error(error, request.url, {})
     return None

@@ -49,14 +49,14 @@ class Alphabets:
         while len(self._sets) < longest:
             self._sets.append(set())
             self._sorted.append("")
-        for at in range(longest):
-            new = {key[at] for key in keys if len(key) > at}
-            if new <= self._sets[at]:
+        for position in range(longest):
+            new = {key[position] for key in keys if len(key) > position}
+            if new <= self._sets[position]:
                 continue
             if not new.isdisjoint(_DIGITS):
                 new |= _HEX if new <= _HEX and len(new - _DIGITS) > 2 else _DIGITS
-            self._sets[at] |= new
-            self._sorted[at] = "".join(sorted(self._sets[at]))
+            self._sets[position] |= new
+            self._sorted[position] = "".join(sorted(self._sets[position]))
 
     def at(self, position: int) -> str:
         """The characters at a position, ascending."""
@@ -77,41 +77,41 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
     Args:
         low, high: the ends, low < high.
     """
-    at = _common(low, high)
+    depth = _common(low, high)
     weight = 1.0
-    for position in range(at):
+    for position in range(depth):
         weight /= len(alphabets.at(position)) or 1
-    head, bound = low[:at], high[at : at + 1]
-    below = low[at : at + 1]
-    while at < _LONGEST:
-        known = alphabets.at(at)
+    head, bound = low[:depth], high[depth : depth + 1]
+    below = low[depth : depth + 1]
+    while depth < _LONGEST:
+        known = alphabets.at(depth)
         if not known:
             return None
         between = [mark for mark in known if mark > below and (not bound or mark < bound)]
         part = weight * len(between) / len(known)
-        if bound and below and len(high) > at + 1 and bound != LAST:
+        if bound and below and len(high) > depth + 1 and bound != LAST:
             between.append(bound)  # between the keys that begin like low and those that begin like high
         if between:
             return Cut(head + between[len(between) // 2], part or weight / len(known) / 2)
         weight /= len(known)
         if below:  # go on among the keys that begin like low
-            head, bound, below = head + below, "", low[at + 1 : at + 2]
+            head, bound, below = head + below, "", low[depth + 1 : depth + 2]
         elif bound:  # low has ended: go on among the keys that begin like high
-            head, bound = head + bound, high[at + 1 : at + 2]
+            head, bound = head + bound, high[depth + 1 : depth + 2]
             if not bound:
                 return None
         else:
             return None
-        at += 1
+        depth += 1
     return None
 
 
-def _common(one: str, other: str) -> int:
+def _common(first: str, second: str) -> int:
     """Length of the common beginning."""
-    for at, (mark, its) in enumerate(zip(one, other, strict=False)):
+    for position, (mark, its) in enumerate(zip(first, second, strict=False)):
         if mark != its:
-            return at
-    return min(len(one), len(other))
+            return position
+    return min(len(first), len(second))
 
 
 FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
@@ -158,8 +158,8 @@ async def list_between(
     try:
         return await _Ranges(fetch_page, prefix, context, url).list_between(after, last)
     except _DisorderError:
-        found = await list_keys(fetch_page, prefix, context, url=url)
-        return [listed for listed in found if after < listed.key <= last]
+        keys = await list_keys(fetch_page, prefix, context, url=url)
+        return [listed for listed in keys if after < listed.key <= last]
 
 
 async def _in_turn(
@@ -359,7 +359,9 @@ class _Level(NamedTuple):
 async def list_wanted_keys(
     fetch_page: FetchPage, prefix: str, wants: Callable[[str], bool], context: RequestContext, *, url: str
 ) -> Keys:
-    """List the keys that begin with ``prefix``, ascending; keys outside wanted folders may be left out.
+    """List the keys that begin with ``prefix``, ascending.
+
+    Keys outside wanted folders may be left out, and so may folder markers, which end in a slash.
 
     Args:
         wants: takes the common beginning of keys, which ends in a slash; False if none of them is needed.
@@ -369,8 +371,8 @@ async def list_wanted_keys(
         InvalidResponseError: the listing does not progress.
         StoreError: as ``fetch_page``.
     """
-    found = await _Folders(fetch_page, wants, context, url).list(prefix, context.round)
-    return [listed for _, listed in sorted({listed.key: listed for listed in found}.items())]
+    keys = await _Folders(fetch_page, wants, context, url).list(prefix, context.round)
+    return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]
 
 
 class _Folders:

@@ -177,11 +177,11 @@ def host_in_region(host: str, old: str, new: str) -> str:
     """AWS's host name of the same bucket in region ``new``."""
     labels = host.split(".")
     if old in labels:
-        at = len(labels) - 1 - labels[::-1].index(old)
-        labels[at] = new
+        position = len(labels) - 1 - labels[::-1].index(old)
+        labels[position] = new
     else:  # the global endpoint: s3.amazonaws.com
-        at = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
-        labels.insert(at, new)
+        position = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
+        labels.insert(position, new)
     return ".".join(labels)
 
 
@@ -336,8 +336,8 @@ class SignedExchange:
             return True
         return False
 
-    def _once(self, what: str) -> bool:
-        if what in self._corrected:
+    def _once(self, correction: str) -> bool:
+        if correction in self._corrected:
             return False
-        self._corrected += what
+        self._corrected += correction
         return True

@@ -286,13 +286,13 @@ class S3Store(Unpicklable):
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         fetch_page = (await self._bucket(bucket, url, context)).fetch_page
         if wants is None:
-            found = await list_keys(fetch_page, prefix, context, url=safe_url(url))
+            listed = await list_keys(fetch_page, prefix, context, url=safe_url(url))
         else:
-            found = await list_wanted_keys(
+            listed = await list_wanted_keys(
                 fetch_page, prefix, lambda folder: wants(root + folder), context, url=safe_url(url)
             )
         last = self._listed.get(url)
-        if last is not None and last[0] == found:
+        if last is not None and last[0] == listed:
             return last[1]
         version_aware = bool(self._options.get("version_aware"))  # then GETs name versions, which listings do not
         objects = [
@@ -302,11 +302,11 @@ class S3Store(Unpicklable):
                 None if version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
                 key.modified,
             )
-            for key in found
+            for key in listed
             if not key.key.endswith("/")
         ]
         if len(objects) <= _MAX_KNOWN_OBJECTS:
-            self._listed[url] = (found, objects)
+            self._listed[url] = (listed, objects)
         return objects
 
     # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------

@@ -110,8 +110,8 @@ def abort_upload(upload_id: str) -> WriteCall:
 
 def parse_upload_id(body: bytes) -> str | None:
     """The id in a response to CreateMultipartUpload."""
-    found = _UPLOAD_ID.search(body)
-    return unescape(found[1].decode("utf-8", "replace")) if found is not None else None
+    match = _UPLOAD_ID.search(body)
+    return unescape(match[1].decode("utf-8", "replace")) if match is not None else None
 
 
 def etag_of_parts(etags: Sequence[str]) -> str | None:
@@ -272,18 +272,18 @@ class S3Writer:
         return size, etags
 
     async def _parts_of(self, file: BinaryIO, size: int) -> AsyncIterator[bytes]:
-        part_bytes, left = max(_PART_BYTES, -(-size // _MAX_PARTS)), size
-        while left > 0:
-            data = await asyncio.to_thread(file.read, min(part_bytes, left))
+        part_bytes, remaining = max(_PART_BYTES, -(-size // _MAX_PARTS)), size
+        while remaining > 0:
+            data = await asyncio.to_thread(file.read, min(part_bytes, remaining))
             if not data:
                 raise StoreError("the file to be stored was truncated during the upload", url=self._url)
-            left -= len(data)
+            remaining -= len(data)
             yield data
 
     async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
         """Whether the present object is the one of these parts."""
-        found = (await stored.fetch_tail(1, context=context)).validator
-        return found.size == size and found.etag == etag_of_parts(etags)
+        validator = (await stored.fetch_tail(1, context=context)).validator
+        return validator.size == size and validator.etag == etag_of_parts(etags)
 
 
 async def cut(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes]:
@@ -378,8 +378,8 @@ class _Signed(SignedExchange):
             raise RetryableError(TransportError("the store's response has no upload id", url=self.request.url))
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        found = write_error(self.call, self.request, status, parse_error(body)[0])
-        error = found or super().refuse(status, headers, body)
+        write_refusal = write_error(self.call, self.request, status, parse_error(body)[0])
+        error = write_refusal or super().refuse(status, headers, body)
         return explained(error) if isinstance(error, AsyncpqError) else error
 
 
