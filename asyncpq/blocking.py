@@ -390,6 +390,11 @@ class Index(_Bridge[async_index.Index]):
     drop = _bridged(async_index.Index.drop)
 
     @property
+    def asynchronous(self) -> async_index.Index:
+        """The index for code with an event loop; it belongs to the loop of this session."""
+        return self._inner
+
+    @property
     def url(self) -> str:
         return self._inner.url
 
@@ -423,9 +428,9 @@ class Session(_Bridge[async_session.Session]):
         """See :meth:`asyncpq.Session.open_dataset`."""
         inner: object
         if isinstance(index, (list, tuple)):
-            inner = [one._inner if isinstance(one, Index) else one for one in index]
+            inner = [one.asynchronous if isinstance(one, Index) else one for one in index]
         else:
-            inner = index._inner if isinstance(index, Index) else index
+            inner = index.asynchronous if isinstance(index, Index) else index
         return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
 
     def build_index(self, target: object, kinds: Sequence[IndexKind], **options: Unpack[BuildKeywords]) -> Index:

@@ -191,10 +191,15 @@ class FileVersion:
 
     @property
     def weight(self) -> int:
-        derived = self._derived_weight + self._recent_weight
+        derived = self.derived_weight
         if self._other_unit is not None:
-            derived += 2000 + self._other_unit._derived_weight + self._other_unit._recent_weight
+            derived += 2000 + self._other_unit.derived_weight
         return self.metadata.weight + derived + len(self.footer) + self.spans.weight
+
+    @property
+    def derived_weight(self) -> int:
+        """Of what was derived from the footer."""
+        return self._derived_weight + self._recent_weight
 
     @property
     def original(self) -> FileVersion:
@@ -247,16 +252,20 @@ class FileVersion:
         if not self.derived(("INT96",), lambda: any(leaf.physical_type is PhysicalType.INT96 for leaf in leaves), 100):
             return self
         if self._other_unit is None:
-            other = self._other_unit = copy.copy(self)
-            other._original = self
-            other.metadata = copy.copy(self.metadata)
-            other.metadata.int96_unit = unit
-            other._decoded_digest = hashlib.sha256(self.digest + unit.encode()).digest()[: len(self.digest)]
-            other._other_unit = None
-            other._derived, other._derived_weight = {}, 0
-            other.chunks = {}
-            other._recent, other._recent_weight = {}, 0
+            self._other_unit = copy.copy(self).become_reading(self, unit)
         return self._other_unit
+
+    def become_reading(self, original: FileVersion, unit: Literal["ns", "us"]) -> FileVersion:
+        """Turn this copy of ``original`` into its reading with INT96 timestamps in ``unit``; return it."""
+        self._original = original
+        self._other_unit = None
+        self.metadata = copy.copy(original.metadata)
+        self.metadata.int96_unit = unit
+        self._decoded_digest = hashlib.sha256(self.digest + unit.encode()).digest()[: len(self.digest)]
+        self._derived, self._derived_weight = {}, 0
+        self._recent, self._recent_weight = {}, 0
+        self.chunks = {}
+        return self
 
     def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
         """What ``make`` returned when it was first asked for under ``name``: kept with the footer,
