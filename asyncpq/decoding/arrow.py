@@ -178,7 +178,7 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
         return values.take(indices)
     except pa.ArrowNotImplementedError:  # a view type inside a nested one
         none = pa.nulls(1, type_)
-        return join([none if at is None else values.slice(at, 1) for at in indices.to_pylist()], type_)
+        return join([none if index is None else values.slice(index, 1) for index in indices.to_pylist()], type_)
 
 
 def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
@@ -304,7 +304,7 @@ def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
         return [(leaf, slots * max(1, type_.list_size)) for leaf, slots in leaf_types(type_.value_type)]
     if not pa.types.is_nested(type_):
         return [(type_, 1)]
-    return [leaf for at in range(type_.num_fields) for leaf in leaf_types(type_.field(at).type)]
+    return [leaf for index in range(type_.num_fields) for leaf in leaf_types(type_.field(index).type)]
 
 
 _LISTS = {

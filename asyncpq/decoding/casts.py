@@ -33,14 +33,14 @@ class SourcePart(NamedTuple):
 
     Attributes:
         type: its whole type in the file.
-        at: ordinal of the top-level field, or of the part among its siblings.
+        ordinal: of the top-level field, or of the part among its siblings.
         first_leaf, leaf_stop: the file's leaves in it.
         instant: a timestamp in UTC even if its type has no time zone: of INT96, or of a table that says so.
         resolution: the coarser unit that its timestamps are rounded to; None for no rounding.
     """
 
     type: pa.DataType
-    at: int
+    ordinal: int
     first_leaf: int
     leaf_stop: int
     instant: bool = False
@@ -109,22 +109,22 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
     source = match.source
     if source is None:
         raise ValueError("a column that the file lacks has no cast")
-    conform: Cast | None
+    cast_array: Cast | None
     if match.is_shredded:
-        conform = _restored(type_, match.field.type)
+        cast_array = _restored(type_, match.field.type)
     elif match.children:
-        conform = _nested(match, source, type_, leaves)
+        cast_array = _nested(match, source, type_, leaves)
     elif source.resolution is not None:
-        conform = _coarser(type_, match.field.type, source.resolution)
+        cast_array = _coarser(type_, match.field.type, source.resolution)
     else:
-        conform = cast(type_, match.field.type, source.instant)
-    return None if conform is None else _checked(conform, type_, match.field.type)
+        cast_array = cast(type_, match.field.type, source.instant)
+    return None if cast_array is None else _checked(cast_array, type_, match.field.type)
 
 
-def _checked(conform: Cast, type_: pa.DataType, target: pa.DataType) -> Cast:
+def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType) -> Cast:
     def checked(array: pa.Array) -> pa.Array:
         try:
-            return conform(array)
+            return cast_array(array)
         except (pa.ArrowCapacityError, MemoryError) as error:
             raise ResourceLimitError(f"values become too large as {target}: {error}") from error
         except (pa.ArrowException, OverflowError) as error:
@@ -149,16 +149,18 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
         raise mismatch(type_, target)
     parts: list[tuple[int | None, Cast | None, Match]] = []
     for child in match.children:
-        at = None
-        conform: Cast | None = None
+        index = None
+        cast_array: Cast | None = None
         if child.source is not None:
-            at = read.index((child.source.first_leaf, child.source.leaf_stop))
+            index = read.index((child.source.first_leaf, child.source.leaf_stop))
             try:
-                conform = cast_to(child, inner[at].type, leaves)
+                cast_array = cast_to(child, inner[index].type, leaves)
             except AsyncpqError as error:
                 raise inside(error, child.field.name) from error.__cause__
-        parts.append((at, conform, child))
-    same = [at for at, _, _ in parts] == list(range(len(inner))) and not any(conform for _, conform, _ in parts)
+        parts.append((index, cast_array, child))
+    same = [index for index, _, _ in parts] == list(range(len(inner))) and not any(
+        cast_array for _, cast_array, _ in parts
+    )
     if same and type_.equals(target):
         return None
     if isinstance(target, pa.StructType):
@@ -169,26 +171,26 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
 
 
 def _child_array(part: tuple[int | None, Cast | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
-    at, conform, child = part
-    if at is None:
+    index, cast_array, child = part
+    if index is None:
         return constant_array(child.default or null_scalar(child.field.type), length)
-    return arrays[at] if conform is None else conform(arrays[at])
+    return arrays[index] if cast_array is None else cast_array(arrays[index])
 
 
 def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         # Values under a null struct are undefined and must not fail the cast.
-        arrays = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
+        arrays = array.flatten() if array.null_count else [array.field(index) for index in range(array.type.num_fields)]
         children = [_child_array(part, arrays, len(array)) for part in parts]
         return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
-    return conform
+    return cast_array
 
 
 def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     entries = pa.struct([target.key_field, target.item_field])
 
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         inside = array.values
         starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # a copy without the slice's offset
         type_ = pa.list_(pa.field("entries", inside.type, nullable=False))
@@ -202,27 +204,27 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Matc
             target, len(array), [validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
         )
 
-    return conform
+    return cast_array
 
 
 def _restored(source: pa.StructType, target: pa.StructType) -> Cast:
     """The cast of a shredded variant, or of parts of it."""
     restore = restoring(source)
 
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         value, metadata = restore(array)
         made = {"metadata": metadata, "value": value}
         children = [made[field.name].cast(field.type) for field in target]
         return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
-    return conform
+    return cast_array
 
 
 def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     (part,) = parts
     offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
 
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         values, offsets = flattened(array, offset_type)
         values = _child_array(part, [values], len(values))
         bitmap = validity(array)
@@ -234,7 +236,7 @@ def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None, Ma
             buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(array))).buffers()[1])
         return pa.Array.from_buffers(target, len(array), buffers, array.null_count, 0, [values])
 
-    return conform
+    return cast_array
 
 
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
@@ -296,12 +298,12 @@ def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> C
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
 
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         values = array.cast(pa.int64())
         nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
         return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
 
-    return conform
+    return cast_array
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
@@ -349,22 +351,22 @@ def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Cast:
         return lambda array: array.dictionary_decode() if inner is None else inner(array.dictionary_decode())
     convert = cast(source.value_type, target.value_type)
 
-    def conform(array: Any) -> pa.Array:
+    def cast_array(array: Any) -> pa.Array:
         values = array.dictionary if convert is None else convert(array.dictionary)
         return pa.DictionaryArray.from_arrays(
             array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False
         )
 
-    return conform
+    return cast_array
 
 
 def _to_dictionary(source: pa.DataType, target: pa.DictionaryType) -> Cast:
     convert = cast(source, target.value_type)
 
-    def conform(array: pa.Array) -> pa.Array:
+    def cast_array(array: pa.Array) -> pa.Array:
         encoded = (array if convert is None else convert(array)).dictionary_encode()
         return pa.DictionaryArray.from_arrays(
             encoded.indices.cast(target.index_type), encoded.dictionary, ordered=target.ordered, safe=False
         )
 
-    return conform
+    return cast_array

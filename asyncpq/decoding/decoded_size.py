@@ -215,7 +215,7 @@ def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
         array = array.storage
     size = len(array) * value_bits(type_) // 8
     if pa.types.is_struct(type_):
-        return len(array) // 8 + sum(nested_bytes(array.field(at), child.type) for at, child in enumerate(type_))
+        return len(array) // 8 + sum(nested_bytes(array.field(index), child.type) for index, child in enumerate(type_))
     if pa.types.is_fixed_size_list(type_):
         missing = max(0, len(array) * int(type_.list_size) - len(array.values))
         return nested_bytes(array.values, type_.value_type) + missing * value_bits(type_.value_type) // 8
@@ -273,11 +273,11 @@ class LeafSize:
         if self._has_lengths and not encoded:
             size += sum([header.uncompressed_size for header in headers])
         if self._may_repeat and not encoded:
-            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
+            repeating = [index for index, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
             # no value is longer than its whole page
-            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
+            coarse = sum([headers[index].num_values * headers[index].uncompressed_size for index in repeating])
             if size + coarse > limit:
-                repeated = sum([prefix_bytes(pages[at], headers[at], self._leaf, codec) for at in repeating])
+                repeated = sum([prefix_bytes(pages[index], headers[index], self._leaf, codec) for index in repeating])
                 # Values of fixed size are counted already. Only decoded values are held to that size.
                 size = size + repeated if self._has_lengths else max(size, repeated)
         if size > limit:

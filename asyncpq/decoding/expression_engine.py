@@ -183,7 +183,7 @@ class EngineAtom:
         self._names = columns(expr)
         self._types = types
         # Positional names, since a column's own name may have dots or occur twice.
-        self._expression = to_pyarrow(expr, {name: pc.field(f"c{at}") for at, name in enumerate(self._names)})
+        self._expression = to_pyarrow(expr, {name: pc.field(f"c{index}") for index, name in enumerate(self._names)})
         # One null: without any value pyarrow does not compare time zones.
         self.evaluate([pa.nulls(1, types[name]) for name in self._names])
 
@@ -191,7 +191,7 @@ class EngineAtom:
         """The boolean column of the atom. ``arrays`` are its columns in order."""
         import pyarrow.acero as acero  # it loads pyarrow.dataset, which few reads need
 
-        table = pa.table({f"c{at}": array for at, array in enumerate(arrays)})
+        table = pa.table({f"c{index}": array for index, array in enumerate(arrays)})
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         project = acero.Declaration("project", acero.ProjectNodeOptions([self._expression], ["mask"]), [source])
         try:
@@ -290,17 +290,17 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
     def kernel(values: Any) -> Any:
         if isinstance(values, pa.ChunkedArray):
             return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
-        found = pc.if_else(pc.is_valid(values), in_ascii and not too_long, _NULL)
+        mask = pc.if_else(pc.is_valid(values), in_ascii and not too_long, _NULL)
         for pattern in patterns if in_ascii and not too_long else ():
-            found = pc.and_(found, pc.match_substring_regex(values, pattern))
+            mask = pc.and_(mask, pc.match_substring_regex(values, pattern))
         undecided = pc.is_valid(values) if too_long else pc.invert(pc.string_is_ascii(values))
-        undecided = pc.and_not(undecided, found).fill_null(False)
+        undecided = pc.and_not(undecided, mask).fill_null(False)
         if undecided.true_count:
             # As bytes, since a file may hold strings that are not UTF-8.
             texts = values.filter(undecided).cast(_binary_like(values.type)).to_pylist()
             answers = [test(tokens(text.decode("utf-8", "replace"))) for text in texts]
-            found = pc.replace_with_mask(found, undecided, pa.array(answers, pa.bool_()))
-        return found
+            mask = pc.replace_with_mask(mask, undecided, pa.array(answers, pa.bool_()))
+        return mask
 
     return kernel
 
@@ -317,7 +317,7 @@ def _pattern(asked: tuple[str, ...]) -> str:
 def _has_run(asked: list[str], words: list[str]) -> bool:
     """Whether ``asked`` occur in ``words`` as consecutive words."""
     first, size = asked[0], len(asked)
-    return any(word == first and words[at : at + size] == asked for at, word in enumerate(words))
+    return any(word == first and words[index : index + size] == asked for index, word in enumerate(words))
 
 
 _START = pa.array([0], pa.int64())
@@ -333,15 +333,15 @@ def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], An
     if isinstance(lists, pa.ChunkedArray):
         return pa.chunked_array([any_element(chunk, test) for chunk in lists.chunks], pa.bool_())
     elements = pc.list_flatten(lists)
-    found = test(elements)
-    if isinstance(found, pa.Scalar):
-        found = pa.repeat(found, len(elements))
-    elif isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
+    mask = test(elements)
+    if isinstance(mask, pa.Scalar):
+        mask = pa.repeat(mask, len(elements))
+    elif isinstance(mask, pa.ChunkedArray):
+        mask = mask.combine_chunks()
     valid = pc.is_valid(lists)
     # Elements before each row, and those found among them; null lists have none.
     sizes = pc.if_else(valid, pc.list_value_length(lists).cast(pa.int64()), 0)
     bounds = pa.concat_arrays([_START, pc.cumulative_sum(sizes)])
-    counts = pa.concat_arrays([_START, pc.cumulative_sum(found.fill_null(False).cast(pa.int64()))]).take(bounds)
+    counts = pa.concat_arrays([_START, pc.cumulative_sum(mask.fill_null(False).cast(pa.int64()))]).take(bounds)
     mask = pc.not_equal(counts[:-1], counts[1:])
     return mask if lists.null_count == 0 else pc.if_else(valid, mask, _NULL)

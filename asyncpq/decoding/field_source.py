@@ -103,8 +103,8 @@ class FieldSource:
     def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
         """Leaves that are decoded together: their pages hold the same rows, and :meth:`_alone_in` agrees."""
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
-        for leaf, some in pages.items():
-            groups.setdefault((some.rows, self._alone_in(leaf)), []).append(leaf)
+        for leaf, leaf_pages in pages.items():
+            groups.setdefault((leaf_pages.rows, self._alone_in(leaf)), []).append(leaf)
         return list(groups.values())
 
     def _alone_in(self, leaf: int) -> int | None:
@@ -137,7 +137,7 @@ class FieldSource:
 
     def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
-        size = sum(page.header.uncompressed_size for some in pages.values() for page in some.pages)
+        size = sum(page.header.uncompressed_size for leaf_pages in pages.values() for page in leaf_pages.pages)
         if size > limits.max_decoded_bytes:
             raise refuse("a nested column", size, limits.max_decoded_bytes, self._field.name)
         groups = self._groups(pages)
@@ -174,7 +174,7 @@ class FieldSource:
                         array, field_type.arrow.type, field.first_leaf, group, leaf.leaf
                     )
             arrays.append(array)
-        self.pages_decoded += sum([len(some.content.pages) for some in pages.values()])
+        self.pages_decoded += sum([len(leaf_pages.content.pages) for leaf_pages in pages.values()])
         return arrays
 
     def _read(
@@ -187,8 +187,8 @@ class FieldSource:
         as_dictionary: Sequence[str] = (),
     ) -> list[pa.ChunkedArray]:
         """Splice and decode. The footer claims one row more than any leaf holds, so that no leaf is cut short."""
-        rows = max(some.rows.num_rows for some in pages.values())
-        file = template.splice({leaf: some.content for leaf, some in pages.items()}, num_rows=rows + 1)
+        rows = max(leaf_pages.rows.num_rows for leaf_pages in pages.values())
+        file = template.splice({leaf: leaf_pages.content for leaf, leaf_pages in pages.items()}, num_rows=rows + 1)
         first = self._field.first_leaf
         return read_leaves(
             file,
@@ -216,12 +216,12 @@ class FieldSource:
                 f"pyarrow gives {len(types)} leaves to a field that has {self._field.leaf_stop - first}"
             )
         proven = possible = 0
-        for number, some in pages.items():
+        for number, leaf_pages in pages.items():
             leaf = self._leaves[number].leaf
-            content = some.content
+            content = leaf_pages.content
             chunk = content.chunk._replace(num_values=content.num_values)
             try:
-                bounds = leaf_bounds(leaf, chunk, some.pages, *types[number - first], limit)
+                bounds = leaf_bounds(leaf, chunk, leaf_pages.pages, *types[number - first], limit)
             except AsyncpqError as error:
                 raise error.locate(column=leaf.dotted) from error.__cause__
             proven += bounds[0]
@@ -239,13 +239,15 @@ class FieldSource:
         pyarrow gives no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with
         both is measured apart: its pages of indices are decoded, and its other pages bounded by their sizes.
         """
-        indexed = [number for number, some in pages.items() if some.indexed]
+        indexed = [number for number, leaf_pages in pages.items() if leaf_pages.indexed]
         mixed = {number for number in indexed if pages[number].mixed}
         paths = [self._leaves[number].leaf.dotted for number in indexed]
         if len(set(paths)) != len(paths):
             raise UnsupportedFeatureError("a large nested column with two leaves of one name")
         template = field_template(self._version, self._field, self._extensions, bare=True)
-        shown = {number: some.only_indexed() if number in mixed else some for number, some in pages.items()}
+        shown = {
+            number: leaf_pages.only_indexed() if number in mixed else leaf_pages for number, leaf_pages in pages.items()
+        }
         apart = [[number for number in group if number not in mixed] for group in groups]
         asked = [group for group in apart if group] + [[number] for number in mixed]
         columns = self._read(template, shown, asked, limits, as_dictionary=paths)
@@ -258,12 +260,12 @@ class FieldSource:
             what = "the pages of a nested column in one row group"
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
 
-    def _largest_size_of_deltas(self, number: int, some: LeafPages, limits: DecodeLimits) -> int:
+    def _largest_size_of_deltas(self, number: int, leaf_pages: LeafPages, limits: DecodeLimits) -> int:
         """An upper bound of the bytes that a leaf's data pages without dictionary indices decode to."""
         (field_type,) = field_types(self._version, [self._field.index], self._extensions)
         leaf = self._leaves[number].leaf
-        rest = [page for page in some.pages if page.header.is_data and not is_indexed(page)]
-        chunk = some.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
+        rest = [page for page in leaf_pages.pages if page.header.is_data and not is_indexed(page)]
+        chunk = leaf_pages.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
         of_leaf = leaf_types(field_type.arrow.type)[number - self._field.first_leaf]
         return sum(leaf_bounds(leaf, chunk, rest, *of_leaf, limits.max_decoded_bytes))
 

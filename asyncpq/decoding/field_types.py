@@ -278,7 +278,7 @@ class StoredArrowSchema:
         if types.is_map(type_):
             key, item = self._show_allowed(type_.key_field), self._show_allowed(type_.item_field)
             return pa.map_(key, item, keys_sorted=type_.keys_sorted)
-        children = [self._show_allowed(type_.field(at)) for at in range(type_.num_fields)]
+        children = [self._show_allowed(type_.field(index)) for index in range(type_.num_fields)]
         if types.is_struct(type_):
             return pa.struct(children)
         if types.is_union(type_):

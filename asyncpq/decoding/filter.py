@@ -156,8 +156,8 @@ class _Column:
         self.path = name[len(self.key) + 1 :].split(".") if self.key != name else []
         self.type = types[self.key]
         for child in self.path:
-            kind = self.type.storage_type if isinstance(self.type, pa.BaseExtensionType) else self.type
-            if pa.types.is_nested(kind) and not isinstance(kind, pa.StructType):
+            storage = self.type.storage_type if isinstance(self.type, pa.BaseExtensionType) else self.type
+            if pa.types.is_nested(storage) and not isinstance(storage, pa.StructType):
                 raise PredicateTypeError(
                     f"{name!r} is inside a list or map and has several values per row",
                     column=name,
@@ -276,8 +276,8 @@ class _Compiler:
             return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
         held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
 
-        kind = held.type
-        plain = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in _STRINGS
+        held_type = held.type
+        plain = pa.types.is_integer(held_type) or pa.types.is_temporal(held_type) or held_type in _STRINGS
         few = list(held) if plain and len(held) <= _FEW_KEYS else []
 
         def is_key(values: Any) -> Any:
@@ -341,12 +341,12 @@ class _Compiler:
         return lambda arrays: any_element(column.get(arrays), lambda values: equal({expr.column: values}))
 
     def _engine(self, expr: Atom) -> Evaluate:
-        found = [self._column(name) for name in columns(expr)]
-        atom = EngineAtom(expr, {column.name: column.type for column in found})
+        operands = [self._column(name) for name in columns(expr)]
+        atom = EngineAtom(expr, {column.name: column.type for column in operands})
         self.engine_atoms.append(expr)
 
         def evaluate(arrays: Columns) -> Any:
-            return atom.evaluate([_as_type(column.get(arrays), column.type) for column in found])
+            return atom.evaluate([_as_type(column.get(arrays), column.type) for column in operands])
 
         return evaluate
 

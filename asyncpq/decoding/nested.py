@@ -88,14 +88,14 @@ def _merge_structs(
     inner = _check_nulls(parts, seen)
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
-    for at in range(whole.num_fields):
-        type_ = whole.field(at).type
+    for index in range(whole.num_fields):
+        type_ = whole.field(index).type
         stop = first_leaf + len(leaf_types(type_))
         inside: list[PartialField] = []
         for number, (leaves, array) in enumerate(parts):
-            some = tuple([leaf for leaf in leaves if first_leaf <= leaf < stop])
-            if some:
-                inside.append(PartialField(some, array.field(taken[number])))
+            selected = tuple([leaf for leaf in leaves if first_leaf <= leaf < stop])
+            if selected:
+                inside.append(PartialField(selected, array.field(taken[number])))
                 taken[number] += 1
         if inside:
             children.append(merge(inside, type_, first_leaf, target.field(len(children)).type, inner))
@@ -133,7 +133,7 @@ def _merge_fixed_size_lists(
 ) -> pa.Array:
     inner = _check_nulls(parts, seen)
     if inner is not None:  # a null takes as much room as a list
-        inner = inner.take(pa.array([at for at in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
+        inner = inner.take(pa.array([index for index in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
     inside = [PartialField(leaves, elements(array)) for leaves, array in parts]
     child = merge(inside, whole.value_type, first_leaf, target.value_type, inner)
     return _rebuilt(target, parts[0].array, [], [child])
@@ -232,8 +232,8 @@ def _num_levels(
         array = array.storage
     if pa.types.is_struct(whole):
         present = 0
-        for at in range(whole.num_fields):
-            type_ = whole.field(at).type
+        for index in range(whole.num_fields):
+            type_ = whole.field(index).type
             stop = first_leaf + len(leaf_types(type_))
             if leaf < stop:
                 return _num_levels(array.field(present), type_, first_leaf, leaves, leaf)

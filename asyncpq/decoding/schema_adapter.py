@@ -196,8 +196,8 @@ class SchemaAdapter:
         ordinal, path = self._find(name)
         (match,) = self.match(version, [ordinal])
         while path and isinstance(match.field.type, pa.StructType):
-            at, path = _child(match.field.type, path, name)
-            match = match.children[at]
+            index, path = _child(match.field.type, path, name)
+            match = match.children[index]
         source = match.source
         if path or match.children or source is None or source.leaf_stop - source.first_leaf != 1:
             return None, frozenset()  # statistics of a struct's leaves do not bound the struct
@@ -220,15 +220,15 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
             default = constant_array(default, 1).cast(field.type)[0]
         return AdaptedColumn(field, None, null_scalar(field.type) if default is None else default, None)
     leaves = _leaves(match, version.metadata.schema)
-    projection = Projection(source.at, leaves)
+    projection = Projection(source.ordinal, leaves)
     type_ = projected_field(version, projection, extensions).type
     if as_dictionary and reads_as_dictionary(version, projection):
         type_ = dictionary_type(type_)
     try:
-        conform = cast_to(match, type_, frozenset(leaves))
+        cast_array = cast_to(match, type_, frozenset(leaves))
     except AsyncpqError as error:
         raise inside(error, field.name).locate(url=version.url) from error.__cause__
-    return AdaptedColumn(field, projection, None, conform)
+    return AdaptedColumn(field, projection, None, cast_array)
 
 
 def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
@@ -251,13 +251,13 @@ def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Matc
     type_ = match.field.type
     inside: dict[int, list[str]] = {}
     for path in paths:
-        at, rest = _child(type_, path, name)
-        inside.setdefault(at, []).append(rest)
+        index, rest = _child(type_, path, name)
+        inside.setdefault(index, []).append(rest)
     if isinstance(type_, pa.MapType):
         inside.setdefault(0, [""])  # a map always has its keys
     children = [
-        _cut(match.children[at], inside[at], f"{name}.{match.children[at].field.name}", unique=unique)
-        for at in sorted(inside)
+        _cut(match.children[index], inside[index], f"{name}.{match.children[index].field.name}", unique=unique)
+        for index in sorted(inside)
     ]
     field = match.field.with_type(with_children(type_, [child.field for child in children]))
     return replace(match, field=field, children=tuple(children))
@@ -267,7 +267,7 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
     """The child of ``type_`` on a path, and the rest of the path inside it."""
     fields: list[tuple[int, str]] = []
     if isinstance(type_, pa.StructType):
-        fields = [(at, type_.field(at).name) for at in range(type_.num_fields)]
+        fields = [(index, type_.field(index).name) for index in range(type_.num_fields)]
     elif is_list(type_):
         fields = [(0, _ELEMENT)]
     elif isinstance(type_, pa.MapType):
@@ -278,15 +278,15 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
                 column=f"{name}.{path}",
                 hint="Ask for the whole column.",
             )
-    found = [(at, part) for at, part in fields if path == part or path.startswith(f"{part}.")]
-    if not found:
+    matching = [(index, part) for index, part in fields if path == part or path.startswith(f"{part}.")]
+    if not matching:
         known = ", ".join(repr(f"{name}.{part}") for _, part in fields[:_NAMES_SHOWN])
         hint = f"Its parts are {known}." if known else None
         raise ColumnNotFoundError("the dataset's column has no such part", column=f"{name}.{path}", hint=hint)
-    if len(found) > 1:
+    if len(matching) > 1:
         raise AmbiguousColumnError("several parts of the column have this path", column=f"{name}.{path}")
-    at, part = found[0]
-    return at, path[len(part) + 1 :]
+    index, part = matching[0]
+    return index, path[len(part) + 1 :]
 
 
 def _leaves(match: Match, schema: ParquetSchema) -> tuple[int, ...]:
@@ -314,10 +314,10 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
         if not isinstance(type_, pa.StructType):
             return None
         try:
-            at, path = _child(type_, path, match.field.name)
+            index, path = _child(type_, path, match.field.name)
         except (ColumnNotFoundError, AmbiguousColumnError):
             return None
-        match = match.children[at]
+        match = match.children[index]
     if match.source is not None or match.default is not None:
         return None
     return null_scalar(match.field.type)

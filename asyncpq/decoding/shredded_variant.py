@@ -39,7 +39,7 @@ class _Names:
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
         self._known = self.names = _names(metadata)
-        self._ids = {name: at for at, name in enumerate(self.names)}
+        self._ids = {name: position for position, name in enumerate(self.names)}
 
     def id(self, name: str) -> int:
         name_id = self._ids.get(name)
@@ -71,14 +71,14 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
     Raises:
         UnsupportedFeatureError: a column into which Spark shreds nothing.
     """
-    at = source.get_field_index("metadata")
+    position = source.get_field_index("metadata")
     group = _group(source, "metadata")
-    if at < 0 or not _is_binary(source.field(at).type):
+    if position < 0 or not _is_binary(source.field(position).type):
         raise _unknown(source)
 
     def restore(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
         """Raises CorruptFileError if a value is missing or contradicts itself."""
-        texts = array.field(at).fill_null(b"").to_pylist()
+        texts = array.field(position).fill_null(b"").to_pylist()
         valid = [True] * len(array) if not array.null_count else array.is_valid().to_pylist()
         known: dict[bytes, _Names] = {}
         for text, is_there in zip(texts, valid, strict=True):
@@ -151,16 +151,16 @@ def _array(source: Any) -> _Typed:
         ends = offsets.to_pylist()
         of_rows = [row for row, a, b in zip(rows, ends, ends[1:], strict=False) for _ in range(b - a)]
         elements = element(inner, of_rows)
-        found: Values = []
+        restored: Values = []
         for value, is_there, a, b in zip(rest, array.is_valid().to_pylist(), ends, ends[1:], strict=False):
             if not is_there:
-                found.append(value)
+                restored.append(value)
                 continue
-            some = [one for one in elements[a:b] if one is not None]
-            if len(some) < b - a:
+            present = [item for item in elements[a:b] if item is not None]
+            if len(present) < b - a:
                 raise _malformed("an element of an array has no value")
-            found.append(_encoded_array(some))
-        return found
+            restored.append(_encoded_array(present))
+        return restored
 
     return restore_array
 
@@ -176,26 +176,26 @@ def _object(source: pa.StructType) -> _Typed:
 
     def restore_object(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
         children = array.flatten()
-        columns = [group(children[at], rows) for group, at in zip(groups, places, strict=True)]
+        columns = [group(children[position], rows) for group, position in zip(groups, places, strict=True)]
         valid = array.is_valid().to_pylist()
         ids: dict[_Names, list[int]] = {}
-        found: Values = []
+        restored: Values = []
         for row, value, is_there, parts in zip(rows, rest, valid, zip(*columns, strict=True), strict=True):
             if not is_there:
-                found.append(value)
+                restored.append(value)
                 continue
             known = ids.get(row)
             if known is None:
                 known = ids[row] = [row.id(name) for name in names]
-            some = [(one, id, part) for one, id, part in zip(names, known, parts, strict=True) if part is not None]
+            present = [(item, id, part) for item, id, part in zip(names, known, parts, strict=True) if part is not None]
             if value is not None:
                 others = _fields_of(value, row)
                 beside = {name for name, _, _ in others}
                 if beside & shredded or len(beside) < len(others):
                     raise _malformed("a field of an object is where it does not belong")
-                some = sorted([*some, *others], key=lambda field: _order(field[0]))
-            found.append(_encoded_object([id for _, id, _ in some], [part for _, _, part in some]))
-        return found
+                present = sorted([*present, *others], key=lambda field: _order(field[0]))
+            restored.append(_encoded_object([id for _, id, _ in present], [part for _, _, part in present]))
+        return restored
 
     return restore_object
 
@@ -211,9 +211,9 @@ def _order(name: str) -> bytes:
 def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
     """The function that encodes an array's values."""
     if _types.is_boolean(type_):
-        return lambda array: [None if one is None else _TRUE if one else _FALSE for one in array.to_pylist()]
+        return lambda array: [None if item is None else _TRUE if item else _FALSE for item in array.to_pylist()]
     if _types.is_signed_integer(type_):
-        return lambda array: [None if one is None else _integer(one) for one in array.to_pylist()]
+        return lambda array: [None if item is None else _integer(item) for item in array.to_pylist()]
     if _types.is_float32(type_):
         return _packed("<Bf", _FLOAT, type_)
     if _types.is_float64(type_):
@@ -225,9 +225,9 @@ def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
     if any(is_kind(type_) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
         return lambda array: list(_decimals(array, type_.scale))
     if any(is_kind(type_) for is_kind in (_types.is_string, _types.is_large_string, _types.is_string_view)):
-        return lambda array: [None if one is None else _string(one) for one in array.cast(pa.binary()).to_pylist()]
+        return lambda array: [None if item is None else _string(item) for item in array.cast(pa.binary()).to_pylist()]
     if _is_binary(type_):
-        return lambda array: [None if one is None else _long(_BINARY, one) for one in array.to_pylist()]
+        return lambda array: [None if item is None else _long(_BINARY, item) for item in array.to_pylist()]
     raise _unknown(type_)
 
 
@@ -239,7 +239,7 @@ def _packed(form: str, header: int, stored: pa.DataType) -> Callable[[pa.Array],
     pack = struct.Struct(form).pack
 
     def encode(array: pa.Array) -> Values:
-        return [None if one is None else pack(header, one) for one in array.view(stored).to_pylist()]
+        return [None if item is None else pack(header, item) for item in array.view(stored).to_pylist()]
 
     return encode
 
@@ -305,7 +305,7 @@ def _names(metadata: bytes) -> list[str]:
         raise _malformed(f"its metadata is of version {metadata[0] & 15 if metadata else 0}, not 1")
     size = (metadata[0] >> 6) + 1
     count = _number(metadata, 1, size)
-    ends = [_number(metadata, at, size) for at in range(1 + size, 1 + size * (count + 2), size)]
+    ends = [_number(metadata, position, size) for position in range(1 + size, 1 + size * (count + 2), size)]
     begin = 1 + size * (count + 2)
     if begin + ends[-1] > len(metadata) or any(a > b for a, b in itertools.pairwise(ends)):
         raise _malformed("a name of its metadata lies outside of it")
@@ -321,24 +321,24 @@ def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
         raise _malformed("beside fields of an object there is another value than an object")
     size, of_id, is_large = (value[0] >> 2 & 3) + 1, (value[0] >> 4 & 3) + 1, value[0] >> 6 & 1
     count = _number(value, 1, 4 if is_large else 1)
-    at = 5 if is_large else 2
-    ids = [_number(value, at + of_id * number, of_id) for number in range(count)]
-    at += of_id * count
-    begins = [_number(value, at + size * number, size) for number in range(count + 1)]
-    at += size * (count + 1)
+    position = 5 if is_large else 2
+    ids = [_number(value, position + of_id * number, of_id) for number in range(count)]
+    position += of_id * count
+    begins = [_number(value, position + size * number, size) for number in range(count + 1)]
+    position += size * (count + 1)
     ends = sorted({*begins})
     following = dict(itertools.pairwise(ends))  # values lie in any order
-    if at + ends[-1] > len(value) or any(id >= len(row.names) for id in ids) or ends[-1] != begins[-1]:
+    if position + ends[-1] > len(value) or any(id >= len(row.names) for id in ids) or ends[-1] != begins[-1]:
         raise _malformed("a field of an object lies outside of it")
     if any(begin == ends[-1] for begin in begins[:-1]):
         raise _malformed("a field of an object has no value")
     return [
-        (row.names[id], id, value[at + begin : at + following[begin]])
+        (row.names[id], id, value[position + begin : position + following[begin]])
         for id, begin in zip(ids, begins[:-1], strict=True)
     ]
 
 
-def _number(data: bytes, at: int, size: int) -> int:
-    if at + size > len(data):
+def _number(data: bytes, position: int, size: int) -> int:
+    if position + size > len(data):
         raise _malformed("it is cut off")
-    return int.from_bytes(data[at : at + size], "little")
+    return int.from_bytes(data[position : position + size], "little")

@@ -347,16 +347,16 @@ class _Reader:
 
     def _type(self, type_: Message) -> pa.DataType | None:
         """The Arrow type of a Type (substrait/type.proto); None for types that are not targets of exact casts."""
-        kind = min(type_, default=0)
-        fields = _message(type_, kind)
-        if kind == 24:
+        number = min(type_, default=0)
+        fields = _message(type_, number)
+        if number == 24:
             return pa.decimal256(_integer(fields, 2), _integer(fields, 1))
-        if kind in (33, 34):
+        if number in (33, 34):
             unit = _PRECISIONS.get(_integer(fields, 1))
-            return None if unit is None else pa.timestamp(unit, None if kind == 33 else "UTC")
-        if kind == 30:
+            return None if unit is None else pa.timestamp(unit, None if number == 33 else "UTC")
+        if number == 30:
             return _USER_TYPES.get(self._types.get(_integer(fields, 1), ""))
-        return _TYPES.get(kind)
+        return _TYPES.get(number)
 
     def _column(self, reference: Message) -> tuple[str, pa.DataType]:
         """The dotted name and the type of a FieldReference, a path of ordinals from the root."""
@@ -457,10 +457,10 @@ def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
         with pa.ipc.new_file(sink, batch.schema) as writer:
             columns = [_unsafe(column) for column in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
-        found = restore(pa.py_buffer(sink.getvalue()))
+        restored = restore(pa.py_buffer(sink.getvalue()))
     except (pa.ArrowException, TypeError, ValueError):
         return expression
-    return found if isinstance(found, pc.Expression) else expression
+    return restored if isinstance(restored, pc.Expression) else expression
 
 
 def _unsafe(column: pa.Array) -> pa.Array:

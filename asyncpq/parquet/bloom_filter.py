@@ -112,10 +112,10 @@ def may_contain(block: bytes, hash_: int) -> bool:
 def xxh64(data: bytes) -> int:
     """XXH64 with seed 0 (the xxHash specification)."""
     size = len(data)
-    at = size & ~31
-    if at:
+    position = size & ~31
+    if position:
         a, b, c, d = _P1 + _P2 & _MASK, _P2, 0, -_P1 & _MASK
-        for w, x, y, z in _stripes(data[:at]):
+        for w, x, y, z in _stripes(data[:position]):
             a = a + w * _P2 & _MASK
             a = (a << 31 | a >> 33) * _P1 & _MASK
             b = b + x * _P2 & _MASK
@@ -132,16 +132,16 @@ def xxh64(data: bytes) -> int:
     else:
         h = _P5
     h = h + size & _MASK
-    for (lane,) in _lanes(data[at : size & ~7]):
+    for (lane,) in _lanes(data[position : size & ~7]):
         lane = lane * _P2 & _MASK
         h ^= (lane << 31 | lane >> 33) * _P1 & _MASK
         h = (h << 27 | h >> 37) * _P1 + _P4 & _MASK
-    at = size & ~7
+    position = size & ~7
     if size & 4:
-        h ^= int.from_bytes(data[at : at + 4], "little") * _P1 & _MASK
+        h ^= int.from_bytes(data[position : position + 4], "little") * _P1 & _MASK
         h = (h << 23 | h >> 41) * _P2 + _P3 & _MASK
-        at += 4
-    for byte in data[at:]:
+        position += 4
+    for byte in data[position:]:
         h ^= byte * _P5 & _MASK
         h = (h << 11 | h >> 53) * _P1 & _MASK
     h = (h ^ h >> 33) * _P2 & _MASK

@@ -201,10 +201,12 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
                 hint="Read the file with pyarrow, or leave the column out.",
             )
         raise CorruptFileError("a column chunk has no metadata", column=leaf.dotted)
-    kind, codec, num_values, compressed, data_page = _required(meta, leaf)
+    physical_type, codec, num_values, compressed, data_page = _required(meta, leaf)
     uncompressed, path = meta.get(6), _path(meta, leaf)
-    if kind != leaf.element.physical_type:
-        raise CorruptFileError(f"a column chunk has the physical type {kind}, its column another", column=leaf.dotted)
+    if physical_type != leaf.element.physical_type:
+        raise CorruptFileError(
+            f"a column chunk has the physical type {physical_type}, its column another", column=leaf.dotted
+        )
     file_path = chunk.get(1)
     places = [value if type(value) is int else None for value in map(chunk.get, (2, 4, 5, 6, 7))]
     offsets = [value if type(value) is int else None for value in map(meta.get, (10, 11, 14, 15))]
@@ -213,7 +215,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         file_path.decode("utf-8", "backslashreplace") if isinstance(file_path, bytes) else None,
         places[0] or 0,
         8 in chunk,
-        _PHYSICAL_TYPES[kind],
+        _PHYSICAL_TYPES[physical_type],
         tuple([code for code in encodings if type(code) is int]) if isinstance(encodings, list) else (),
         path,
         codec,

@@ -135,13 +135,13 @@ def decode_offset_index(data: bytes) -> OffsetIndex:
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
     try:
-        kind, last_id = reader.field(0)
-        while kind != STOP:
-            if last_id == 1 and kind == LIST:
+        field_type, last_id = reader.field(0)
+        while field_type != STOP:
+            if last_id == 1 and field_type == LIST:
                 index = _page_locations(reader)
             else:
-                reader.skip(kind)
-            kind, last_id = reader.field(last_id)
+                reader.skip(field_type)
+            field_type, last_id = reader.field(last_id)
     except (CorruptFileError, ResourceLimitError) as error:
         raise CorruptIndexError(f"the OffsetIndex cannot be decoded: {error.message}") from error
     if index is None:
@@ -229,17 +229,17 @@ def decode_column_index(data: bytes) -> ColumnIndex:
     lists: dict[int, Value] = {}
     order: Value = None
     try:
-        kind, last_id = reader.field(0)
-        while kind != STOP:
-            if last_id in (2, 3) and kind == LIST:
+        field_type, last_id = reader.field(0)
+        while field_type != STOP:
+            if last_id in (2, 3) and field_type == LIST:
                 lists[last_id] = _binaries(reader)
-            elif last_id in (1, 5, 8) and kind == LIST:
-                lists[last_id] = reader.value(kind)
-            elif last_id == 4 and kind > FALSE:
-                order = reader.value(kind)
-            elif kind > FALSE:
-                reader.skip(kind)
-            kind, last_id = reader.field(last_id)
+            elif last_id in (1, 5, 8) and field_type == LIST:
+                lists[last_id] = reader.value(field_type)
+            elif last_id == 4 and field_type > FALSE:
+                order = reader.value(field_type)
+            elif field_type > FALSE:
+                reader.skip(field_type)
+            field_type, last_id = reader.field(last_id)
     except (CorruptFileError, ResourceLimitError) as error:
         raise CorruptIndexError(f"the ColumnIndex cannot be decoded: {error.message}") from error
     return _column_index(lists, order)

@@ -228,10 +228,10 @@ class Leaf:
 
     @property
     def physical_type(self) -> PhysicalType:
-        kind = self.element.physical_type
-        if kind is None:
+        physical_type = self.element.physical_type
+        if physical_type is None:
             raise CorruptFileError("a leaf without a physical type", column=self.dotted)
-        return kind
+        return physical_type
 
     @property
     def logical_type(self) -> LogicalType | None:

@@ -104,19 +104,19 @@ def _type_order(leaf: Leaf) -> SortOrder:
     logical = leaf.element.logical_type
     if logical is None:
         return _BY_PHYSICAL_TYPE[physical]
-    kind = logical.kind
-    if kind is LogicalKind.INTEGER:
+    logical_kind = logical.kind
+    if logical_kind is LogicalKind.INTEGER:
         if physical not in _INTEGERS or logical.is_signed is None or logical.bit_width not in _BIT_WIDTHS:
             return SortOrder.UNDEFINED
         return SortOrder.SIGNED if logical.is_signed else SortOrder.UNSIGNED
-    if kind is LogicalKind.DECIMAL:
+    if logical_kind is LogicalKind.DECIMAL:
         if physical in _INTEGERS:
             return SortOrder.SIGNED
         return SortOrder.DECIMAL if physical in BYTE_ARRAYS else SortOrder.UNDEFINED
-    if kind is LogicalKind.FLOAT16:
+    if logical_kind is LogicalKind.FLOAT16:
         is_half = physical is PhysicalType.FIXED_LEN_BYTE_ARRAY and leaf.element.type_length == 2
         return SortOrder.FLOAT16 if is_half else SortOrder.UNDEFINED
-    return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(kind, ()) else SortOrder.UNDEFINED
+    return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(logical_kind, ()) else SortOrder.UNDEFINED
 
 
 def decode_value(raw: bytes, leaf: Leaf, order: SortOrder) -> Comparable:

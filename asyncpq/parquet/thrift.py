@@ -113,12 +113,12 @@ class CompactWriter:
         self._last_id = 0
         self._stack: list[int] = []
 
-    def _field(self, field_id: int, kind: int) -> None:
+    def _field(self, field_id: int, type_: int) -> None:
         delta = field_id - self._last_id
         if 0 < delta <= 15:
-            self._out.append(delta << 4 | kind)
+            self._out.append(delta << 4 | type_)
         else:
-            self._out.append(kind)
+            self._out.append(type_)
             self._out += zigzag_varint(field_id)
         self._last_id = field_id
 
@@ -137,9 +137,9 @@ class CompactWriter:
         self._field(field_id, BINARY)
         self.element_binary(value)
 
-    def field_raw(self, field_id: int, kind: int, value: bytes) -> None:
-        """A field of type ``kind`` whose value is encoded already; a bool has no bytes."""
-        self._field(field_id, kind)
+    def field_raw(self, field_id: int, type_: int, value: bytes) -> None:
+        """A field of type ``type_`` whose value is encoded already; a bool has no bytes."""
+        self._field(field_id, type_)
         self._out += value
 
     def field_list(self, field_id: int, element_type: int, length: int) -> None:
@@ -256,13 +256,13 @@ class CompactReader:
         except IndexError:
             raise self._end() from None
         self.pos += 1
-        kind = header & 0x0F
+        type_ = header & 0x0F
         delta = header >> 4
         if delta:
-            return kind, last_id + delta
+            return type_, last_id + delta
         if header == STOP:
             return STOP, last_id
-        return kind, self.integer()
+        return type_, self.integer()
 
     def list_header(self) -> tuple[int, int]:
         """A list's or set's ``(element type, length)``; the length is at most the number of remaining bytes."""
@@ -292,7 +292,7 @@ class CompactReader:
             while True:
                 header = data[pos]
                 pos += 1
-                kind = header & 0x0F
+                type_ = header & 0x0F
                 if header > 0x0F:
                     last_id += header >> 4
                 elif header == STOP:
@@ -302,7 +302,7 @@ class CompactReader:
                     self.pos = pos
                     last_id = self.integer()
                     pos = self.pos
-                if kind == I32 or kind == I64 or kind == I16:
+                if type_ == I32 or type_ == I64 or type_ == I16:
                     n = data[pos]  # most integers have one to three bytes
                     if n < 0x80:
                         pos += 1
@@ -317,26 +317,26 @@ class CompactReader:
                         n = self.varint()
                         pos = self.pos
                     fields[last_id] = (n >> 1) ^ -(n & 1)
-                elif kind == BINARY and data[pos] < 0x80 and pos + data[pos] < self.size:
+                elif type_ == BINARY and data[pos] < 0x80 and pos + data[pos] < self.size:
                     start = pos + 1
                     pos = start + data[pos]
                     fields[last_id] = data[start:pos]
-                elif kind == TRUE or kind == FALSE:
-                    fields[last_id] = kind == TRUE
+                elif type_ == TRUE or type_ == FALSE:
+                    fields[last_id] = type_ == TRUE
                 else:
                     self.pos = pos
-                    fields[last_id] = self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth)
+                    fields[last_id] = self.struct(depth + 1) if type_ == STRUCT else self.value(type_, depth)
                     pos = self.pos
         except IndexError:
             raise self._end() from None
 
-    def value(self, kind: int, depth: int = 0) -> Value:
-        """A value of type ``kind``. A bool field's value is in its header instead."""
-        if kind == BINARY:
+    def value(self, type_: int, depth: int = 0) -> Value:
+        """A value of type ``type_``. A bool field's value is in its header instead."""
+        if type_ == BINARY:
             return self.binary()
-        if kind == STRUCT:
+        if type_ == STRUCT:
             return self.struct(depth + 1)
-        if kind in (LIST, SET):
+        if type_ in (LIST, SET):
             if depth >= MAX_DEPTH:
                 raise _too_deep()
             element, length = self.list_header()
@@ -347,33 +347,33 @@ class CompactReader:
             if element == STRUCT:
                 return [self.struct(depth + 1) for _ in range(length)]
             return [self.value(element, depth + 1) for _ in range(length)]
-        if kind in (I16, I32, I64):
+        if type_ in (I16, I32, I64):
             return self.integer()
         start = self.pos
-        self.skip(kind, depth)
-        if kind == DOUBLE:
+        self.skip(type_, depth)
+        if type_ == DOUBLE:
             return float(_unpack_double(self.data, start)[0])
-        if kind == BYTE:
+        if type_ == BYTE:
             byte = self.data[start]
             return byte - 256 if byte > 127 else byte
-        return self.data[start : self.pos] if kind == UUID else None
+        return self.data[start : self.pos] if type_ == UUID else None
 
-    def skip(self, kind: int, depth: int = 0) -> None:
-        """Move behind a value of type ``kind``. A bool has one byte as a list element, and none as a field."""
-        if kind in (I16, I32, I64):
+    def skip(self, type_: int, depth: int = 0) -> None:
+        """Move behind a value of type ``type_``. A bool has one byte as a list element, and none as a field."""
+        if type_ in (I16, I32, I64):
             self.varint()
-        elif kind == BINARY:
+        elif type_ == BINARY:
             length = self.varint()
             if length > self.size - self.pos:
                 raise self._end()
             self.pos += length
-        elif kind == STRUCT:
+        elif type_ == STRUCT:
             self.skip_struct(depth + 1)
-        elif kind in _FIXED_SIZES:
-            if self.size - self.pos < _FIXED_SIZES[kind]:
+        elif type_ in _FIXED_SIZES:
+            if self.size - self.pos < _FIXED_SIZES[type_]:
                 raise self._end()
-            self.pos += _FIXED_SIZES[kind]
-        elif kind in (LIST, SET):
+            self.pos += _FIXED_SIZES[type_]
+        elif type_ in (LIST, SET):
             if depth >= MAX_DEPTH:
                 raise _too_deep()
             element, length = self.list_header()
@@ -382,10 +382,10 @@ class CompactReader:
                 return
             for _ in range(length):
                 self.skip(element, depth + 1)
-        elif kind == MAP:
+        elif type_ == MAP:
             self._skip_map(depth)
         else:
-            raise CorruptFileError(f"unknown Thrift type {kind} before byte {self.pos} of the metadata")
+            raise CorruptFileError(f"unknown Thrift type {type_} before byte {self.pos} of the metadata")
 
     def skip_struct(self, depth: int = 0) -> None:
         """Move behind a struct's fields and its stop byte."""
@@ -402,10 +402,10 @@ class CompactReader:
                 if header == STOP:
                     return
                 self.varint()
-            kind = header & 0x0F
-            if kind > FALSE:
-                self.skip(kind, depth)
-            elif kind == STOP:
+            type_ = header & 0x0F
+            if type_ > FALSE:
+                self.skip(type_, depth)
+            elif type_ == STOP:
                 raise CorruptFileError(f"a field without a type before byte {self.pos} of the metadata")
 
     def _integers(self, length: int) -> list[Value]:
@@ -438,11 +438,11 @@ class CompactReader:
         length = self.varint()
         if length == 0:
             return
-        kinds = self.byte()
+        types = self.byte()
         length = self._count(length)
         for _ in range(length):
-            self.skip(kinds >> 4, depth + 1)
-            self.skip(kinds & 0x0F, depth + 1)
+            self.skip(types >> 4, depth + 1)
+            self.skip(types & 0x0F, depth + 1)
 
     def byte(self) -> int:
         """One byte, unsigned."""

@@ -41,7 +41,7 @@ def byte(value: int) -> bytes:
 
 def headers(*types: int) -> bytes:
     """A field header of one of these types, with an id 1 to 15 above the previous field's."""
-    return b"[" + b"".join([byte(delta << 4 | kind) for delta in range(1, 16) for kind in types]) + b"]"
+    return b"[" + b"".join([byte(delta << 4 | type_) for delta in range(1, 16) for type_ in types]) + b"]"
 
 
 def any_of(*alternatives: bytes) -> bytes:
@@ -63,7 +63,7 @@ def list_of(types: tuple[int, ...], element: bytes, *, longest: int) -> bytes:
     """A list's header and elements, for at most ``longest`` <= 14 elements."""
     return any_of(
         *(
-            b"[" + b"".join([byte(length << 4 | kind) for kind in types]) + b"](?:" + element + b"){%d}" % length
+            b"[" + b"".join([byte(length << 4 | type_) for type_ in types]) + b"](?:" + element + b"){%d}" % length
             for length in range(longest + 1)
         )
     )
