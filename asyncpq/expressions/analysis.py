@@ -83,7 +83,7 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
-    """How literals compare with the values of a column. Domains are compared by identity: make each once.
+    """How literals compare with the values of a column. Domains are compared by identity.
 
     Attributes:
         to_key: makes the key of a literal that is not None. Keys have the order of the values.
@@ -91,11 +91,14 @@ class ValueDomain:
             key; None where the literal is the key.
         spark: comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null
             for null.
+        shared: the domain is made once for all columns like this one, so that predicates keep the keys of their
+            literals for it.
     """
 
     to_key: ToKey
     plain: Mapping[type, Callable[[Any], Any] | None] = field(default_factory=dict)
     spark: bool = False
+    shared: bool = False
 
 
 class _Keys(NamedTuple):
@@ -116,8 +119,8 @@ class _Keys(NamedTuple):
 
 
 def keys_of(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
-    """The literals of ``atom`` as keys, made once for each domain."""
-    return atom.derived(domain, lambda: _keys(atom, domain))
+    """The literals of ``atom`` as keys, made once for each shared domain."""
+    return atom.derived(domain, lambda: _keys(atom, domain)) if domain.shared else _keys(atom, domain)
 
 
 def _keys(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
@@ -316,7 +319,10 @@ def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValu
 def _in(atom: In, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL if domain.spark and atom.values and None not in atom.values else NOTHING
-    return atom.derived((truth, domain), lambda: _membership(atom, truth is Truth.TRUE, domain))
+    wanted = truth is Truth.TRUE
+    if not domain.shared:
+        return _membership(atom, wanted, domain)
+    return atom.derived((wanted, domain), lambda: _membership(atom, wanted, domain))
 
 
 def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ResultValues:

@@ -289,9 +289,9 @@ def _domain_of(atom: Atom) -> ValueDomain:
     return _NEVER if kind is None else _domain(kind)
 
 
-@functools.cache  # domains are compared by identity
+@functools.cache
 def _domain(kind: str) -> ValueDomain:
     def to_key(value: Scalar) -> Comparable | Incomparable:
         return Comparable(_key(value)) if _kind(value) == kind else _FOREIGN
 
-    return ValueDomain(to_key, {type_: None for type_ in _AS_THEY_STAND if _KINDS[type_] == kind})
+    return ValueDomain(to_key, {type_: None for type_ in _AS_THEY_STAND if _KINDS[type_] == kind}, shared=True)

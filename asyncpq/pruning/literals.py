@@ -144,10 +144,10 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400 * NANOSECONDS["s"]
 
 
-@functools.cache  # domains are compared by identity
+@functools.cache
 def domain_of(kind: ValueKind) -> ValueDomain:
     """How literals compare with the statistics of a column."""
-    return ValueDomain(_to_key(kind), _KEYS_AS_THEY_STAND.get(kind.domain, {}))
+    return ValueDomain(_to_key(kind), _KEYS_AS_THEY_STAND.get(kind.domain, {}), shared=True)
 
 
 def _to_key(kind: ValueKind) -> ToKey:

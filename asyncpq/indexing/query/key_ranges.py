@@ -182,13 +182,13 @@ def _texts(key: bytes) -> _Place:
     return _Place(head.low + b"\x00", head.high, exact=False, point=KeyRange.point(text_key(key)))
 
 
-@functools.cache  # domains are compared by identity
+@functools.cache
 def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate]:
     """How literals compare with the column's values, and where they stand among its keys."""
     kind = kind_of(type_)
     domain = domain_of(kind)
     if pa.types.is_duration(type_):
-        domain = ValueDomain(_durations(NANOSECONDS[type_.unit]))
+        domain = ValueDomain(_durations(NANOSECONDS[type_.unit]), shared=True)
     if kind.domain in (Domain.FLOAT, Domain.FLOAT32):
         return domain, _floats
     if kind.is_bytes:
