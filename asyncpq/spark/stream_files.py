@@ -258,19 +258,6 @@ class StreamBatch:
     gone: str | None = None
 
 
-class StreamFiles(Protocol):
-    """Provider of a stream's files. Offsets are JSON values."""
-
-    async def look(self, session: Session) -> None:
-        """Fix the end of the stream: ignore later files."""
-
-    async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
-        """Return the offset behind the next batch; ``start`` if there is no new file."""
-
-    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
-        """Return the files between two offsets."""
-
-
 # -- listings -------------------------------------------------------------------------------------
 
 
@@ -285,9 +272,11 @@ class ListedStream:
         self._listed: list[ListedFile] | None = None
 
     async def look(self, session: Session) -> None:
+        """Fix the end of the stream: ignore later files."""
         self._until = frozenset(file.mark for file in await self._list(session))
 
     async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
+        """Return the offset behind the next batch, in JSON; ``start`` if there is no new file."""
         offset = _listed_offset(start)
         listed = await self._list(session)
         new = offset.new(listed)
@@ -300,6 +289,7 @@ class ListedStream:
         return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
 
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
+        """Return the files between two offsets."""
         listed, self._listed = self._listed, None
         if listed is None or self._options.ignore_missing_files:
             listed = await self._list(session)
@@ -357,7 +347,7 @@ def _listed_offset(value: Mapping[str, Any]) -> ListedOffset:
 
 
 class IndexStream:
-    """Follows the snapshots of an index, reading only files that it lists."""
+    """Follows the snapshots of an index, reading only files that it lists. Methods are as in :class:`ListedStream`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, view="snapshot")

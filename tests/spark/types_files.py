@@ -14,10 +14,17 @@ from pyspark.sql.types import StructType
 
 from asyncpq import ReadOptions, blocking
 from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
-from asyncpq.spark.types.conversion import arrow_schema, to_spark
+from asyncpq.spark.types.conversion import arrow_schema, converter
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.types.rebase import file_dates
+from asyncpq.spark.types.rebase import FileDates, file_dates
+
+
+def to_spark(
+    batch: pa.RecordBatch, schema: StructType, conf: ReadConf, dates: FileDates | None = None
+) -> pa.RecordBatch:
+    """A batch of a file with Spark's types."""
+    return converter(batch.schema, schema, conf, dates or FileDates())(batch)
 
 
 def metadata_of(path: Path) -> FileMetadata:

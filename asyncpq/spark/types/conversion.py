@@ -249,29 +249,22 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def to_spark(
-    batch: pa.RecordBatch, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
-) -> pa.RecordBatch:
-    """Convert a batch to the columns of ``schema``, found by name; missing columns are null.
-
-    Args:
-        batch: of one file, as asyncpq reads it. Columns that ``schema`` lacks are dropped.
-        schema: inferred, or given by the user. Its types may be wider, where Spark's reader allows that.
-        dates: calendars of the file.
-
-    Raises:
-        SchemaMismatchError: Spark does not read a column as the schema's type.
-        UnsupportedFeatureError: a value cannot be converted as Spark does.
-        AmbiguousColumnError: several columns differ only in case.
-    """
-    return converter(batch.schema, schema, conf, dates)(batch)
-
-
 @functools.lru_cache(maxsize=64)
 def converter(
     source: pa.Schema, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """The conversion of :func:`to_spark` for batches of ``source``. Errors that need no values are raised at once."""
+    """The conversion of batches of a file to the columns of ``schema``, found by name; missing columns are null.
+
+    Args:
+        source: the file's columns as asyncpq reads them. Columns that ``schema`` lacks are dropped.
+        schema: inferred, or given by the user. Its types may be wider, where Spark's reader allows that.
+        dates: calendars of the file.
+
+    Raises:
+        SchemaMismatchError: Spark does not read a column as the schema's type; also by the conversion.
+        UnsupportedFeatureError: a type or value cannot be converted as Spark does; also by the conversion.
+        AmbiguousColumnError: several columns differ only in case.
+    """
     target = arrow_schema(schema)
     columns = []
     for field, arrow in zip(schema.fields, target, strict=True):

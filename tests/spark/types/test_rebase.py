@@ -18,11 +18,10 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.spark.types import rebase
-from asyncpq.spark.types.conversion import to_spark
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.rebase import file_dates
 from tests.parquet_files import EditedFile
-from tests.spark.types_files import assert_same, metadata_of, read_as_spark, write
+from tests.spark.types_files import assert_same, metadata_of, read_as_spark, to_spark, write
 
 if TYPE_CHECKING:
     from pyspark.sql.conf import RuntimeConfig
