@@ -46,6 +46,7 @@ from asyncpq.expressions import (
     Contains,
     Expression,
     Has,
+    In,
     IsNull,
     KeyIn,
     Like,
@@ -229,7 +230,7 @@ class _Terms:
     def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
         """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""
         kind, values = column.kind, [value for value in atom.literals if value is not None]
-        if len(values) > 1:
+        if len(values) > 1 or isinstance(atom, (In, KeyIn)):
             if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) and str in map(type, values):
                 return _NOT_COMPARED  # a setting makes Spark compare them as strings
             if isinstance(kind, DecimalType) and not _comparable(kind, values):
