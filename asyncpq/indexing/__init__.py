@@ -1,4 +1,9 @@
-"""External indexes: what is known about the files of a dataset, kept beside them (docs/indexes.md)."""
+"""External indexes of a dataset's files, kept beside them (docs/indexes.md).
+
+``build/`` makes segments and snapshots from files; ``manifest/`` holds snapshots; ``backends/`` store both; ``query/``
+answers predicates of reads. Here are what they share: the model (``model``), the kinds that users name (``kinds``), the
+handle (``index``), and keys and payloads as bytes (``key_encoding``, ``text_keys``, ``blooms``, ``entry_encoding``).
+"""
 
 from __future__ import annotations
 

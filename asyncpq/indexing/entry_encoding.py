@@ -53,7 +53,7 @@ class SharedEntry(NamedTuple):
 
 
 class LeafEntry(NamedTuple):
-    """What a read of one leaf needs.
+    """The parts of a footer for one leaf.
 
     Attributes:
         chunks: its ColumnChunk of each row group; none if the shared entry has the whole footer.

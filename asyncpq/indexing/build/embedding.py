@@ -1,7 +1,7 @@
-"""Writes index bytes into Parquet files, which stay readable by everyone (:mod:`asyncpq.parquet.embedded_index`).
+"""Write index bytes into Parquet files; other readers still read these (:mod:`asyncpq.parquet.embedded_index`).
 
-The bytes stand behind the last data page, so the page indexes' and bloom filters' places are what they were.
-All of it blocks: from a coroutine, call it by ``asyncio.to_thread``.
+The bytes follow the last data page, so offsets of page indexes and Bloom filters do not change. All calls block: from a
+coroutine, use ``asyncio.to_thread``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class EmbeddedIndexWriter:
-    """Writes a Parquet file with indexes in it: pyarrow's ``ParquetWriter``, and :meth:`embed`.
+    """Writes a Parquet file with embedded indexes: pyarrow's ``ParquetWriter``, and :meth:`embed`.
 
-    To be used by ``with``. An error inside leaves what pyarrow leaves, without any index.
+    Use it in a ``with`` statement. After an error inside, the file is as pyarrow leaves it, without indexes.
 
     Args:
-        where: path, or a file object open for writing bytes, which is not closed.
-        schema: of what is written. Keys of indexes in its metadata, which come from another file's footer, are dropped.
+        where: path; or a file object open for writing bytes, which stays open.
+        schema: of the rows. Index keys in its metadata, from another file's footer, are dropped.
         options: of ``pyarrow.parquet.ParquetWriter``.
     """
 
@@ -44,7 +44,7 @@ class EmbeddedIndexWriter:
         if isinstance(where, (str, os.PathLike)):
             self._sink = pa.OSFile(os.fspath(where), "wb")
         else:
-            # pyarrow counts the bytes that go through it: the indexes must go the same way
+            # pyarrow counts the bytes of its sink, so the indexes go through it too
             self._sink = where if isinstance(where, pa.NativeFile) else pa.PythonFile(where, "w")
         self._indexes: dict[str, EmbeddedIndex] = {}
         try:
@@ -72,17 +72,17 @@ class EmbeddedIndexWriter:
         self._writer.write_batch(batch, row_group_size)
 
     def embed(self, index: EmbeddedIndex) -> None:
-        """Put ``index`` into the file when it is closed.
+        """Add an index, which is written when the file is closed.
 
         Raises:
-            InvalidOptionError: there is one of that name already.
+            InvalidOptionError: the name is taken.
         """
         if index.name in self._indexes:
-            raise InvalidOptionError(f"the file has an index {index.name!r} already")
+            raise InvalidOptionError(f"the file already has an index {index.name!r}")
         self._indexes[index.name] = index
 
     def close(self) -> None:
-        """Write indexes and footer. Idempotent."""
+        """Write the indexes and the footer. Idempotent."""
         try:
             if self._writer.is_open:
                 keys = {}
@@ -104,20 +104,19 @@ class EmbeddedIndexWriter:
 def embed_indexes(
     source: str | os.PathLike[str], target: str | os.PathLike[str], indexes: Iterable[EmbeddedIndex]
 ) -> None:
-    """Copy a Parquet file and put indexes into the copy; one with a name that is there already counts in its place.
+    """Copy a Parquet file, and put indexes into the copy. An index replaces one of the same name.
 
-    All bytes but the footer are copied as they are, and of the footer all but its keys. ``target`` may be ``source``:
-    it appears, or changes, when all is written.
+    Only the keys in the footer change. ``target`` may be ``source``; it appears, or changes, once all is written.
 
     Raises:
-        FormatError: the source is no Parquet file.
+        FormatError: the source is not a Parquet file.
         UnsupportedFeatureError: its footer is encrypted or signed.
-        InvalidOptionError: two indexes of one name.
+        InvalidOptionError: two indexes have one name.
     """
     named: dict[str, EmbeddedIndex] = {}
     for index in indexes:
         if named.setdefault(index.name, index) is not index:
-            raise InvalidOptionError(f"two indexes are named {index.name!r}")
+            raise InvalidOptionError(f"two indexes have the name {index.name!r}")
     target = Path(target)
     with Path(source).open("rb") as file:
         try:
@@ -150,7 +149,7 @@ def _without_index_keys(schema: pa.Schema) -> pa.Schema:
 
 
 def _footer(file: IO[bytes]) -> tuple[int, bytes]:
-    """Where the metadata begin, and their bytes, found to be sound."""
+    """Return the offset and the bytes of the metadata, after decoding them."""
     limits = LimitOptions()
     size = file.seek(0, os.SEEK_END)
     decoder = FooterDecoder(max_footer_bytes=limits.max_footer_bytes)
@@ -164,7 +163,7 @@ def _footer(file: IO[bytes]) -> tuple[int, bytes]:
         max_schema_elements=limits.max_schema_elements,
     )
     if metadata.has_encryption:
-        raise UnsupportedFeatureError("the file's footer is signed: it cannot be changed", hint="Write the file anew.")
+        raise UnsupportedFeatureError("the file's footer is signed, so it cannot be changed", hint="Write a new file.")
     return found.start, found.metadata_bytes
 
 
@@ -173,6 +172,6 @@ def _copy(file: IO[bytes], out: IO[bytes], size: int) -> None:
     while size:
         data = file.read(min(size, _COPY_BYTES))
         if not data:
-            raise OSError(f"{file.name} became shorter while it was copied")
+            raise OSError(f"{file.name} became shorter during the copy")
         out.write(data)
         size -= len(data)

@@ -1,4 +1,4 @@
-"""The part "bounds": intervals of keys that a file and its row groups hold, by the statistics in its footer."""
+"""Make the rows of "bounds": key intervals of a file and its row groups, by the statistics in the footer."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
 from asyncpq.pruning.literals import Domain, ValueKind, kind_of_leaf
 
 WHOLE_FILE: Final = -1
-_LEAST: Final = VALUE_TAG  # no key of a value is below
-_GREATEST: Final = VALUE_TAG + b"\xff" * (PREFIX_BYTES + HASH_BYTES)  # and none above
+_LEAST: Final = VALUE_TAG  # below or equal to all keys of values
+_GREATEST: Final = VALUE_TAG + b"\xff" * (PREFIX_BYTES + HASH_BYTES)  # above all of them
 _HIGHEST: Final = b"\xff" * HASH_BYTES
 _SINGLE: Final = struct.Struct("<f")
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -45,11 +45,11 @@ _MILLISECONDS_OF_A_DAY: Final = 86_400_000
 
 
 class ZoneBounds(NamedTuple):
-    """What is known of the values of one zone.
+    """Bounds and counts of the values of one zone.
 
     Attributes:
-        low, high: keys at or below all values, and at or above; both empty where there are no values.
-        values, nulls, nans: how many; ``values`` without the others. None where unknown.
+        low, high: keys at or below all values, and at or above; both empty without values.
+        values, nulls, nans: counts; ``values`` without the others. None if unknown.
     """
 
     low: bytes
@@ -59,7 +59,7 @@ class ZoneBounds(NamedTuple):
     nans: int | None
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
-        """Of both zones together."""
+        """Return the bounds of both zones together."""
         lows = [low for low in (self.low, other.low) if low]
         return ZoneBounds(
             min(lows, default=b""),
@@ -86,18 +86,18 @@ def bounds_rows(
     partition: Mapping[str, Any] | None = None,
     view: SchemaAdapter | None = None,
 ) -> pa.Table:
-    """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
+    """Return the rows of "bounds" over one column, for one file, sorted; none for a file without rows.
 
     Args:
-        name: of a column of the dataset, or the dotted path of a leaf in structs.
+        name: a column of the dataset, or the dotted path of a leaf in structs.
         schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
-        partition: values that are the same in all rows of the file, by column.
-        view: what :func:`view_of` gives of all that, where it was made already.
+        partition: constant values of the file, by column.
+        view: result of :func:`view_of` for these, if it was made already.
     """
     try:
         view = view or view_of(version, schema, fields, partition or {})
         zones = _zones(version, name, view, schema)
-    except (AsyncpqError, pa.ArrowException, OverflowError):  # whoever reads the column is told
+    except (AsyncpqError, pa.ArrowException, OverflowError):  # a read of the column raises it
         zones = None
     if zones is None:
         groups = [group.ordinal for group in version.metadata.row_groups if group.num_rows]
@@ -106,14 +106,14 @@ def bounds_rows(
 
 
 def unknown_rows(file: int, groups: Iterable[int]) -> pa.Table:
-    """Of these row groups, and so of the file, nothing is known."""
+    """Return rows that mark these row groups, and the file, as unknown."""
     found = list(groups)
     zones = [WHOLE_FILE, *found] if found else []
     return _table([(UNKNOWN_KEY, AFTER_ALL, file, zone, None) for zone in zones])
 
 
 def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
-    """Rows for row groups by their ordinals, and for the file as a whole."""
+    """Return the rows of row groups, by ordinal, and of the whole file."""
     rows: list[tuple[bytes, bytes, int, int, int | None]] = []
     whole = NOTHING
     for zone in zones.values():
@@ -138,7 +138,7 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
 
 
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
-    """What a zone holds whose values are these.
+    """Return the bounds of values.
 
     Args:
         array: values of the dataset's type ``type_``, which has keys.
@@ -169,7 +169,7 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """By row group that has rows; None where the file's values do not compare as the dataset's."""
+    """Return the bounds of row groups with rows; None if the file's values do not compare as the dataset's do."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.names[ordinal]
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
@@ -190,7 +190,7 @@ def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Sche
 
 
 def _descend(match: Match, path: str) -> Match | None:
-    """The part of a column at a dotted path inside it; None where that is unknown."""
+    """Return the match at a dotted path inside a column; None if it is unknown."""
     while path:
         names = [
             child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")
@@ -231,7 +231,7 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
-    """What the file's values, as statistics have them, are multiplied by; None where they compare otherwise."""
+    """Return the factor from the file's statistics to the dataset's values; None if they compare differently."""
     same = own.domain is wanted.domain
     if same and own.domain is Domain.DECIMAL:
         return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
@@ -260,7 +260,7 @@ def _zones_of(
         elif found.min is not None and found.max is not None:
             most: Any = found.max
             if own.is_bytes and not found.max_exact:
-                most = successor(most) if most else most  # an empty one was not cut short
+                most = successor(most) if most else most  # an empty value is not truncated
             bounded[number] = found.min, most
     if not bounded:
         return zones
@@ -274,13 +274,13 @@ def _zones_of(
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """As :func:`bound_keys`, of bounds as statistics have them, which are few.
+    """Return the keys of bounds in statistics, as :func:`bound_keys` would; for few values.
 
     Raises:
-        OverflowError: the type does not hold one.
+        OverflowError: a value does not fit the type.
     """
     kind = storage_type(type_)
-    if is_variable(kind):  # cut short, a string need not be UTF-8
+    if is_variable(kind):  # a truncated string may be invalid UTF-8
         rest = _HIGHEST if upper else b""
         return [VALUE_TAG + value[:PREFIX_BYTES] + (rest if len(value) > PREFIX_BYTES else b"") for value in values]
     if pa.types.is_floating(kind):
@@ -290,7 +290,7 @@ def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool
         return [float_key(value) for value in floats]
     if pa.types.is_boolean(kind):
         return [integer_key(value, 1, signed=False) for value in values]
-    unit = _MILLISECONDS_OF_A_DAY if pa.types.is_date64(kind) else 1  # what keys of dates leave out
+    unit = _MILLISECONDS_OF_A_DAY if pa.types.is_date64(kind) else 1  # keys of dates count days
     signed = not pa.types.is_unsigned_integer(kind)
     high = 10**kind.precision if pa.types.is_decimal(kind) else 1 << kind.bit_width - signed
     low = 1 - high if pa.types.is_decimal(kind) else -high if signed else 0

@@ -1,11 +1,7 @@
-"""What one file gives to each part of an index: the step of a build that any process can do.
+"""Read one file, and make its rows of each index table. Any process can do this step of a build.
 
-The part "footers": what a read needs of a file, so that it is not opened.
-
-Columns of files that differ from a dataset's by the case of letters alone.
-
-To asyncpq they are other columns, to Spark by default the same ones. What an index says of such a file would be right
-for one of them only, so it says nothing.
+Files with a column that differs from the dataset's only in case are left unknown: asyncpq takes it for another column,
+Spark by default for the same one, so no row could be right for both.
 """
 
 from __future__ import annotations
@@ -42,16 +38,16 @@ from asyncpq.options import BuildOptions
 from asyncpq.parquet.footer import leaf_pieces, shared_pieces
 from asyncpq.storage.base import RequestContext, Validator
 
-#: A footer of at most so many bytes stands whole in the entry that all its leaves share.
+#: A footer of at most so many bytes stands whole in the shared entry.
 WHOLE_FOOTER_BYTES: Final = 16 * 1024
 _FEW_CHUNKS: Final = 64
 
 
 async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
-    """Rows of the part "footers" for one file, by key. Its page indexes come in as few GETs as coalescing allows.
+    """Return the rows of "footers" for one file, sorted. Its page indexes are fetched with coalesced GETs.
 
     Returns:
-        no row for a file with an encrypted footer, of which nothing is kept in clear.
+        No row for a file with an encrypted footer: its content must not be stored in clear.
 
     Raises:
         StoreError, ObjectChangedError: the store failed, or has another version.
@@ -67,7 +63,7 @@ async def footer_rows(source: ObjectSource, version: FileVersion, file: int, con
 
 
 def is_small(version: FileVersion) -> bool:
-    """Whether what is made of a footer takes less time than a thread's turn: others have 100,000 column chunks."""
+    """Whether a footer is small enough to be processed in the event loop; some have 100,000 column chunks."""
     metadata = version.metadata
     return len(metadata.row_groups) * len(metadata.schema.leaves) <= _FEW_CHUNKS
 
@@ -93,12 +89,12 @@ def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
 
 
 def _index_keys(version: FileVersion, leaf: int) -> list[ContentKey]:
-    """Those of the leaf's page indexes that reads use."""
+    """Return the keys of the leaf's page indexes that reads use."""
     keys: list[ContentKey] = []
     for group in version.metadata.row_groups:
         try:
             backends = group.index_places(leaf)
-        except FormatError:  # whoever reads the column is told
+        except FormatError:  # a read of the column raises it
             continue
         offsets, bounds = index_keys(version, backends, leaf)
         if offsets is not None:
@@ -111,7 +107,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class CaseConflicts:
-    """What files of one dataset have to say; most have the columns of others.
+    """Finds columns of files that differ from the dataset's only in case. Files with equal schemas are checked once.
 
     Args:
         schema: the dataset's.
@@ -122,7 +118,7 @@ class CaseConflicts:
         self._known: dict[tuple[object, ...], str | None] = {}
 
     def check(self, opened: OpenedFile) -> AmbiguousColumnError | None:
-        """Why nothing is to be said of the file; None: there is no such column."""
+        """Return the error if the file has such a column; else None."""
         partitions = opened.file.partition.keys()
         key = (*opened.schema_bytes, *sorted(partitions))
         if key not in self._known:
@@ -133,11 +129,11 @@ class CaseConflicts:
         if name is None:
             return None
         return AmbiguousColumnError(
-            "the dataset has the column in another case: Spark takes both for the same, so the index leaves the file to"
-            " its footer",
+            "the dataset has the column in another case: Spark takes both for the same column, so the file is not"
+            " indexed",
             url=opened.version.url,
             column=name,
-            hint="Write the file anew with the dataset's names.",
+            hint="Rewrite the file with the dataset's names.",
         )
 
     def _find(self, opened: OpenedFile, partitions: Collection[str]) -> str | None:
@@ -153,7 +149,7 @@ class CaseConflicts:
                 continue
             try:
                 (own,) = field_types(opened.version, [field.index], _NONE)
-            except AsyncpqError:  # whoever reads it is told
+            except AsyncpqError:  # a read of the column raises it
                 continue
             inner = _inside(self._schema.field(at).type, own.arrow.type)
             if inner is not None:
@@ -168,7 +164,7 @@ def _inside(known: pa.DataType, own: pa.DataType) -> str | None:
             return found
         pairs = [(one.name, one.type, own.field(one.name).type) for one in known if own.get_field_index(one.name) >= 0]
     elif isinstance(known, pa.MapType) is isinstance(own, pa.MapType):
-        both = zip(children_of(known), children_of(own), strict=False)  # none where one is of another shape
+        both = zip(children_of(known), children_of(own), strict=False)  # no pairs if the types differ in shape
         pairs = [(one.name, one.type, other.type) for one, other in both]
     else:
         return None
@@ -190,12 +186,12 @@ _FILES_TYPE: Final = pa.struct(list(FILES.schema))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTask:
-    """One file that is to be read. Can be pickled where the file can.
+    """A file to be read. Can be pickled if the DataFile can.
 
     Attributes:
-        id: of the version that is found.
-        path: as the index names it.
-        file: where it is; deleted rows count as the others.
+        id: for the version that will be read.
+        path: in the index.
+        file: its location; deleted rows are indexed too.
     """
 
     id: int
@@ -205,17 +201,16 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """What came of it.
+    """The rows of one file.
 
     Attributes:
-        work: of which file.
-        tables: rows of each part; of a file with a ``problem`` only those of "files". They are sorted, but postings
-            of rows with one key each may stand in the order of rows, and those of a large file come in runs, each of
-            which is sorted, and lie in a local file.
+        work: the file.
+        tables: rows of each index table; of a file with a ``problem`` only those of "files". They are sorted, except
+            for postings: those with one key per row may stand in row order, and those of a large file are sorted runs
+            in a local file.
         num_rows: of the file; None with a problem.
-        last_modified: of the version, as its store says.
-        validator: of the version; None if it was not seen.
-        problem: why nothing is known of the file.
+        validator: of the version; None if it was not read.
+        problem: why the file could not be read.
         gone: there is no such file.
     """
 
@@ -229,13 +224,13 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """What is to be known of each file.
+    """What a build reads of each file.
 
     Attributes:
-        schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.DatasetColumns` has them.
-        parts: of the index.
-        tail_hint: names the files whose footers are alike.
-        options: say how much of a file's rows is held in memory, and where the rest goes.
+        schema, fields: the dataset's columns (see :class:`asyncpq.datasets.opened_file.DatasetColumns`).
+        tables: the index tables.
+        tail_hint: key of files with similar footers, for tail-size hints.
+        options: bound the memory for a file's rows, and set the folder for the rest.
     """
 
     schema: pa.Schema
@@ -246,19 +241,19 @@ class IndexSpec:
 
     @property
     def reads_values(self) -> bool:
-        """Whether data pages are read, not footers alone."""
+        """Whether data pages are read, not only footers."""
         return any(index_table.kind in FROM_VALUES for index_table in self.tables)
 
     def columns(self) -> DatasetColumns:
-        """For :class:`OpenedFile`; one for all files of a process, as views are kept by it."""
+        """Return the columns for :class:`OpenedFile`. Share one in a process: views are cached by it."""
         return DatasetColumns(self.schema, self.fields, object())
 
     def names(self) -> CaseConflicts:
-        """One for all files of a process, too."""
+        """Return the check of names. Share one in a process."""
         return CaseConflicts(self.schema)
 
 
-#: Given bytes: held while that much of a file is in memory.
+#: Reserves bytes of memory for a file.
 Room = Callable[[int], AbstractAsyncContextManager[None]]
 
 
@@ -271,15 +266,15 @@ async def collect_file(
     operation: Operation,
     room: Room,
 ) -> FileRows:
-    """Read what the parts need of one file, of one version.
+    """Read one version of a file, and make its rows of the index tables.
 
     Args:
         columns, names: ``wanted.columns()`` and ``wanted.names()``.
         operation: the file's part of the build.
-        room: waits until there is memory for rows that may take so many bytes.
+        room: waits for memory, given the bytes that the rows may take.
 
     Raises:
-        StoreError: its store is at fault, not the file.
+        StoreError: the store failed. Errors of the file are in the result.
     """
     file, restarts = replace(work.file, deletes=None, bounds={}), 0
     while True:
@@ -295,15 +290,15 @@ async def collect_file(
         except AsyncpqError as error:
             if not is_bad_file(error):
                 raise
-            # bad bytes stay bad, but who may read them changes
+            # damaged bytes stay damaged, but permissions may change
             return _problem(work, error, work.file.validator if isinstance(error, FormatError) else None)
 
 
 async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> Validator | None:
-    """The version that is there now, by the store's word; None where it cannot be told: there is no such file.
+    """Return the current version of a file, by its store; None if that is unknown, or there is no such file.
 
     Raises:
-        StoreError: its store is at fault, not the file.
+        StoreError: the store failed.
     """
     try:
         opened = await _open(runtime, file, tail_hint, operation)
@@ -387,17 +382,17 @@ def _files_row(
         "row_groups": row_groups,
         "problem": problem,
     }
-    # Table.from_pylist takes ten times as long, and an array for each column three times
+    # Table.from_pylist is ten times as slow, one array for each column three times
     batch = pa.RecordBatch.from_struct_array(pa.array([row], _FILES_TYPE))
     return pa.Table.from_arrays(batch.columns, schema=schema)
 
 
 def _weight(num_rows: int, wanted: IndexSpec) -> int:
-    """What a file's rows may take in memory, roughly."""
+    """Return the bytes that a file's rows may take in memory, roughly."""
     return num_rows * 64 * sum(index_table.kind in FROM_VALUES for index_table in wanted.tables)
 
 
-# -- the parts ------------------------------------------------------------------------------------
+# -- the tables ------------------------------------------------------------------------------------
 
 
 async def _tables(
@@ -431,7 +426,7 @@ def _bounds(
         opened.share_types(frozenset())
         view = view_of(version, schema, fields, partition)
     except AsyncpqError:
-        view = None  # the rows of each part say so
+        view = None  # each table marks the file as unknown
     tables: dict[IndexTable, pa.Table] = {}
     for index_table in index_tables:
         (name,) = index_table.columns

@@ -1,7 +1,4 @@
-"""Rows of the parts that are made of a file's values, by one scan of the columns that they take.
-
-From the values of one file to the rows of a part: what is made from data, not from footers.
-"""
+"""Make the rows of the tables that need a file's values (set, ngram, keys, text, bloom), by one scan of its columns."""
 
 from __future__ import annotations
 
@@ -31,17 +28,17 @@ from asyncpq.scan.prefetch import Job, Pipeline
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
-_CHUNK_ROWS = 1 << 20  # made keys of at once
-_UNITED = 16  # batches of hashes, of which the distinct ones are kept
+_CHUNK_ROWS = 1 << 20  # encoded at once
+_UNITED = 16  # batches of hashes before duplicates are dropped
 _WHOLE_FILE = -1
-_FEW_ROWS = 1 << 13  # are counted once, for all files that have no more
+_FEW_ROWS = 1 << 13  # row numbers that small files share
 
 
 class ValueCollector:
-    """Takes the values of one file, and makes the rows of one part of kind set, ngram, keys, text or bloom.
+    """Makes the rows of one index table from the values of one file.
 
     Args:
-        part: whose options are all set.
+        index_table: of kind set, ngram, keys, text or bloom.
         types: of its columns in the dataset.
     """
 
@@ -50,37 +47,33 @@ class ValueCollector:
 
     @property
     def pending_bytes(self) -> int:
-        """What it holds, roughly."""
+        """Bytes held, roughly."""
         return self._rows.pending_bytes
 
     def add(self, arrays: Arrays, first_row: int, group: int) -> None:
-        """Take values of the rows that follow those before.
+        """Add the values of the next rows.
 
         Args:
-            arrays: one for each column of the part, of the dataset's types, perhaps as dictionaries.
-            first_row: ordinal in the file of their first row.
-            group: the row group that they are all of.
+            arrays: one for each column of the table, of the dataset's types, perhaps as dictionaries.
+            first_row: ordinal of the first row in the file.
+            group: row group of all these rows.
         """
         for start in range(0, len(arrays[0]), _CHUNK_ROWS):
             slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
-            whole = [
-                index_table.combine_chunks() if isinstance(index_table, pa.ChunkedArray) else index_table
-                for index_table in slices
-            ]
+            whole = [piece.combine_chunks() if isinstance(piece, pa.ChunkedArray) else piece for piece in slices]
             self._rows.add(whole, first_row + start, group)
 
     def finish(self, file: int) -> pa.Table:
-        """The rows of file-version id ``file``, of the part's schema; sorted by key, but postings may stand in the
-        order of the rows.
+        """Return the rows of file ``file``, sorted by key; postings may stand in row order.
 
-        Of the kinds "keys" and "text" it may be called before the end too, to keep memory bounded: each call gives
-        the rows since the one before.
+        For the kinds "keys" and "text" it may be called several times, to bound memory: each call returns the rows
+        since the one before.
         """
         return self._rows.finish(file)
 
 
 class _Rows(Protocol):
-    """A :class:`ValueCollector`, which gives it a limited number of rows at once."""
+    """Makes the rows of one kind; it gets a limited number of rows at once."""
 
     @property
     def pending_bytes(self) -> int: ...
@@ -108,7 +101,7 @@ def _rows(index_table: IndexTable, types: Sequence[pa.DataType]) -> _Rows:
 
 
 def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
-    """The keys, and the position of each one's row; None: one for each row."""
+    """Return the keys, and the position of each key's row; None: each row has one key."""
     item = element_type(types[0])
     if item is None:
         return table_keys(arrays, types), None
@@ -117,8 +110,8 @@ def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.
 
 
 def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
-    """Keys of the tokens of each string, perhaps several times, and the position of its row; a null string counts as
-    a null token."""
+    """Return the keys of the tokens of each string, perhaps with duplicates, and their rows; a null string counts as a
+    null token."""
     if isinstance(array.type, pa.DictionaryType):
         lists = token_lists(array.dictionary).take(array.indices)
     else:
@@ -138,7 +131,7 @@ def _tagged(grams: pa.BinaryArray) -> pa.BinaryArray:
 
 
 class _Distinct:
-    """Distinct keys of a file; too many of them: it may hold anything."""
+    """The distinct keys of a file; with too many of them, the file is unknown."""
 
     def __init__(
         self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int
@@ -165,10 +158,10 @@ class _Distinct:
 
 
 class _Postings:
-    """Keys of rows; consecutive rows of one key are one posting.
+    """Postings: the keys of rows, with consecutive rows of one key joined.
 
     Args:
-        limit: of a key with more postings the smallest gaps between them are closed; None: of none.
+        limit: of a key with more postings, those with the smallest gaps are joined; None: no limit.
     """
 
     def __init__(
@@ -181,7 +174,7 @@ class _Postings:
         self._keys = keys
         self._limit = limit
         self._pending: list[pa.BinaryArray] = []
-        self._rows: list[pa.Int64Array] = []  # of the keys that are pending; none: each row in turn has one
+        self._rows: list[pa.Int64Array] = []  # of the pending keys; empty: each row has one key
         self._first_row = 0
         self.pending_bytes = 0
 
@@ -213,7 +206,7 @@ class _Postings:
         self._pending, self._rows = [], []
         self.pending_bytes = 0
         many = self._limit is not None and number > self._limit
-        # Consecutive rows of one key stand side by side already, where each row has one; all files' are sorted later.
+        # If each row has one key, rows to join are adjacent already; the rows of all files are sorted later.
         if runs > 1 or (many and one_each):
             order = key_order(keys)  # stable: rows of one key ascend
             keys, rows = keys.take(order), rows.take(order)
@@ -230,7 +223,7 @@ class _Postings:
 
 
 class _Blooms:
-    """A filter of each row group's keys, and one of all."""
+    """A filter for each row group, and one for the file."""
 
     def __init__(
         self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float
@@ -263,7 +256,7 @@ def _united(hashes: Iterable[pa.UInt64Array]) -> pa.UInt64Array:
 
 
 def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """Arrays that have the same keys, with fewer rows if that is cheap to see."""
+    """Return arrays with the same keys and fewer rows, if that is cheap."""
     if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
         return arrays
     (array,) = arrays
@@ -276,7 +269,7 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
 def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Postings joined with those after them; ``begins`` says for all but the first whether one begins anew."""
+    """Join postings with those after them; ``begins`` says for each but the first whether it stays separate."""
     if begins.true_count == len(begins):
         return keys, firsts, stops
     at = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(pc.indices_nonzero(begins).cast(pa.uint64()), _ONE)])
@@ -287,7 +280,7 @@ def _grouped(
 def _limited(
     keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """At most ``limit`` postings of each key: the widest gaps stay."""
+    """Keep at most ``limit`` postings of each key, with the widest gaps between them."""
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.cast(pa.int64())
     counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
@@ -332,15 +325,13 @@ def _few_rows() -> pa.Int64Array:
     return pa.array(range(_FEW_ROWS), pa.int64())
 
 
-#: Kinds that are made of values; the others are made of what a file says of itself.
+#: Kinds made of values; the others are made of footers.
 FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
 
-_QUICK_ROWS: Final = (
-    1 << 13
-)  # of a file, whose rows of these kinds are made at once: to hand them to a thread costs more
+_QUICK_ROWS: Final = 1 << 13  # of a file; fewer rows of these kinds are encoded faster than handed to a thread
 _QUICK: Final = frozenset({"keys", "set"})
-_TOKENS: Final = 16  # times a text's bytes: what its tokens take at most while they are found
-_SHARE: Final = 4  # of the memory of a build, what one file's postings take: to sort them takes as much again, twice
+_TOKENS: Final = 16  # bytes that tokens take at most for each byte of text
+_SHARE: Final = 4  # a file's postings take a fourth of a build's memory: sorting takes as much twice again
 
 
 async def value_rows(
@@ -351,10 +342,10 @@ async def value_rows(
     columns: DatasetColumns,
     options: BuildOptions,
 ) -> dict[IndexTable, pa.Table]:
-    """Rows of ``parts``, by one scan of their columns; see :class:`asyncpq.indexing.build.file_rows.FileRows`.
+    """Return the rows of the tables, by one scan of their columns (see ``FileRows.tables``).
 
     Args:
-        file: id of the version that is open.
+        file: id of the open version.
     """
     names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
@@ -382,7 +373,7 @@ async def value_rows(
 
 
 class _Values:
-    """Collects the values of one file for several parts. Postings go to local files where they are too many."""
+    """Collects the values of one file for several tables. Too many postings go to local files."""
 
     def __init__(self, file: int, index_tables: Sequence[IndexTable], schema: pa.Schema, options: BuildOptions) -> None:
         self._file = file
@@ -402,7 +393,7 @@ class _Values:
         self._open.close()
 
     def add(self, batch: pa.RecordBatch, first_row: int, group: int) -> None:
-        """Take rows of one row group, which follow those before."""
+        """Add the next rows; all are of one row group."""
         names = dict.fromkeys(name for index_table in self._collectors for name in index_table.columns)
         arrays = {name: leaf_array(batch, name) for name in names}
         postings = {index_table: found for index_table, found in self._collectors.items() if index_table.kind in BY_ROW}
@@ -424,7 +415,7 @@ class _Values:
                     self._put_aside(index_table, found.finish(self._file))
 
     def finish(self, index_table: IndexTable) -> pa.Table:
-        """All rows of the part."""
+        """Return all rows of the table."""
         table = self._collectors[index_table].finish(self._file)
         if index_table not in self._local:
             return table
@@ -439,7 +430,7 @@ class _Values:
 
 
 def _text_bytes(array: pa.Array) -> int:
-    """Of all strings, those of a dictionary as often as they are there, roughly."""
+    """Return the bytes of all strings, roughly; those of a dictionary count for each use."""
     if isinstance(array.type, pa.DictionaryType):
         return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
     return int(array.nbytes)
@@ -450,7 +441,7 @@ def _types(schema: pa.Schema, index_table: IndexTable) -> list[pa.DataType]:
 
 
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column, or a leaf of a struct by its dotted path: null where the struct is."""
+    """Return a column, or a leaf of a struct by its dotted path; null where the struct is null."""
     top, behind = name, ""
     while (at := batch.schema.get_field_index(top)) < 0:
         top, _, last = top.rpartition(".")
@@ -464,11 +455,11 @@ def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
 async def _batches(
     runtime: Runtime, opened: OpenedFile, names: Sequence[str], columns: DatasetColumns
 ) -> AsyncGenerator[pa.RecordBatch]:
-    """All rows of the file, in order, in the dataset's types."""
+    """Yield all rows of the file in order, in the dataset's types."""
     async with runtime.deadline(opened.operation.url):
         await opened.prepare(DatasetRequest(columns=names), columns, scan=True, other_bytes=0)
     jobs = opened.jobs(runtime.options.limits.unit_bytes, None)
-    if len(jobs) == 1:  # nothing is to be fetched ahead
+    if len(jobs) == 1:  # nothing to fetch ahead
         ((read, unit, _),) = jobs
         runtime.budget.take(unit.num_bytes)
         try:

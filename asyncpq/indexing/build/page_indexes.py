@@ -1,10 +1,8 @@
-"""The part "pages": page indexes made for files that were written without them.
+"""Make the rows of "pages": page indexes for files that were written without.
 
-The chunks are read once. Where their pages are is learnt as in any read of a whole chunk: from page headers, of
-repeated leaves from decoded levels; where a page begins inside a row, nothing is made. Bounds are those of the decoded
-values: whoever has to fetch the pages for their headers has these for some CPU, and they are exact.
-
-Bounds of decoded values as statistics have them (parquet.thrift, ColumnIndex), for page indexes that are made.
+The chunks are read once. Page locations come from page headers, and for repeated leaves from decoded levels; a chunk
+with a page that begins inside a row gets no index. Bounds are those of the decoded values: they are exact, and the
+pages are fetched for their headers anyway.
 """
 
 from __future__ import annotations
@@ -49,16 +47,17 @@ from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
-_TRUNCATED_BYTES: Final = 64  # longer strings are cut to this, a max rounded up
+_TRUNCATED_BYTES: Final = 64  # longer strings are truncated; a maximum is rounded up
 _DAY_MILLISECONDS: Final = 86_400_000
 _types = pa.types
 
 
 class PageValues(NamedTuple):
-    """
+    """The values of one page.
+
     Attributes:
-        rows: of one page, of the leaf's field cut to the leaf.
-        num_values: of the leaf, nulls and empty lists included.
+        rows: of the leaf's field, cut to the leaf.
+        num_values: of the leaf, with nulls and empty lists.
     """
 
     rows: pa.Array
@@ -66,7 +65,7 @@ class PageValues(NamedTuple):
 
 
 class _PageBounds(NamedTuple):
-    """``low`` and ``high`` are encoded, empty of a page without values."""
+    """Bounds of a page; ``low`` and ``high`` are encoded, and empty without values."""
 
     low: bytes
     high: bytes
@@ -76,18 +75,18 @@ class _PageBounds(NamedTuple):
 
 
 class _NoOrderError(Exception):
-    """Values of this type cannot be told as statistics have them."""
+    """Statistics cannot represent values of this type."""
 
 
 def column_index(pages: Sequence[PageValues], leaf: Leaf, order: SortOrder) -> ColumnIndex | None:
-    """The ColumnIndex of a chunk.
+    """Return the ColumnIndex of a chunk.
 
     Args:
         pages: in the order of the OffsetIndex.
-        order: of the leaf's type; with UNDEFINED only nulls are told.
+        order: of the leaf's type; UNDEFINED gives only null counts.
 
     Returns:
-        None where values of the leaf's Arrow type cannot be told as statistics have them.
+        None if statistics cannot represent values of the leaf's Arrow type.
     """
     try:
         found = [_bounds(page, leaf, order) for page in pages]
@@ -136,13 +135,13 @@ def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
 
 
 def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
-    """Of values without NaN; durations as integers, of which alone pyarrow finds them."""
+    """Return minimum and maximum of values without NaN; of durations as integers, as pyarrow has no other kernel."""
     found = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
     return found["min"], found["max"]
 
 
 def leaf_values(array: pa.Array) -> pa.Array:
-    """The values of the only leaf of a nested array; those of null or empty lists are not among them."""
+    """Return the values of the only leaf of a nested array, without those of null or empty lists."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -161,7 +160,7 @@ def leaf_values(array: pa.Array) -> pa.Array:
 
 
 def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
-    """A value as :func:`asyncpq.parquet.statistics.decode_value` gives it."""
+    """Return a value as :func:`asyncpq.parquet.statistics.decode_value` gives it."""
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):
@@ -176,7 +175,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
     elif _types.is_date64(kind):
         value = scalar.value // _DAY_MILLISECONDS
     elif order is SortOrder.BYTES:
-        value = scalar.as_buffer().to_pybytes()  # strings may be no UTF-8
+        value = scalar.as_buffer().to_pybytes()  # strings may be invalid UTF-8
     elif _types.is_integer(kind) or _types.is_floating(kind) or _types.is_boolean(kind):
         value = scalar.as_py()
     if not isinstance(value, _HELD[order]):
@@ -203,7 +202,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
     return -number if sign else number
 
 
-_BATCH_BYTES: Final = 32 << 20  # chunks that are fetched together; a larger one alone
+_BATCH_BYTES: Final = 32 << 20  # of chunks fetched together; a larger chunk is fetched alone
 _NO_EXTENSIONS: Final[frozenset[str]] = frozenset()
 
 
@@ -215,9 +214,9 @@ class _Chunk(NamedTuple):
 
 
 async def pages_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
-    """Rows of the part "pages" for one file, by key: of leaves with chunks that lack a page index of use.
+    """Return the rows of "pages" for one file, sorted: of leaves with chunks that lack a usable page index.
 
-    Nothing is made for chunks that cannot be read, or page by page; whoever reads them is told.
+    Chunks that cannot be read, or not page by page, get no index; a read of them raises the error.
 
     Raises:
         StoreError, ObjectChangedError: the store failed, or has another version.
@@ -237,7 +236,7 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
 
 
 def _lacking(version: FileVersion) -> list[_Chunk]:
-    """Chunks without an OffsetIndex that may be used, or without a ColumnIndex, as they lie in the file."""
+    """Return the chunks without a usable OffsetIndex or ColumnIndex, in file order."""
     metadata = version.metadata
     found: list[_Chunk] = []
     if version.decryption is not None:
@@ -259,7 +258,9 @@ def _is_lacking(version: FileVersion, chunk: ColumnChunk, leaf: Leaf) -> bool:
     if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf, chunk.encodings) is not None:
         return False
     offsets, bounds = index_keys(version, chunk, leaf.index)
-    return offsets is None or (bounds is None and not leaf.max_repetition_level)  # pages of those are not ruled out
+    return offsets is None or (
+        bounds is None and not leaf.max_repetition_level
+    )  # pages of repeated leaves are not pruned
 
 
 def _batches(chunks: Sequence[_Chunk]) -> Iterator[list[_Chunk]]:
@@ -333,6 +334,6 @@ def _spans(offsets: OffsetIndex | None, num_rows: int) -> Iterator[RowRanges]:
 
 
 def _num_values(version: FileVersion, leaf: Leaf, chunk: ColumnChunk, data: bytes, limits: DecodeLimits) -> list[int]:
-    """Of each page that has any, as its header says."""
+    """Return the number of values of each data page with values, by its header."""
     walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=version.padded_chunks)
     return [page.header.num_values for page in walker.feed(data) if page.header.is_data and page.header.num_values]

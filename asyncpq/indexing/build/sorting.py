@@ -1,8 +1,6 @@
-"""Rows of parts in order: sorted with the help of a folder, merged, and without those of retired files.
+"""Sort the rows of index tables with local files, merge sorted streams, and drop rows of retired files.
 
-The order is by key, then by file, group and row, where a part has them.
-
-The order of keys, and of what stands beside them.
+The order is by key, then by file, group and row, if a table has them.
 """
 
 from __future__ import annotations
@@ -24,25 +22,25 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
 _NUMBER_BYTES: Final = 9  # a tag and 64 bits
-_AT_ONCE: Final = 1 << 15  # keys that are made numbers of while the processor's cache has them
-_DIGIT_BITS: Final = 12  # as far as pyarrow counts values, which is many times as fast as to compare them
+_AT_ONCE: Final = 1 << 15  # keys converted at once: they fit in the processor's cache
+_DIGIT_BITS: Final = 12  # pyarrow sorts smaller integers by counting, which is many times faster than comparing
 _DIGIT: Final = pa.scalar((1 << _DIGIT_BITS) - 1, pa.uint64())
-_FEW: Final = 1 << 12  # numbers that are compared sooner than counted
-_LONG_RUN: Final = 1 << 10  # numbers in order; to merge such runs takes less than to count
+_FEW: Final = 1 << 12  # fewer numbers are compared faster than counted
+_LONG_RUN: Final = 1 << 10  # rows in sorted runs; merging longer runs is faster than counting
 
 
 def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
-    """Positions of keys in their order; of equal ones in that of ``then``, and at last in which they stand.
+    """Return the positions of the keys in sorted order; equal keys by ``then``, then by position.
 
     Args:
         keys: in any order.
-        then: of integers, as many as keys; none is null.
+        then: integers, as many as keys, without nulls.
     """
     numbers = _as_numbers(keys)
     found = _compared(keys, None) if numbers is None else _counted(numbers, None)
     if not then or _ascends(then):
         return found
-    # Mostly no key comes twice, or rows of one stand in their order.
+    # Mostly no key occurs twice, or the rows of a key are in order.
     ordered = (keys if numbers is None else numbers).take(found)
     if _differ(ordered) or _ascends([ordered, *[column.take(found) for column in then]]):
         return found
@@ -53,10 +51,10 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
 
 
 def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Positions of numbers of 64 bits in their order; of equal ones as in ``order``, or as they stand.
+    """Return the positions of 64-bit numbers in sorted order; equal ones as in ``order``, or by position.
 
-    Counted digit by digit, the least first, of as many of the highest as tell random numbers apart; what else there is
-    to compare is nearly in order then.
+    A radix sort by as many of the highest digits as tell random numbers apart. The rows are nearly sorted then, and a
+    comparison sort does the rest.
     """
     count = len(numbers)
     ordered = numbers if order is None else numbers.take(order)
@@ -75,7 +73,7 @@ def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """As :func:`_counted`, of anything."""
+    """Return the same as :func:`_counted`, for any type."""
     if order is None:
         return pc.array_sort_indices(values)
     ordered = values.take(order)
@@ -83,7 +81,7 @@ def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows stand in the order of the columns, of which there is one at least; there are no nulls."""
+    """Whether rows are sorted by the columns (at least one, without nulls)."""
     *before, last = columns
     behind = pc.greater_equal(last.slice(1), _but_last(last))
     for column in reversed(before):
@@ -97,7 +95,7 @@ def _differ(ordered: pa.Array) -> bool:
 
 
 def _descents(values: pa.Array) -> int:
-    """How many are less than the one before."""
+    """Return how many values are less than the one before."""
     return int(pc.less(values.slice(1), _but_last(values)).true_count)
 
 
@@ -106,7 +104,7 @@ def _but_last(column: pa.Array) -> pa.Array:
 
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
-    """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
+    """Return keys of one tag and 64 bits as numbers that sort alike, several times faster; None for other keys."""
     count = len(keys)
     if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
@@ -135,29 +133,29 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """The rows of a part in order."""
+    """Return the rows of a table in sorted order."""
     names = [name for name in _ORDER if name in table.column_names]
     batches = table.combine_chunks().to_batches()
-    if len(batches) != 1:  # none; or more than binary arrays hold
+    if len(batches) != 1:  # no rows, or more than a binary array holds
         return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
     (batch,) = batches
     return pa.Table.from_batches([batch.take(key_order(*[batch.column(name) for name in names]))])
 
 
 class ExternalSort:
-    """Sorts more rows than memory holds: sorted runs go to a folder, and are merged as they are read back.
+    """Sorts more rows than memory holds: writes sorted runs to a folder, and merges them.
 
-    It blocks on the disk. :meth:`close` it, or use it in a ``with`` statement.
+    Its calls block on the disk. :meth:`close` it, or use it in a ``with`` statement.
 
     Args:
-        schema: of a part.
-        memory_bytes: what it takes at most, roughly.
-        folder: in which it makes one of its own.
+        schema: of an index table.
+        memory_bytes: limit, roughly.
+        folder: parent of the folder for the runs.
     """
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, folder: Path) -> None:
         self._schema = schema
-        self._run_bytes = max(1, memory_bytes // 3)  # while a run is sorted there are two of it
+        self._run_bytes = max(1, memory_bytes // 3)  # sorting a run takes two copies
         self._batch_bytes = max(_LEAST_BATCH_BYTES, memory_bytes // (4 * _FAN_IN))
         self._parent = folder
         self._folder: Path | None = None
@@ -168,16 +166,16 @@ class ExternalSort:
         self.num_rows = 0
 
     def is_filled_by(self, rows: pa.Table) -> bool:
-        """Whether they would be more than it holds in memory: to add them takes as long as to sort what is there."""
+        """Whether adding ``rows`` sorts and writes a run, which takes long."""
         return self._pending_bytes + int(rows.nbytes) >= self._run_bytes
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows in any order."""
+        """Add rows in any order."""
         if not rows.num_rows:
             return
         self.num_rows += rows.num_rows
         most = max(_LEAST_BATCH_BYTES, self._run_bytes // 2)
-        step = max(1, most * rows.num_rows // rows.nbytes)  # what is larger than memory may lie in a local file
+        step = max(1, most * rows.num_rows // rows.nbytes)  # rows mapped from a local file may exceed the memory
         for start in range(0, rows.num_rows, step):
             piece = rows.slice(start, step)
             self._pending.append(piece)
@@ -186,7 +184,7 @@ class ExternalSort:
                 self._spill()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows that were added, in order; once, and nothing can be added after."""
+        """Yield all rows sorted. Callable once; nothing can be added afterwards."""
         while len(self._runs) >= _FAN_IN:
             merged_runs, self._runs = self._runs[:_FAN_IN], self._runs[_FAN_IN:]
             self._write_run(merged([_read(path) for path in merged_runs]))
@@ -198,7 +196,7 @@ class ExternalSort:
         return merged(streams)
 
     def close(self) -> None:
-        """Remove what is in the folder."""
+        """Remove the local files."""
         self._pending.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -212,7 +210,7 @@ class ExternalSort:
         self.close()
 
     def _take_pending(self) -> pa.Table:
-        # in the order of their files, so that only keys are left to be sorted
+        # by file first, so that a stable sort by key is enough
         pending = sorted(self._pending, key=_first_place)
         self._pending = []
         table = sorted_rows(pa.concat_tables(pending))
@@ -239,7 +237,7 @@ class ExternalSort:
 
 
 def _first_place(table: pa.Table) -> tuple[int, ...]:
-    """Of a table that has rows: all of its first row's order but the key."""
+    """Return the sort columns of the first row, without the key."""
     return tuple(table.column(name)[0].as_py() for name in _ORDER[1:] if name in table.column_names)
 
 
@@ -249,13 +247,13 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 class LocalRows:
-    """Rows in a local file without a name, which ends with the last table that was read back of it.
+    """Rows in an unnamed local file, which is removed with the last table read from it.
 
-    It blocks on the disk.
+    Its calls block on the disk.
 
     Args:
-        schema: of a part.
-        folder: in which the file is.
+        schema: of an index table.
+        folder: for the file.
     """
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
@@ -269,7 +267,7 @@ class LocalRows:
             self._writer.write_table(rows)
 
     def table(self) -> pa.Table:
-        """All rows that were added, mapped to memory; nothing can be added after."""
+        """Return all rows, mapped to memory; nothing can be added afterwards."""
         with self._file, _put_into(self._folder):
             self._writer.close()
             self._file.flush()
@@ -277,15 +275,16 @@ class LocalRows:
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
     def close(self) -> None:
-        with suppress(OSError):  # of what is still to be written, which nobody reads
+        with suppress(OSError):  # rows that are not written yet are not needed
             self._file.close()
 
 
 @contextmanager
 def _put_into(folder: Path) -> Iterator[None]:
-    """
+    """Turn errors of local files into StoreError.
+
     Raises:
-        StoreError: there is no room for local files.
+        StoreError: a local file cannot be written.
     """
     try:
         yield
@@ -303,9 +302,9 @@ def _put_into(folder: Path) -> Iterator[None]:
 
 
 class Merge:
-    """Merges sorted streams, a batch of each at a time, without reading any itself.
+    """Merges sorted streams, with one batch of each at a time; does no I/O.
 
-    Feed the streams that are :meth:`wanted`, then :meth:`take`; until nothing is left.
+    Call :meth:`feed` for the streams of :meth:`wanted`, then :meth:`take`, until it returns None.
     """
 
     def __init__(self, num_streams: int) -> None:
@@ -313,23 +312,23 @@ class Merge:
         self._ended = [False] * num_streams
 
     def wanted(self) -> list[int]:
-        """Streams of which the next batch is needed."""
+        """Return the streams whose next batch is needed."""
         return [
             at for at, buffer in enumerate(self._buffers) if not self._ended[at] and (buffer is None or not len(buffer))
         ]
 
     def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:
-        """The next batch of a stream; None: it has ended."""
+        """Add the next batch of a stream; None at its end."""
         self._buffers[stream] = batch
         self._ended[stream] = batch is None
 
     def take(self) -> pa.RecordBatch | None:
-        """The next rows, which no stream has anything below; None: there are no more."""
+        """Return the next sorted rows; None at the end."""
         held = [(at, buffer) for at, buffer in enumerate(self._buffers) if buffer is not None and len(buffer)]
         if not held:
             return None
         columns = [_order_columns(buffer) for _, buffer in held]
-        # More rows may come from each stream, but none below the last that is here.
+        # Later rows of a stream are not below its last row here.
         last = min(tuple(column[-1].as_py() for column in order) for order in columns)
         pieces: list[pa.RecordBatch] = []
         for (at, buffer), order in zip(held, columns, strict=True):
@@ -344,7 +343,7 @@ class Merge:
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Rows of sorted streams in order, with a batch of each in memory."""
+    """Yield the rows of sorted streams in order, with a batch of each in memory."""
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
@@ -359,7 +358,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 async def merged_async(
     runtime: Runtime, streams: Sequence[AsyncIterator[pa.RecordBatch]]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """As :func:`merged`, in the session's threads."""
+    """Yield the same as :func:`merged`; merge in the session's threads."""
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
@@ -376,7 +375,7 @@ def _order_columns(batch: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _count_up_to(order: Sequence[pa.Array], last: tuple[Any, ...]) -> int:
-    """How many rows are not above ``last``."""
+    """Return how many rows are not above ``last``."""
     return bisect_right(range(len(order[0])), last, key=lambda row: tuple(column[row].as_py() for column in order))
 
 
@@ -384,10 +383,10 @@ def _count_up_to(order: Sequence[pa.Array], last: tuple[Any, ...]) -> int:
 
 
 def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
-    """The rows of files that are not retired.
+    """Return the rows of files that are not retired.
 
     Args:
-        batch: rows of a part of any kind.
+        batch: rows of any index table.
         retired: ids of files.
     """
     if not retired or not len(batch):
