@@ -14,9 +14,9 @@ from deltalake import write_deltalake
 import asyncpq
 import asyncpq.blocking
 from asyncpq import col
-from asyncpq.errors import AsyncpqError, ColumnNotFoundError, InvalidOptionError, UsageError
+from asyncpq.errors import InvalidOptionError, UsageError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, FileSlices, Footers, Keys, MemoryBackend, NGrams, Text
+from asyncpq.indexing import Bounds, FileSlices, Keys, MemoryBackend
 
 TABLE = pa.table(
     {
@@ -41,26 +41,6 @@ def lake(tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         pq.write_table(TABLE, folder / "0.parquet")
     return tmp_path / "lake"
-
-
-@pytest.mark.parametrize(
-    ("kinds", "error", "said"),
-    [
-        ([Keys("usr")], ColumnNotFoundError, "no such column; column 'usr'.*Did you mean 'user'"),
-        ([Bounds("nothing at all")], ColumnNotFoundError, "Its columns are 'id', 'user'"),
-        ([Bounds("tags")], InvalidOptionError, r"bounds cannot be made of list.*Keys\('tags'\)"),
-        ([Keys("tags", "id")], InvalidOptionError, "a key cannot be made of list"),
-        ([Keys("place")], InvalidOptionError, r"a key cannot be made of struct.*place\.city"),
-        ([NGrams("id")], InvalidOptionError, "n-grams are made of strings, not of int64"),
-        ([Text("tags")], InvalidOptionError, "tokens cannot be made of list"),
-        ([Footers], InvalidOptionError, "kinds: must be a list"),
-        (Keys("user"), InvalidOptionError, "kinds: must be a list"),
-        (["keys"], InvalidOptionError, "kinds: must be a list"),
-    ],
-)
-async def test_kinds(session: asyncpq.Session, lake: Path, kinds: Any, error: type[AsyncpqError], said: str) -> None:
-    with pytest.raises(error, match=said):
-        await session.build_index(lake, kinds)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import asyncio
 import collections
 import os
 import random
-import shutil
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -96,45 +94,6 @@ def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) 
                 await _check(index, lake)
 
     asyncio.run(run())
-
-
-async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
-    events: list[Event] = []
-    lake = tmp_path / "lake"
-    for number in range(6):
-        write(lake / f"part={number % 2}" / f"{number}.parquet", number)
-    async with asyncpq.Session(on_event=events.append) as session:
-
-        def read() -> list[str]:
-            ended = [event for event in events if isinstance(event, FileEnded) and event.operation != "verify"]
-            assert [event.files_done for event in ended] == sorted(event.files_done for event in ended)
-            assert all(event.files_done <= event.files_total for event in ended)
-            events.clear()
-            return sorted(Path(event.url).stem for event in ended)
-
-        index = await session.build_index(str(lake), KINDS, at=MemoryBackend())
-        assert [name for name in read() if name in "012345"][-6:] == ["0", "1", "2", "3", "4", "5"]
-        snapshot = index.snapshot
-        done = await index.refresh()
-        assert (done.added, done.removed, read(), index.snapshot) == (0, 0, [], snapshot)
-        write(lake / "part=1" / "1.parquet", 77)
-        write(lake / "part=0" / "new.parquet", 78)
-        (lake / "part=0" / "4.parquet").unlink()
-        done = await index.refresh()
-        assert (done.added, done.removed, read()) == (2, 2, ["1", "new"])
-        await _check(index, lake)
-        events.clear()
-        # by name: the others are not even listed
-        write(lake / "part=1" / "3.parquet", 79)
-        write(lake / "part=1" / "5.parquet", 80)
-        (lake / "part=0" / "2.parquet").unlink()
-        urls = [str(lake / name) for name in ("part=1/3.parquet", "part=0/2.parquet", "part=0/0.parquet")]
-        done = await index.refresh(urls)
-        assert (done.added, done.removed, read()) == (1, 2, ["2", "3"])
-        report = await index.show(staleness=True)
-        assert report.staleness == Staleness(new=0, changed=1, gone=0)
-        await index.refresh()
-        await _check(index, lake)
 
 
 async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -272,56 +231,6 @@ async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
             await index.refresh()
 
 
-async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path / f"{number}.parquet", number)
-    async with asyncpq.Session() as session:
-        for kind in range(len(KINDS)):
-            backend = MemoryBackend()
-            index = await session.build_index(str(tmp_path), [KINDS[kind]], at=backend)
-            assert (await index.verify(sample=_ALL)).problems == []
-            segment = index.manifest.segments_of(index.manifest.tables[1])[0]
-            table = backend._segments[segment.name].value.table
-            if table.num_rows:
-                await _store(backend, index, table.slice(1))
-                found = await index.verify(sample=_ALL, rows=_ALL)
-                assert found.problems, KINDS[kind]
-            await backend.delete_segments([segment.name])
-            assert any("is missing" in problem for problem in (await index.verify()).problems)
-
-
-async def _store(backend: MemoryBackend, index: Index, table: pa.Table) -> None:
-    segment = index.manifest.segments_of(index.manifest.tables[1])[0]
-    await backend.delete_segments([segment.name])
-
-    async def batches() -> AsyncIterator[pa.RecordBatch]:
-        for batch in table.to_batches():
-            yield batch
-
-    await backend.write_segment(segment.name, segment.table, batches())
-
-
-async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    write(lake / "0.parquet", 0)
-    backend = MemoryBackend()
-    async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), FEW, at=backend)
-        for number in range(1, 15):
-            write(lake / f"{number}.parquet", number)
-            await index.refresh()
-        await index.compact()
-        before = dict(await backend.list_segments())
-        assert (await index.vacuum()).segments == ()  # all were the newest within seven days
-        assert (await index.vacuum(older_than=timedelta(0))).snapshots
-        assert len(await backend.list_manifests()) == 10
-        await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await backend.list_manifests()) == 1
-        left = await backend.list_segments()
-        assert set(left) == index.manifest.names < set(before)
-        await _check(index, lake)
-
-
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
 async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_path: Path, backend: str) -> None:
     for number in range(6):
@@ -384,47 +293,6 @@ async def test_of_a_table(tmp_path: Path) -> None:
         listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
         assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
         assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
-
-
-async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    options = BuildOptions(segment_bytes=3000, max_segments=2)
-    for number in range(6):
-        write(lake / f"{number}.parquet", number)
-    async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), [Keys("id"), Footers()], at=MemoryBackend(), building=options)
-        assert all(len(index.manifest.segments_of(part)) > 2 for part in index.manifest.tables[1:])
-        snapshot = index.snapshot
-        assert (await index.compact()).merged == 0
-        assert index.snapshot == snapshot
-        write(lake / "new.parquet", 6)
-        await index.refresh()
-        await index.compact()
-        await _check(index, lake)
-
-
-async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
-    """Full ones too, where several may hold a key: however many files there are, one segment is asked for it."""
-    lake = tmp_path / "lake"
-    options = BuildOptions(segment_bytes=3000, max_segments=3)
-    write(lake / "0.parquet", 0)
-    async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), [Keys("id")], at=MemoryBackend(), building=options)
-        keys = next(part for part in index.manifest.tables if part.kind == "keys")
-
-        def deepest() -> int:
-            runs = [(one.low, one.high) for one in index.manifest.segments_of(keys)]
-            return max(sum(low <= key < high for low, high in runs) for key, _ in runs)
-
-        for number in range(1, 9):
-            shutil.copy(lake / "0.parquet", lake / f"{number}.parquet")
-            await index.refresh()
-            assert deepest() <= options.max_segments
-        await index.compact()
-        assert len(index.manifest.segments_of(keys)) > options.max_segments  # they are as full as they may be
-        assert deepest() <= 1
-        assert (await index.compact()).merged == 0
-        await _check(index, lake)
 
 
 async def test_of_a_footer_the_chunks_of_bounded_columns_alone_are_parsed(

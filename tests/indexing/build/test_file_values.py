@@ -12,18 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.expressions import Comparison, Contains, Expression, In, KeyIn, Like, StartsWith
-from asyncpq.expressions.analysis import Truth
 from asyncpq.expressions.tokens import tokens
-from asyncpq.indexing import blooms
-from asyncpq.indexing import text_keys as grams
-from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
+from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.build.file_values import ValueCollector
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.key_encoding import normalised, text_key
-from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, IndexTable, file_key
-from asyncpq.indexing.text_keys import needed_ngrams, ngrams
-from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
+from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, IndexTable
 from tests.predicates import COLUMNS, KINDS, array, arrays
 
 FILE = 7
@@ -136,134 +130,6 @@ def test_small_decimals(kind: str) -> None:
     assert found[0].equals(found[2])
     assert found[1].equals(found[2])
     assert found[0].num_rows == 3
-
-
-@given(st.data(), st.lists(KINDS, min_size=1, max_size=2), _CUTS)
-def test_blooms_hold_all_keys(data: st.DataObject, kinds: list[str], cuts: list[int]) -> None:
-    kind = kinds[0]
-    type_ = COLUMNS[kind][0]
-    values = data.draw(arrays(kind))
-    column = array(kind, values)
-    table = _collected(_part("bloom", fpp=0.01), [column], [type_], cuts)
-    bitsets = dict(zip(table["key"].to_pylist(), table["payload"].to_pylist(), strict=True))
-    ends = sorted({0, *(min(cut, len(values)) for cut in cuts), len(values)})
-    assert list(bitsets) == [file_key(FILE, group) for group in range(-1, len(ends) - 1)]
-    keys = normalised(column, type_).to_pylist()
-    assert all(may_hold(bitsets[file_key(FILE, -1)], key) for key in keys)
-    for group, (start, stop) in enumerate(pairwise(ends)):
-        assert all(may_hold(bitsets[file_key(FILE, group)], key) for key in keys[start:stop])
-
-
-def test_bits_of_a_bloom_filter_are_those_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the specification has them, for keys of many lengths, in several windows."""
-    monkeypatch.setattr(blooms, "_WINDOW_BLOCKS", 32)
-    monkeypatch.setattr(blooms, "_CHUNK_ROWS", 100)
-    values = [f"{at}" * (at % 9) for at in range(3000)]
-    keys = pc.unique(normalised(pa.array(values), pa.string()))
-    hashes = sorted(map(xxh64, keys.to_pylist()))
-    assert sorted(key_hashes(keys).to_pylist()) == hashes
-    bitset = make_bitset(key_hashes(keys), 1e-6)
-    blocks = [0] * (len(bitset) // 32)
-    for hash_ in hashes:
-        blocks[block_of(hash_, len(blocks))] |= block_mask(hash_)
-    assert bitset == b"".join(block.to_bytes(32, "little") for block in blocks)
-
-
-@pytest.mark.parametrize("fpp", [0.5, 0.1, 0.01])
-def test_bloom_filters_take_about_as_many_others_for_their_own_as_they_may(fpp: float) -> None:
-    held = normalised(pa.array(range(4000)), pa.int64())
-    bitset = make_bitset(key_hashes(held), fpp)
-    others = normalised(pa.array(range(4000, 8000)), pa.int64()).to_pylist()
-    assert all(may_hold(bitset, key) for key in held.to_pylist())
-    assert sum(may_hold(bitset, key) for key in others) < 2 * fpp * len(others)
-
-
-# -- n-grams --------------------------------------------------------------------------------------
-
-
-def _brute_grams(values: list[Any], n: int) -> set[bytes]:
-    raw = [value.encode() if isinstance(value, str) else value for value in values if value is not None]
-    return {value[at : at + n] for value in raw for at in range(len(value) - n + 1)}
-
-
-@given(st.lists(st.none() | _FULL | st.text(max_size=12), max_size=6), st.integers(1, 8))
-def test_ngrams_of_strings(values: list[str | None], n: int) -> None:
-    expected = _brute_grams(values, n)
-    for type_ in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
-        found = ngrams(pa.array(values, type_), n).to_pylist()
-        assert len(found) == len(set(found))
-        assert set(found) == expected
-
-
-@given(st.lists(st.none() | st.binary(max_size=12), max_size=6), st.integers(1, 8))
-def test_ngrams_of_binary_are_a_superset(values: list[bytes | None], n: int) -> None:
-    assert set(ngrams(pa.array(values, pa.binary()), n).to_pylist()) >= _brute_grams(values, n)
-
-
-def test_ngrams_of_more_text_than_is_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grams, "_CHUNK_BYTES", 100)
-    values = [f"{at:07d}" for at in range(400)] + ["x" * 500 + "end"]
-    assert set(ngrams(pa.array(values), 3).to_pylist()) == _brute_grams(values, 3)
-
-
-_ATOMS: dict[str, st.SearchStrategy[Expression]] = {
-    "contains": st.builds(Contains, st.just("x"), _FULL),
-    "starts with": st.builds(StartsWith, st.just("x"), _FULL),
-    "like": st.builds(Like, st.just("x"), _FULL),
-    "==": st.builds(Comparison, st.just("x"), st.just("=="), _FULL),
-    "in": st.builds(In, st.just("x"), _FULL.map(lambda text: (text,))),
-    "key in": st.builds(KeyIn, st.just("x"), _FULL.map(lambda text: (text,))),
-}
-
-
-def _matches(atom: Any, value: str) -> bool:
-    column = pa.array([value])
-    match atom:
-        case Contains(_, str(text)):
-            return text in value
-        case StartsWith(_, str(prefix)):
-            return value.startswith(prefix)
-        case Like(_, pattern):
-            return bool(pc.match_like(column, pattern)[0].as_py())
-        case Comparison(_, _, literal):
-            return bool(value == literal)
-    return value in atom.values
-
-
-@pytest.mark.parametrize("form", list(_ATOMS))
-@given(data=st.data())
-def test_a_value_that_matches_has_all_ngrams_that_are_needed(form: str, data: st.DataObject) -> None:
-    atom = data.draw(_ATOMS[form])
-    literal = next(
-        getattr(atom, name) for name in ("text", "prefix", "pattern", "value", "values") if hasattr(atom, name)
-    )
-    plain = literal[0] if isinstance(literal, tuple) else literal
-    value = data.draw(_FULL | st.just(plain) | st.builds(lambda a, b: a + plain.replace("%", a) + b, _FULL, _FULL))
-    n = data.draw(st.integers(1, 4))
-    needed = needed_ngrams(atom, Truth.TRUE, n)  # type: ignore[arg-type]  # an atom
-    assert needed_ngrams(atom, Truth.FALSE, n) is None  # type: ignore[arg-type]  # an atom
-    if needed is not None and _matches(atom, value):
-        assert set(needed) <= _brute_grams([value], n), (atom, value)
-
-
-@pytest.mark.parametrize(
-    ("atom", "needed"),
-    [
-        (Contains("x", "abcd"), (b"abc", b"bcd")),
-        (Contains("x", "ab"), None),
-        (Contains("x", "é1"), (b"\xc3\xa91",)),
-        (Like("x", "%abc_def%g"), (b"abc", b"def")),
-        (Like("x", r"a\%bc"), (b"a%b", b"%bc")),
-        (Like("x", r"abc\ndef"), (b"abc",)),
-        (Comparison("x", "==", "abc"), (b"abc",)),
-        (Comparison("x", "!=", "abc"), None),
-        (In("x", ("abc", "abd")), None),
-        (In("x", (None,)), None),
-    ],
-    ids=str,
-)
-def test_needed_ngrams(atom: Any, needed: tuple[bytes, ...] | None) -> None:
-    assert needed_ngrams(atom, Truth.TRUE, 3) == needed
 
 
 # -- memory ---------------------------------------------------------------------------------------

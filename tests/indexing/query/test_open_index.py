@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,26 +20,14 @@ from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import DatasetRequest
-from asyncpq.errors import CorruptIndexError, InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlBackend
 from asyncpq.indexing.backends.memory import MemoryBackend
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest.commits import Head, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment
-from asyncpq.indexing.query import (
-    index_query as answers,
-)
-from asyncpq.indexing.query import (
-    indexed_files,
-)
-from asyncpq.indexing.query import (
-    indexed_files as snapshot_files,
-)
-from asyncpq.indexing.query import (
-    segment_reads as part_reads,
-)
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
@@ -48,25 +35,6 @@ from asyncpq.opening.datasets import open_indexed, open_snapshot
 from tests.lakes import FOOTERS, indexed
 
 KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
-
-
-class Place(MemoryBackend):
-    """Of which segments can be damaged.
-
-    Attributes:
-        damaged: kinds whose segments cannot be read.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.damaged: set[str] = set()
-
-    async def read_segment(
-        self, segment: Segment, ranges: Sequence[KeyRange] | None, *args: Any, **named: Any
-    ) -> pa.Table | None:
-        if segment.table.kind in self.damaged:
-            raise CorruptIndexError("a bit was lost")
-        return await super().read_segment(segment, ranges, *args, **named)
 
 
 @pytest.fixture
@@ -131,26 +99,6 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     for one in (dataset, young):
         with pytest.raises(StaleSnapshotError):
             await values(one, col("a") > 4)
-
-
-@pytest.mark.parametrize("kind", ["keys", "bounds", "footers"])
-async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Path, kind: str) -> None:
-    backend = Place()
-    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
-    backend.damaged.add(kind)
-    base = await session.open_dataset(tmp_path)
-    listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
-    for dataset in (snapshot(session, backend, manifest), listed):
-        assert await values(dataset, col("a") > 4) == [5]
-        assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
-
-
-async def test_a_damaged_list_of_files_is_an_error(session: asyncpq.Session, tmp_path: Path) -> None:
-    backend = Place()
-    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3]}))
-    backend.damaged.add("files")
-    with pytest.raises(CorruptIndexError):
-        await values(snapshot(session, backend, manifest))
 
 
 async def test_rows_by_number_and_without_a_predicate(session: asyncpq.Session, tmp_path: Path) -> None:
@@ -335,33 +283,3 @@ async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: as
     with pytest.raises(ZeroDivisionError):
         await values(dataset, col("a") > 4)
     assert ended == ["ended"]
-
-
-async def test_what_many_files_take_does_not_hold_up_the_event_loop(
-    session: asyncpq.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: dict[str, str] = {}
-
-    def watched(module: Any, name: str) -> None:
-        work = getattr(module, name)
-
-        def run(*args: Any, **named: Any) -> Any:
-            names[name] = threading.current_thread().name
-            return work(*args, **named)
-
-        monkeypatch.setattr(module, name, run)
-
-    for module, name in ((answers, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
-        watched(module, name)
-    for name in ("_data_files", "entries_in"):
-        watched(snapshot_files, name)
-    monkeypatch.setattr(part_reads, "_FEW_ROWS", 0)
-    backend = MemoryBackend()
-    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
-    listed = open_indexed(
-        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
-    )
-    for dataset in (listed, snapshot(session, backend, manifest)):
-        assert await values(dataset, col("a") > 4) == [5]
-    assert len(names) == 5
-    assert all(name.startswith("asyncpq-decode") for name in names.values()), names

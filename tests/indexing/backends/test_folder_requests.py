@@ -1,17 +1,14 @@
-"""What a question to an index costs in its place: requests, rounds and bytes; and how large segments are."""
+"""The requests of lookups in segments of a folder."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.indexing import FolderBackend, SqlBackend
-from asyncpq.indexing.backends import segment_file
 from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
@@ -96,26 +93,6 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
 
 
-async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
-    """From a copy of it in the file, which others read as any."""
-    async with ObjectServer() as server:
-        server.put("bucket/x", b"")
-        requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
-        async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
-            backend = FolderBackend(session._runtime, "s3://bucket/index")
-            rows = postings(NUM_ROWS)
-            segment = await write(backend, "a", "keys", rows)
-            packed, tail = segment.extra["packed"], segment.extra["tail"]
-            assert packed < tail / 2
-            server.log.clear()
-            await brought(backend, session, segment)
-            stop = segment.size - tail
-            assert [request.range for request in server.log] == [f"bytes={stop - packed}-{stop - 1}"]
-            path = tmp_path / "segment.parquet"
-            path.write_bytes(server.objects["bucket/index/segments/a.parquet"].data)
-            assert pq.read_table(path).equals(rows)
-
-
 async def brought(backend: FolderBackend, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
     """What it takes to bring what is kept of a segment to find its rows."""
     operation = session._runtime.operation("lookup", "x")
@@ -145,31 +122,3 @@ async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
                     assert first.bytes_fetched + second.bytes_fetched < 128 * 1024
                 else:
                     assert (first.requests, first.bytes_fetched, second.requests) == (1, segment.size, 0)
-
-
-async def test_a_posting_takes_at_most_16_bytes_and_its_key(tmp_path: Path) -> None:
-    async with asyncpq.Session() as session:
-        backend = FolderBackend(session._runtime, str(tmp_path))
-        segment = await write(backend, "a", "keys", postings(NUM_ROWS))
-        assert segment.size / NUM_ROWS < 16
-
-
-async def test_the_footer_stays_small_whatever_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 20 million rows and 256 KiB would, in small."""
-    monkeypatch.setattr(segment_file, "FOOTER_BYTES", 4096)
-    async with asyncpq.Session() as session:
-        backend = FolderBackend(session._runtime, str(tmp_path))
-        segment = await write(backend, "a", "keys", postings(NUM_ROWS))
-        assert 1024 < segment.extra["tail"] <= 4096
-
-
-async def test_sqlite_is_one_statement(tmp_path: Path) -> None:
-    backend = SqlBackend(f"sqlite:///{tmp_path}/index.sqlite")
-    try:
-        segment = await write(backend, "a", "keys", postings(5000))
-        async with asyncpq.Session() as session:
-            for wanted in POINTS[:2]:
-                found = await cost(backend, session, segment, wanted)
-                assert (found.requests, found.rounds) == (1, 1)
-    finally:
-        await backend.close()

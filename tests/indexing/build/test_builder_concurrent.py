@@ -62,5 +62,5 @@ async def test_a_store_that_overwrites_is_refused(tmp_path: Path, monkeypatch: p
             return False
 
         monkeypatch.setattr(store, "probe_create", creates)
-        with pytest.raises(asyncpq.AsyncpqError, match="does not refuse to create"):
+        with pytest.raises(asyncpq.AsyncpqError, match="overwrites objects that exist"):
             await session.build_index(str(tmp_path / "lake"), FEW, at=at)

@@ -1,0 +1,38 @@
+"""SQL databases keep to the contract."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from asyncpq.indexing import SqlBackend
+from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker, check_large
+from tests.servers import PostgresServer
+
+Check = Callable[[BackendMaker], Awaitable[None]]
+#: Databases have no segments that are read in another way, and take longest for large ones.
+each_check_of_sql = pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, marks=pytest.mark.slow if check is check_large else ()) for check in BACKEND_CHECKS],
+    ids=lambda check: check.__name__,
+)
+
+
+@each_check_of_sql
+async def test_sqlite(check: Check, tmp_path: Path) -> None:
+    await check(lambda: SqlBackend(f"sqlite:///{tmp_path}/index.sqlite"))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@each_check_of_sql
+async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
+    name = f"index_{uuid.uuid4().hex[:8]}"
+    await check(lambda: SqlBackend(postgres.url("postgres"), name))

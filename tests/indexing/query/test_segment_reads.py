@@ -1,0 +1,135 @@
+"""Damaged segments are not used; large answers are processed in threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.dataset import Dataset
+from asyncpq.errors import CorruptIndexError
+from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.query import (
+    index_query as answers,
+)
+from asyncpq.indexing.query import (
+    indexed_files,
+)
+from asyncpq.indexing.query import (
+    indexed_files as snapshot_files,
+)
+from asyncpq.indexing.query import (
+    segment_reads as part_reads,
+)
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.opening.datasets import open_indexed, open_snapshot
+from tests.lakes import FOOTERS, indexed
+
+KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
+
+
+class Place(MemoryBackend):
+    """Of which segments can be damaged.
+
+    Attributes:
+        damaged: kinds whose segments cannot be read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged: set[str] = set()
+
+    async def read_segment(
+        self, segment: Segment, ranges: Sequence[KeyRange] | None, *args: Any, **named: Any
+    ) -> pa.Table | None:
+        if segment.table.kind in self.damaged:
+            raise CorruptIndexError("a bit was lost")
+        return await super().read_segment(segment, ranges, *args, **named)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[asyncpq.Session]:
+    async with asyncpq.Session(cache_policy=asyncpq.etag(0)) as running:
+        yield running
+
+
+def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
+    for path, values in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), root / path, row_group_size=2)
+    return sorted(files)
+
+
+async def make(
+    session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
+) -> Manifest:
+    schema = pa.schema([("a", pa.int64())])
+    return await indexed(session, backend, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
+
+
+def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
+    return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
+
+
+async def values(dataset: Dataset, where: object = None) -> list[int]:
+    return sorted((await dataset.read(where=where))["a"].to_pylist())
+
+
+@pytest.mark.parametrize("kind", ["keys", "bounds", "footers"])
+async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Path, kind: str) -> None:
+    backend = Place()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
+    backend.damaged.add(kind)
+    base = await session.open_dataset(tmp_path)
+    listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
+    for dataset in (snapshot(session, backend, manifest), listed):
+        assert await values(dataset, col("a") > 4) == [5]
+        assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
+
+
+async def test_a_damaged_list_of_files_is_an_error(session: asyncpq.Session, tmp_path: Path) -> None:
+    backend = Place()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3]}))
+    backend.damaged.add("files")
+    with pytest.raises(CorruptIndexError):
+        await values(snapshot(session, backend, manifest))
+
+
+async def test_what_many_files_take_does_not_hold_up_the_event_loop(
+    session: asyncpq.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, str] = {}
+
+    def watched(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def run(*args: Any, **named: Any) -> Any:
+            names[name] = threading.current_thread().name
+            return work(*args, **named)
+
+        monkeypatch.setattr(module, name, run)
+
+    for module, name in ((answers, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
+        watched(module, name)
+    for name in ("_data_files", "entries_in"):
+        watched(snapshot_files, name)
+    monkeypatch.setattr(part_reads, "_FEW_ROWS", 0)
+    backend = MemoryBackend()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    listed = open_indexed(
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
+    )
+    for dataset in (listed, snapshot(session, backend, manifest)):
+        assert await values(dataset, col("a") > 4) == [5]
+    assert len(names) == 5
+    assert all(name.startswith("asyncpq-decode") for name in names.values()), names
