@@ -351,3 +351,18 @@ def test_spark_conditions(case: tuple[str, Expression]) -> None:
     kept = compile_filter(terms, schema).mask({"x": pa.array(values, type_)}, len(values)).to_pylist()
     for value, term in zip(values, kept, strict=True):
         assert term is True or by_spark(condition, value) is not True, (condition, terms, value)
+
+
+@pytest.mark.parametrize("values", [("2024-01-01",), ("2024-01-01", "2024-01-02")])
+def test_spark_may_compare_dates_with_a_list_of_texts_as_texts(values: tuple[str, ...]) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import DateType, StructType
+
+    from asyncpq.spark.reads.pruning_terms import LakeColumns, pruning_terms
+    from asyncpq.spark.types.read_conf import ReadConf
+
+    schema = pa.schema([("x", pa.date32())])
+    columns = LakeColumns(StructType().add("x", DateType()), schema, ReadConf())
+    assert pruning_terms(In("x", values), columns, schema, {}) is None
+    assert pruning_terms(KeyIn("x", values), columns, schema, {}) is None
+    assert pruning_terms(Comparison("x", "==", values[0]), columns, schema, {}) is not None
