@@ -387,7 +387,7 @@ class _FileWriter:
 
 
 def _bloom_filters_end(metadata: pq.FileMetaData) -> int:
-    """Behind the last Bloom filter; 0 where there is none."""
+    """Offset behind the last Bloom filter; 0 if there is none."""
     end = 0
     for group in range(metadata.num_row_groups):
         for leaf in range(metadata.num_columns):

@@ -252,7 +252,7 @@ def _join_keys(
     return tuple(keys)
 
 
-# -- what was given -------------------------------------------------------------------------------
+# -- arguments ------------------------------------------------------------------------------------
 
 
 def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]:

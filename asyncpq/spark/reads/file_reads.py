@@ -223,13 +223,12 @@ def _values(kind: pa.DataType) -> pa.DataType:
 
 
 class SparkRequests:
-    """What is asked of files that may have the columns in ways of their own.
-
-    It is a :class:`asyncpq.datasets.dataset_files.FileRequests`.
+    """Requests for files whose columns may differ from the lake's: a
+    :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
     Attributes:
         conf: Spark's settings of the read.
-        variants: how files have the columns, where that is not how the dataset has them.
+        variants: the columns as files have them, if that differs from the dataset.
         needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.LakePlan`.
     """
 
@@ -245,31 +244,31 @@ class SparkRequests:
     def accept(self, opened: OpenedFile) -> None:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         self._same.accept(opened)
-        found = self._own_of(opened)
+        found = self._columns_of(opened)
         if found is not None and found[0].fields is not None:
             opened.file = replace(opened.file, fields=found[0].fields)
 
     def request(self, opened: OpenedFile) -> DatasetRequest:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
-        found = self._own_of(opened)
+        found = self._columns_of(opened)
         return self._ask if found is None else found[1]
 
     def may_match(self, opened: OpenedFile) -> bool:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
-    def _own_of(self, opened: OpenedFile) -> tuple[OwnColumns, DatasetRequest] | None:
-        """How a file has the columns, and what is asked of it; None for files of which a table says so.
+    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, DatasetRequest] | None:
+        """The columns of a file, and the request for it; None if a table defines the file's columns.
 
         Raises:
-            AmbiguousColumnError: which of its columns one that is asked for is, the file does not say.
+            AmbiguousColumnError: a column that is read matches several columns of the file.
         """
         if self.is_table or opened.file.content is not None:
             return None
         key = opened.schema_bytes
         if key not in self._own:
             own = _own_columns(opened, self._state.columns.schema, self.conf)
-            self._own[key] = own, self._ask_of(own)
+            self._own[key] = own, self._request_for(own)
         own, ask = self._own[key]
         if own.ambiguous:
             for name in own.ambiguous.keys() & self._tops():
@@ -277,15 +276,15 @@ class SparkRequests:
         return own, ask
 
     def _tops(self) -> set[str]:
-        """Names of the top-level columns that are read; perhaps of others."""
+        """Names of the top-level columns that are read; may include others."""
         ask, names = self._ask, self._state.columns.schema.names
         if ask.columns is None:
             return set(names)
         asked = {str(name) for name in ask.columns} | set(() if ask.where is None else columns(ask.where))
         return {name for name in names if name in asked or any(one.startswith(f"{name}.") for one in asked)}
 
-    def _ask_of(self, own: OwnColumns) -> DatasetRequest:
-        """What is asked of a file: the very same, where that means the same to it."""
+    def _request_for(self, own: OwnColumns) -> DatasetRequest:
+        """The request for a file: the same object if it means the same for the file."""
         ask, lake = self._ask, self._state.columns.schema
         if own.fields is None or ask.where is None:
             return ask
@@ -296,11 +295,11 @@ class SparkRequests:
 
     @property
     def is_table(self) -> bool:
-        """Whether a table says how files have its columns."""
+        """Whether a table defines the columns of files."""
         return self._state.columns.fields is not None
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Number of a way to have the columns: 0 for the dataset's."""
+        """Number of these columns in ``variants``, from 1; 0 for the dataset's columns."""
         if fields is None:
             return 0
         for at, known in enumerate(self.variants):
@@ -318,20 +317,21 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
     def types(ordinals: Sequence[int]) -> list[pa.DataType | None]:
         try:
             return [found.arrow.type for found in field_types(version, ordinals, extensions)]
-        except AsyncpqError:  # which of them, and only whoever reads it is told
+        except AsyncpqError:  # the type is unknown; reading the column raises the error
             return [None] if len(ordinals) == 1 else [kind for at in ordinals for kind in types([at])]
 
     found = types([field.index for field in fields])
     return own_columns(schema, [field.name for field in fields], found, opened.file.partition, conf)
 
 
-class NarrowedAsks:
-    """The files of another source, which is only asked by conditions that mean the same of the types that it knows:
-    a :class:`asyncpq.datasets.providers.FileProvider`.
+class NarrowedRequests:
+    """Passes on to an index only conditions that mean the same for its column types.
+
+    It is a :class:`asyncpq.datasets.providers.FileProvider`.
 
     Args:
-        known: the columns as the source knows them.
-        schema: those that conditions are made for.
+        known: the columns as the index has them.
+        schema: the columns for which conditions are made.
     """
 
     def __init__(self, source: FileProvider, known: pa.Schema, schema: pa.Schema, conf: ReadConf) -> None:

@@ -25,7 +25,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
-from asyncpq.spark.reads.file_reads import NarrowedAsks
+from asyncpq.spark.reads.file_reads import NarrowedRequests
 from asyncpq.spark.reads.lake_types import (
     TypedFiles,
     index_of,
@@ -315,7 +315,7 @@ def _narrowed(source: FileProvider, schema: pa.Schema, partitions: Sequence[str]
     known = index.manifest.schema
     fields = [one for one in schema if one.name not in partitions and one.name in known.names]
     same = all(one.type.equals(known.field(one.name).type) for one in fields)
-    return source if same else NarrowedAsks(source, known, schema, conf)
+    return source if same else NarrowedRequests(source, known, schema, conf)
 
 
 # -- types ----------------------------------------------------------------------------------------
