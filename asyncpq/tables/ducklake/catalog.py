@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
-from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
-from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import Threads
-from asyncpq.storage.urls import safe_url
-from asyncpq.tables.ducklake.deletes import DuckLakeDeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.deletes import deletes_by_file
 from asyncpq.tables.ducklake.inlined import inlined_file
 from asyncpq.tables.ducklake.schema import DuckLakeLeaf, columns_of_rows, leaves_of, mapped_fields
-from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, Row, SqlCatalog, join_path
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, SqlCatalog
 from asyncpq.tables.ducklake.values import bounds_of_statistics
 
 if TYPE_CHECKING:
@@ -124,10 +122,10 @@ class DuckLakeSnapshot:
 
     def _data_files(self, types: Mapping[int, str]) -> dict[int, DataFile]:
         state = self._state
-        deletes = _deletes_by_file(state)
+        deletes = deletes_by_file(state)
         files: dict[int, DataFile] = {}
         for row in state.data_files:
-            url = _url(row, state)
+            url = state.url_of(row)
             fields: tuple[TableField, ...] | None = None
             partition: Mapping[str, Any] = {}
             if row.get("mapping_id") is not None:
@@ -195,51 +193,3 @@ class DuckLakeSnapshot:
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:
     """Call in a daemon thread: the process can end although the database never answers."""
     return await Threads(1, "asyncpq_ducklake").start(call, *arguments)
-
-
-def _url(row: Row, state: DuckLakeState) -> str:
-    return join_path(state.location, row["path"], row.get("path_is_relative"))
-
-
-def _deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
-    files: dict[int, list[DuckLakeDeleteFile]] = {}
-    for row in state.delete_files:
-        file = DuckLakeDeleteFile(url=_url(row, state), format=str(row["format"]).lower())
-        files.setdefault(row["data_file_id"], []).append(file)
-    deletes = {}
-    for row in state.data_files:
-        key, url = row["data_file_id"], _url(row, state)
-        partial_max = row.get("partial_max")
-        visible = None
-        info = row.get("partial_file_info")
-        if info is not None and partial_max is None:
-            partial_max, visible = _partial(str(info), state.snapshot_id, url)
-        later = partial_max is not None and partial_max > state.snapshot_id
-        if not (key in files or key in state.inlined_deletes or later or visible is not None):
-            continue
-        deletes[key] = DuckLakeDeletes(
-            data_url=url,
-            snapshot=state.snapshot_id,
-            files=tuple(files.get(key, ())),
-            inlined=RowRanges.from_rows(sorted(state.inlined_deletes.get(key, ()))),
-            later_rows=later,
-            visible_rows=visible,
-        )
-    return deletes
-
-
-def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
-    """Decode the ``partial_file_info`` of a merged file, before format 0.4.
-
-    Returns:
-        The snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
-        (``<snapshot>:<rows up to it>``, join_path by ``|``); None for the other, and where all rows are visible.
-    """
-    try:
-        pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
-        if pairs[0][0] == "partial_max":
-            return pairs[0][1], None
-        visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
-        return None, (None if len(visible) == len(pairs) else max(visible, default=0))
-    except ValueError:
-        raise CorruptFileError(f"partial_file_info {info!r} is not understood", url=safe_url(url)) from None

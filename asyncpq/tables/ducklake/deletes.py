@@ -14,6 +14,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureErr
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState
 
 SNAPSHOT_COLUMN = "_ducklake_internal_snapshot_id"
 _PUFFIN_MAGIC = b"PFA1"
@@ -110,3 +111,48 @@ class DuckLakeDeletes:
             )
         later = pc.indices_nonzero(pc.greater(snapshots, self.snapshot))
         return await asyncio.to_thread(lambda: RowRanges.from_rows(later.to_pylist()))
+
+
+def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
+    """The deletes of each data file, by its id. A file whose rows are all in the snapshot has none."""
+    files: dict[int, list[DuckLakeDeleteFile]] = {}
+    for row in state.delete_files:
+        file = DuckLakeDeleteFile(url=state.url_of(row), format=str(row["format"]).lower())
+        files.setdefault(row["data_file_id"], []).append(file)
+    deletes = {}
+    for row in state.data_files:
+        key, url = row["data_file_id"], state.url_of(row)
+        partial_max = row.get("partial_max")
+        visible = None
+        info = row.get("partial_file_info")
+        if info is not None and partial_max is None:
+            partial_max, visible = _partial(str(info), state.snapshot_id, url)
+        later = partial_max is not None and partial_max > state.snapshot_id
+        if not (key in files or key in state.inlined_deletes or later or visible is not None):
+            continue
+        deletes[key] = DuckLakeDeletes(
+            data_url=url,
+            snapshot=state.snapshot_id,
+            files=tuple(files.get(key, ())),
+            inlined=RowRanges.from_rows(sorted(state.inlined_deletes.get(key, ()))),
+            later_rows=later,
+            visible_rows=visible,
+        )
+    return deletes
+
+
+def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
+    """Decode the ``partial_file_info`` of a merged file, before format 0.4.
+
+    Returns:
+        The snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
+        (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other, and where all rows are visible.
+    """
+    try:
+        pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
+        if pairs[0][0] == "partial_max":
+            return pairs[0][1], None
+        visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
+        return None, (None if len(visible) == len(pairs) else max(visible, default=0))
+    except ValueError:
+        raise CorruptFileError(f"partial_file_info {info!r} is not understood", url=safe_url(url)) from None

@@ -81,6 +81,10 @@ class DuckLakeState:
         end = row.get("end_snapshot")
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 
+    def url_of(self, row: Row) -> str:
+        """The url of the file of a row."""
+        return _join(self.location, row["path"], row.get("path_is_relative"))
+
 
 class SqlCatalog:
     """A DuckLake's catalog database.
@@ -196,7 +200,7 @@ class SqlCatalog:
         data_files = sorted(tables.rows("ducklake_data_file", **state), key=lambda row: row["data_file_id"])
         location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
         for row in (schema_row, table_row):
-            location = _folder(join_path(location, row.get("path") or "", row.get("path_is_relative")))
+            location = _folder(_join(location, row.get("path") or "", row.get("path_is_relative")))
         used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
         kinds = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
         columns = tables.rows("ducklake_column", table_id=table_id)
@@ -328,7 +332,7 @@ def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:
     return {row["schema_version"]: row["begin_snapshot"] for row in rows if row.get("table_id") in (None, table_id)}
 
 
-def join_path(folder: str, path: str, is_relative: bool | int | None) -> str:
+def _join(folder: str, path: str, is_relative: bool | int | None) -> str:
     """``path`` in ``folder``; an absolute path stays as it is."""
     return f"{folder}{path}" if is_relative or is_relative is None else path
 
