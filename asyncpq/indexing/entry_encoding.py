@@ -91,7 +91,7 @@ def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
 
 
 def payload_table(kind: str, payloads: Iterable[tuple[bytes, bytes]]) -> pa.Table:
-    """Rows of the part ``kind``, whose keys ascend."""
+    """Return rows of the table ``kind``; the keys ascend."""
     rows = list(payloads)
     columns = [pa.array([row[at] for row in rows], pa.binary()) for at in (0, 1)]
     return pa.Table.from_arrays(columns, schema=TABLE_SCHEMAS[kind])

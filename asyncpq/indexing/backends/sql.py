@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import (
-    CorruptIndexError,
-    InvalidOptionError,
-    StaleSnapshotError,
-    StoreError,
-    UsageError,
-)
+from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.counted import SentRequest, counted_request
 from asyncpq.indexing.backends.sorted_rows import OrderCheck

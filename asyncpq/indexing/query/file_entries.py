@@ -1,4 +1,4 @@
-"""What an index knows of single files: the entry of each, and its footer and page indexes.
+"""What an index knows of single files: their entries, matched with a listing; their footers and page indexes.
 
 With these, a read fetches data pages of a file without opening it first.
 """
@@ -9,12 +9,14 @@ import asyncio
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import IndexEntry
+from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
@@ -23,6 +25,7 @@ from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
+from asyncpq.indexing.query.file_selection import FileSelection
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together
 from asyncpq.objects.runtime import Runtime
@@ -92,6 +95,8 @@ def _made(file: int, pages: Mapping[int, bytes]) -> dict[tuple[int, int], MadeIn
     return made
 
 
+_ALL: Final = AccessPlan.all()
+_POSITION: Final = itemgetter(0)
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
@@ -148,6 +153,76 @@ def url_in(manifest: Manifest, path: str) -> str:
     if not path:
         return root.removesuffix("/")
     return path if not root else root + path if root.endswith("/") else f"{root}/{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListingMatch:
+    """Files of one listing, by what one snapshot of an index knows of them. All reads share it.
+
+    Attributes:
+        files: the listing.
+        manifest: the snapshot.
+        by_id: positions in ``files`` and entries of the files whose version the index knows.
+        ids: keys of ``by_id``.
+        unsure: positions and entries of files without a version in the listing; the version is compared when the file
+            is opened.
+        unknown: positions of files that are new to the index or have another version; they are read without it.
+    """
+
+    files: Sequence[DataFile]
+    manifest: Manifest
+    by_id: Mapping[int, tuple[int, FileEntry]]
+    ids: RowRanges
+    unsure: Sequence[tuple[int, FileEntry]]
+    unknown: Sequence[int]
+
+    def candidates(self, selection: FileSelection) -> list[tuple[int, FileEntry | None, AccessPlan]]:
+        """Return the positions of the files that may match, in order, with their entries and rows."""
+        files: list[tuple[int, FileEntry | None, AccessPlan]] = []
+        for file in (selection.files & self.ids).rows():
+            position, entry = self.by_id[file]
+            access = selection.plans.get(file, _ALL)
+            if entry.may_match(access):
+                files.append((position, entry, access))
+        files += [(position, entry, selection.plan(entry.file.id)) for position, entry in self.unsure]
+        files += [(position, None, _ALL) for position in self.unknown]
+        files.sort(key=_POSITION)
+        return files
+
+    def report(self) -> list[str]:
+        """Return lines for ``explain()``: how many files the index knows."""
+        lines: list[str] = []
+        if self.unknown:
+            known = len(self.files) - len(self.unknown)
+            lines.append(f"knows {known} of {len(self.files)} files as they are; others are read without it")
+        if self.unsure:
+            lines.append(
+                f"{len(self.unsure)} files have versions that the listing does not tell: each is opened, and what the "
+                "index says of it used if it has the version that the index knows"
+            )
+        return lines
+
+
+def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
+    """Compare the versions of listed files with those in the index.
+
+    Args:
+        catalog: the index's entries by url.
+    """
+    by_id: dict[int, tuple[int, FileEntry]] = {}
+    unsure: list[tuple[int, FileEntry]] = []
+    unknown: list[int] = []
+    for position, file in enumerate(files):
+        entry = catalog.get(file.url)
+        if entry is None or entry.file.id in by_id:  # a list may name a file twice
+            unknown.append(position)
+        elif entry.file.is_version_of(file):
+            by_id[entry.file.id] = (position, entry)
+        elif file.validator is None and not file.immutable and entry.file.validator is not None:
+            unsure.append((position, entry))
+        else:
+            unknown.append(position)
+    return ListingMatch(files, manifest, by_id, RowRanges.from_rows(sorted(by_id)), unsure, unknown)
 
 
 def id_ranges(ids: RowRanges) -> list[KeyRange]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 
 import pyarrow as pa
 
@@ -24,7 +23,7 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.lakes import partitioning_of
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, entries_in, url_of
+from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_of
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
@@ -35,83 +34,9 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 from asyncpq.storage.concurrency import results_of
 
-
-@dataclass(frozen=True, slots=True)
-class ListingMatch:
-    """Files of one listing, by what one snapshot of an index knows of them. All reads share it.
-
-    Attributes:
-        files: the listing.
-        manifest: the snapshot.
-        by_id: positions in ``files`` and entries of the files whose version the index knows.
-        ids: keys of ``by_id``.
-        unsure: positions and entries of files without a version in the listing; the version is compared when the file
-            is opened.
-        unknown: positions of files that are new to the index or have another version; they are read without it.
-    """
-
-    files: Sequence[DataFile]
-    manifest: Manifest
-    by_id: Mapping[int, tuple[int, FileEntry]]
-    ids: RowRanges
-    unsure: Sequence[tuple[int, FileEntry]]
-    unknown: Sequence[int]
-
-    def candidates(self, selection: FileSelection) -> list[tuple[int, FileEntry | None, AccessPlan]]:
-        """Return the positions of the files that may match, in order, with their entries and rows."""
-        files: list[tuple[int, FileEntry | None, AccessPlan]] = []
-        for file in (selection.files & self.ids).rows():
-            position, entry = self.by_id[file]
-            access = selection.plans.get(file, _ALL)
-            if entry.may_match(access):
-                files.append((position, entry, access))
-        files += [(position, entry, selection.plan(entry.file.id)) for position, entry in self.unsure]
-        files += [(position, None, _ALL) for position in self.unknown]
-        files.sort(key=_POSITION)
-        return files
-
-    def report(self) -> list[str]:
-        """Return lines for ``explain()``: how many files the index knows."""
-        lines: list[str] = []
-        if self.unknown:
-            known = len(self.files) - len(self.unknown)
-            lines.append(f"knows {known} of {len(self.files)} files as they are; others are read without it")
-        if self.unsure:
-            lines.append(
-                f"{len(self.unsure)} files have versions that the listing does not tell: each is opened, and what the "
-                "index says of it used if it has the version that the index knows"
-            )
-        return lines
-
-
-def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
-    """Compare the versions of listed files with those in the index.
-
-    Args:
-        catalog: the index's entries by url.
-    """
-    by_id: dict[int, tuple[int, FileEntry]] = {}
-    unsure: list[tuple[int, FileEntry]] = []
-    unknown: list[int] = []
-    for position, file in enumerate(files):
-        entry = catalog.get(file.url)
-        if entry is None or entry.file.id in by_id:  # a list may name a file twice
-            unknown.append(position)
-        elif entry.file.is_version_of(file):
-            by_id[entry.file.id] = (position, entry)
-        elif file.validator is None and not file.immutable and entry.file.validator is not None:
-            unsure.append((position, entry))
-        else:
-            unknown.append(position)
-    return ListingMatch(files, manifest, by_id, RowRanges.from_rows(sorted(by_id)), unsure, unknown)
-
-
 logger = logging.getLogger(__name__)
 
 Prune = Callable[[FileSet], FileSet]
-
-_ALL = AccessPlan.all()
-_POSITION = itemgetter(0)
 
 
 class IndexedFiles:
