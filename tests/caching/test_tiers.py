@@ -1,4 +1,4 @@
-"""Cache keys, the chain of tiers, single flight and the budget of bytes in flight."""
+"""Cache keys, the chain of tiers and single flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from asyncpq.caching.entry import ContentKey, Pointer, PointerKey, version_diges
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import UsageError
-from asyncpq.objects.runtime import ByteBudget, TailSizes
 from asyncpq.storage.base import Validator
 
 
@@ -136,30 +135,3 @@ async def test_closing_ends_what_flies() -> None:
     await flights.close()
     with pytest.raises(UsageError, match="closed"):
         await waiter
-
-
-async def test_budget_is_first_come_first_served() -> None:
-    budget = ByteBudget(100)
-    budget.take(80)
-    large, small = budget.request(50), budget.request(10)
-    assert not large.done()
-    assert not small.done()  # does not overtake
-    budget.release(80)
-    assert large.done()
-    assert small.done()
-    assert budget.used == 60
-    waiting = budget.request(90)
-    assert budget.withdraw(waiting) is False
-    assert budget.withdraw(large) is True
-    budget.release(60)
-    assert budget.used == 0
-
-
-def test_tail_sizes_are_learnt_from_neighbours() -> None:
-    sizes = TailSizes(640 * 1024)
-    assert sizes.guess("s3://b/lake") == 640 * 1024
-    sizes.learn("s3://b/lake", 20_000)
-    assert 20_000 <= sizes.guess("s3://b/lake") <= 30_000
-    assert sizes.guess("s3://b/other") == 640 * 1024
-    sizes.learn("s3://b/lake", 5_000_000)
-    assert sizes.guess("s3://b/lake") >= 5_000_000
