@@ -15,17 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from asyncpq.errors import (
-    AsyncpqError,
-    CorruptFileError,
-    ResourceLimitError,
-    UnsupportedFeatureError,
-)
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.parquet.logical_types import Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.pruning.row_ranges import RowRanges
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+FEW_ROWS = 8  # are picked from their pages one by one, and copied
+_TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
+_SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
+_LISTS = {
+    pa.lib.Type_LIST: pa.list_,
+    pa.lib.Type_LARGE_LIST: pa.large_list,
+    pa.lib.Type_LIST_VIEW: pa.list_view,
+    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+}
+_ALL_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
@@ -99,19 +106,13 @@ def read_leaves(
     return [table.column(0) for table in tables]
 
 
-def read_schema(footer_file: bytes, int96_unit: str = "ns") -> pa.Schema:
-    """pyarrow's Arrow schema of a file in memory that has no rows."""
+def read_schema(footer_file: bytes, int96_unit: str = "ns", leaves: Sequence[int] | None = None) -> pa.Schema:
+    """pyarrow's Arrow schema of a file in memory that has no rows, or of some of its leaf columns."""
     try:
-        return pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).schema_arrow
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise typed_error(error, "the schema cannot be understood") from error
-
-
-def read_schema_of(footer_file: bytes, leaves: Sequence[int], int96_unit: str = "ns") -> pa.Schema:
-    """pyarrow's Arrow schema of some leaf columns of a file in memory that has no rows."""
-    try:
-        reader = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).reader
-        return reader.read_all(column_indices=list(leaves), use_threads=False).schema
+        file = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit)
+        if leaves is None:
+            return file.schema_arrow
+        return file.reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "the schema cannot be understood") from error
 
@@ -160,11 +161,6 @@ def _zstd_content_size(data: memoryview) -> int | None:
     start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
     size = int.from_bytes(data[start : start + length], "little")
     return size + 256 if length == 2 else size
-
-
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-FEW_ROWS = 8  # are picked from their pages one by one, and copied
-_TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 
 
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
@@ -249,9 +245,6 @@ def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.A
     return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
 
 
-_SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
-
-
 def held_bytes(array: pa.Array) -> int:
     """Bytes that ``array`` holds, without a dictionary, which other arrays share."""
     if isinstance(array, pa.DictionaryArray):
@@ -307,14 +300,6 @@ def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
     return [leaf for index in range(type_.num_fields) for leaf in leaf_types(type_.field(index).type)]
 
 
-_LISTS = {
-    pa.lib.Type_LIST: pa.list_,
-    pa.lib.Type_LARGE_LIST: pa.large_list,
-    pa.lib.Type_LIST_VIEW: pa.list_view,
-    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
-}
-
-
 def is_list(type_: pa.DataType) -> bool:
     """Whether it is a list of any layout."""
     return type_.id in _LISTS or pa.types.is_fixed_size_list(type_)
@@ -338,9 +323,6 @@ def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType
     if isinstance(type_, pa.FixedSizeListType):
         return pa.list_(fields[0], type_.list_size)
     return _LISTS[type_.id](fields[0])
-
-
-_ALL_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 
 
 def has_text(type_: pa.DataType) -> bool:

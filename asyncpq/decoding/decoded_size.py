@@ -39,6 +39,7 @@ ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7
 LEVEL_BITS = 16  # pyarrow holds levels as int16 while it decodes
 OFFSET_BITS = 33  # of a list: its offset and its validity
+UNKNOWN = 1 << 62
 
 
 def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
@@ -299,8 +300,6 @@ class LeafSize:
 
 
 # -- estimates --------------------------------------------------------------------------------------
-
-UNKNOWN = 1 << 62
 
 
 class ValueSlot(NamedTuple):

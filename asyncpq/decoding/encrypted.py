@@ -99,7 +99,7 @@ class FileDecryption:
             size: bytes of the whole file.
 
         Raises:
-            CorruptFileError: wrong keys, or a footer that is not what was encrypted or signed.
+            CorruptFileError: wrong keys, or a footer that was changed after it was encrypted or signed.
             InvalidOptionError: the file is not encrypted, and the keys do not allow that.
             AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
         """
@@ -199,7 +199,7 @@ class EncryptedChunks:
         return join(column.chunks, type_)
 
     def _least_bytes(self, read: Sequence[NestedLeaf], limit: int) -> int:
-        """What as many values and levels as the footer tells take, whatever they are."""
+        """The least bytes that the footer's number of values and levels take."""
         (field_type,) = field_types(self._version, [self._field.index], self._extensions)
         types = leaf_types(field_type.arrow.type)
         first = self._field.first_leaf
@@ -211,15 +211,16 @@ class EncryptedChunks:
 def open_encrypted(
     file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
 ) -> pq.ParquetFile:
-    """pyarrow's reader of an encrypted file, its footer decrypted or its signature verified.
+    """pyarrow's reader of an encrypted file; the footer is decrypted, or its signature verified.
 
     Args:
-        file: the file, or as much of it as is to be read.
+        file: the file, or the parts of it to read.
         properties: ``FileDecryptionProperties``.
-        verify_crc: check the pages' CRCs where they have them.
+        verify_crc: check the CRCs of pages that have one.
+        int96_unit: of timestamps stored as INT96.
 
     Raises:
-        CorruptFileError: other keys, or not the footer that was encrypted or signed.
+        CorruptFileError: wrong keys, or a footer that was changed after it was encrypted or signed.
         InvalidOptionError: the file is not encrypted.
         AsyncpqError: as of :func:`decryption_error`.
     """
@@ -239,14 +240,14 @@ def open_encrypted(
             ) from error
         failure = decryption_error(error, "the file cannot be decrypted")
         if isinstance(failure, CorruptFileError):
-            failure.hint = "Are decryption_properties those of this file?"
+            failure.hint = "Check that decryption_properties= are those of this file."
         raise failure from error
 
 
 def decryption_error(error: Exception, what: str) -> AsyncpqError:
-    """As :func:`typed_error`, of what may come out of the caller's ``KmsClient``, too, and as it was raised there.
+    """As :func:`typed_error`, also for errors of the caller's ``KmsClient``.
 
-    Arrow's own are its exceptions and plain OSErrors; the client's may be anything else.
+    Arrow raises its own exceptions and plain OSErrors; the client may raise anything else.
     """
     if isinstance(error, AsyncpqError):
         return error
@@ -254,7 +255,7 @@ def decryption_error(error: Exception, what: str) -> AsyncpqError:
         return typed_error(error, what)
     message = f"{what}: the KMS client failed: {type(error).__name__}: {error}"
     if isinstance(error, PermissionError):
-        return AccessDeniedError(message, hint="May the client unwrap this file's keys?")
+        return AccessDeniedError(message, hint="Check that the client may unwrap this file's keys.")
     if isinstance(error, (ConnectionError, TimeoutError)):
-        return TransportError(message, hint="Can the KMS be reached?")
+        return TransportError(message, hint="Check that the KMS can be reached.")
     return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")

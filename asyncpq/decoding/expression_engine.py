@@ -59,6 +59,12 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     Duration: (dt.timedelta, Duration),
 }
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+Kernel: TypeAlias = Callable[[Any], Any]
+_WORDED = frozenset({pa.string(), pa.large_string()})
+_NULL = pa.scalar(None, pa.bool_())
+_GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
+_MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
+_START = pa.array([0], pa.int64())
 
 
 def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = None) -> pc.Expression:
@@ -242,21 +248,6 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
 
 
-Kernel: TypeAlias = Callable[[Any], Any]
-
-
-_WORDED = frozenset({pa.string(), pa.large_string()})
-
-
-_NULL = pa.scalar(None, pa.bool_())
-
-
-_GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
-
-
-_MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
-
-
 def is_text(type_: pa.DataType) -> bool:
     """Whether values of the type have words."""
     return type_ in _WORDED
@@ -318,9 +309,6 @@ def _has_run(asked: list[str], words: list[str]) -> bool:
     """Whether ``asked`` occur in ``words`` as consecutive words."""
     first, size = asked[0], len(asked)
     return any(word == first and words[index : index + size] == asked for index, word in enumerate(words))
-
-
-_START = pa.array([0], pa.int64())
 
 
 def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], Any]) -> pa.Array | pa.ChunkedArray:

@@ -201,11 +201,7 @@ class FieldSource:
     # -- sizes ------------------------------------------------------------------------------------
 
     def _check_size(
-        self,
-        pages: Mapping[int, LeafPages],
-        groups: Sequence[Sequence[int]],
-        type_: pa.DataType,
-        limits: DecodeLimits,
+        self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], type_: pa.DataType, limits: DecodeLimits
     ) -> None:
         """Check the size of pages before they are decoded."""
         limit = limits.max_decoded_bytes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import read_schema, read_schema_of
+from asyncpq.decoding.arrow import read_schema
 from asyncpq.decoding.splice import FieldTemplate, schema_file
 from asyncpq.errors import AsyncpqError, FormatError, UnsupportedFeatureError
 from asyncpq.objects.version import FileVersion
@@ -19,6 +19,21 @@ from asyncpq.parquet.schema import Field, Projection
 _FIELD_WEIGHT = 1500
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+ARROW_SCHEMA_KEY = b"ARROW:schema"
+_EXTENSION_KEY = b"ARROW:extension:name"
+_HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
+# The canonical extension types that are built into pyarrow 26: nothing else can be registered under these
+# names. Python code can register types under other names that begin with "arrow.".
+_BUILT_IN = frozenset(
+    (
+        b"arrow.bool8",
+        b"arrow.fixed_shape_tensor",
+        b"arrow.json",
+        b"arrow.opaque",
+        b"arrow.uuid",
+        b"arrow.variable_shape_tensor",
+    )
+)
 
 
 class FieldType(NamedTuple):
@@ -102,7 +117,7 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
         file = schema_file(version.metadata, [field], whole.arrow_schema)
         leaves = [leaf - field.first_leaf for leaf in projection.leaves]
         try:
-            return _Part(read_schema_of(file, leaves, version.metadata.int96_unit).field(0), _FIELD_WEIGHT)
+            return _Part(read_schema(file, version.metadata.int96_unit, leaves).field(0), _FIELD_WEIGHT)
         except FormatError as error:  # the whole column was understood
             raise UnsupportedFeatureError(
                 f"pyarrow has no type for this part of the column: {error.message}",
@@ -186,29 +201,6 @@ def dictionary_type(type_: pa.DataType) -> pa.DataType:
         if value in like:
             return pa.dictionary(pa.int32(), plain)
     return type_
-
-
-ARROW_SCHEMA_KEY = b"ARROW:schema"
-
-
-_EXTENSION_KEY = b"ARROW:extension:name"
-
-
-_HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
-
-
-# The canonical extension types that are built into pyarrow 26: nothing else can be registered under these
-# names. Python code can register types under other names that begin with "arrow.".
-_BUILT_IN = frozenset(
-    (
-        b"arrow.bool8",
-        b"arrow.fixed_shape_tensor",
-        b"arrow.json",
-        b"arrow.opaque",
-        b"arrow.uuid",
-        b"arrow.variable_shape_tensor",
-    )
-)
 
 
 def encode_schema(schema: pa.Schema) -> bytes:

@@ -59,8 +59,6 @@ from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.expressions.simplify import relative_columns
 
 _NULL = pa.scalar(None, pa.bool_())
-
-
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
 
@@ -74,6 +72,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _FEW_KEYS = 4
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
+_FEW_LITERALS = 16  # an atom with more is not kept
+_DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
 
 
 class Filter:
@@ -387,9 +387,6 @@ def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
     return kernel(array)
 
 
-_FEW_LITERALS = 16  # an atom with more is not kept
-
-
 def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
     """Constant folding: the filter for a file in which some columns have one value in all rows; simplified.
 
@@ -444,9 +441,6 @@ def _true_where(expr: Expression) -> Expression:
         return expr
     args = tuple([_true_where(arg) for arg in expr.args])
     return simplify(type(expr)(args)) if args != expr.args else expr
-
-
-_DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
 
 
 def resolve_typed_times(

@@ -206,11 +206,7 @@ class StreamedSource:
         self._pages = PagedSource(decoder, chunk, num_rows)
         self._keep = keep
         self._walker = PageWalker(
-            chunk,
-            max_page_bytes=limits.max_page_bytes,
-            padded=padded,
-            verify_crc=limits.verify_crc,
-            drop=decoder.drop,
+            chunk, max_page_bytes=limits.max_page_bytes, padded=padded, verify_crc=limits.verify_crc, drop=decoder.drop
         )
         self._decoder = decoder
         self._chunk = chunk

@@ -174,7 +174,7 @@ class PackedPage(NamedTuple):
         width = data[begin]
         indices: list[int] = []
         first = count = runs = 0  # of the current run: position of its first value, values in it; runs seen
-        body, packed = begin + 1, False  # of the current run: where its bytes are, its kind
+        body, packed = begin + 1, False  # of the current run: start of its bytes, whether it is bit-packed
         for position in positions:
             while position >= first + count:
                 first += count

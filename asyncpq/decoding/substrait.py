@@ -37,14 +37,7 @@ from asyncpq.expressions import (
 )
 from asyncpq.expressions.scalars import Scalar, time_of_day
 
-_OPS: Final[dict[str, CompareOp]] = {
-    "equal": "==",
-    "not_equal": "!=",
-    "lt": "<",
-    "lte": "<=",
-    "gt": ">",
-    "gte": ">=",
-}
+_OPS: Final[dict[str, CompareOp]] = {"equal": "==", "not_equal": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _USER_TYPES: Final = {
     "u8": pa.uint8(),
@@ -78,6 +71,8 @@ _NAME: Final = re.compile(r"Name\((.*?)\)(?= FieldRef\.|\)|$)", re.DOTALL)
 _HINT: Final = "Write it with asyncpq.col(), or with literals of the columns' own types."
 
 Message = dict[int, list["int | bytes"]]
+_DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
+_UNITS = ("s", "ms", "us", "ns")
 
 
 def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
@@ -436,12 +431,6 @@ _LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
     24: _decimal,
     27: lambda literal: _moment(literal, 27, dt.UTC),
 }
-
-
-_DIGITS = {pa.float32(): 24, pa.float64(): 53}  # of integers that are exactly floats
-
-
-_UNITS = ("s", "ms", "us", "ns")
 
 
 def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:

@@ -41,6 +41,8 @@ _DATA_PAGE_V2: Final = re.compile(
     + STOP_BYTE * 2,
     re.DOTALL,
 )  # fmt: skip
+WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
+WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
 
 class NeedMore(enum.Enum):
@@ -250,9 +252,6 @@ def _number(fields: Fields, field_id: int, name: str) -> int:
 
 
 # -- checks -----------------------------------------------------------------------------------------
-
-WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
-WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
 
 def check_page_header(

@@ -18,13 +18,7 @@ _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 # A chunk's lists are short, except for size statistics, which have one histogram for each level.
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
 # Numeric fields of ColumnMetaData that a chunk cannot be read without, in the order of _required().
-_REQUIRED: Final = (
-    (1, "type"),
-    (4, "codec"),
-    (5, "num_values"),
-    (7, "total_compressed_size"),
-    (9, "data_page_offset"),
-)
+_REQUIRED: Final = ((1, "type"), (4, "codec"), (5, "num_values"), (7, "total_compressed_size"), (9, "data_page_offset"))
 
 _KEYS: Final = "Give open_file the file's decryption_properties=."
 

@@ -20,9 +20,11 @@ MAGIC: Final = b"PAR1"
 ENCRYPTED_MAGIC: Final = b"PARE"
 
 TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
-_OTHER_KIND = "It is another kind of file, or was cut off while being written."
+_OTHER_KIND = "The file has another format, or was cut off while it was written."
 _WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
+_UNKNOWN: Final = b"\0"
+_KEY_VALUES: Final = 5  # of FileMetaData
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class FooterDecoder:
         Raises:
             NotParquetError: no Parquet magic at the end, or too short for a Parquet file.
             CorruptFileError: the magic is there, but the length of the metadata is impossible.
-            UnsupportedFeatureError: the metadata are encrypted, which the decoder was not told to accept.
+            UnsupportedFeatureError: the metadata are encrypted, and ``encrypted`` is False.
             ResourceLimitError: the metadata are longer than ``max_footer_bytes``.
         """
         if tail_start + len(tail) != size:
@@ -103,9 +105,6 @@ class FooterDecoder:
         if start < tail_start:
             return NeedBytes(start, size)
         return FooterFound(start, bytes(tail[start - tail_start : len(tail) - TRAILER_BYTES]))
-
-
-_UNKNOWN: Final = b"\0"
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
@@ -149,9 +148,6 @@ def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], 
         out.append(_UNKNOWN * (num_leaves - following))
         out.append(shared[group + 1])
     return b"".join(out)
-
-
-_KEY_VALUES: Final = 5  # of FileMetaData
 
 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:

@@ -33,6 +33,9 @@ _INDEX_IDS: Final = (4, 5, 6, 7)
 _CRYPTO_ID: Final = 8
 
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
+# Approximate bytes of the decoded objects.
+CHUNK_WEIGHT: Final = 1200
+_ROW_GROUP_WEIGHT: Final = 500
 
 
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:
@@ -125,11 +128,6 @@ def chunk_pattern() -> re.Pattern[bytes]:
     # The file offset stands before the metadata, the locations of the indexes behind them.
     chunk = [b"(", INTEGER_FIELDS, b")(", headers(STRUCT), b")", *metadata, b"(", INTEGER_FIELDS, b")", STOP_BYTE]
     return re.compile(b"".join(chunk), re.DOTALL)
-
-
-# Approximate bytes of the decoded objects.
-CHUNK_WEIGHT: Final = 1200
-_ROW_GROUP_WEIGHT: Final = 500
 
 
 class UnknownLeafError(CorruptFileError):

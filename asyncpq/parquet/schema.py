@@ -49,6 +49,7 @@ _REPETITIONS: Final = tuple(Repetition)
 _CONVERTED_TYPES: Final = tuple(ConvertedType)
 _T = TypeVar("_T")
 _VECTOR: Final = 3  # FieldRepetitionType.VECTOR: its levels differ from those of a repeated field
+_MAX_RECENT_BYTES = 64 * 1024
 
 
 class SchemaElement(NamedTuple):
@@ -381,7 +382,6 @@ class ParquetSchema:
 
 # Recent schemas: position in the footer, bytes, list elements in them, and the decoded schema.
 _RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
-_MAX_RECENT_BYTES = 64 * 1024
 
 
 def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:

@@ -23,6 +23,22 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 
 Comparable: TypeAlias = bool | int | float | bytes
+_INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
+_BIT_WIDTHS: Final = (8, 16, 32, 64)
+BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
+# The physical types that an annotation may have (LogicalTypes.md); on others it is meaningless.
+_ALLOWED: Final = {
+    LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.JSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.BSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.UUID: (PhysicalType.FIXED_LEN_BYTE_ARRAY,),
+    LogicalKind.DATE: (PhysicalType.INT32,),
+    LogicalKind.TIME: _INTEGERS,
+    LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
+}
+_BOOLEANS: Final = {b"\0": False, b"\1": True}
+_OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_BOUNDS)
 
 
 class SortOrder(enum.Enum):
@@ -38,9 +54,6 @@ class SortOrder(enum.Enum):
     UNDEFINED = "undefined"  # bounds mean nothing
 
 
-_INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
-_BIT_WIDTHS: Final = (8, 16, 32, 64)
-BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
 _BY_PHYSICAL_TYPE: Final = {
     PhysicalType.BOOLEAN: SortOrder.BOOLEAN,
     PhysicalType.INT32: SortOrder.SIGNED,
@@ -51,17 +64,6 @@ _BY_PHYSICAL_TYPE: Final = {
     PhysicalType.FIXED_LEN_BYTE_ARRAY: SortOrder.BYTES,
     PhysicalType.INT96: SortOrder.UNDEFINED,
 }
-# The physical types that an annotation may have (LogicalTypes.md); on others it is meaningless.
-_ALLOWED: Final = {
-    LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.JSON: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.BSON: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.UUID: (PhysicalType.FIXED_LEN_BYTE_ARRAY,),
-    LogicalKind.DATE: (PhysicalType.INT32,),
-    LogicalKind.TIME: _INTEGERS,
-    LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
-}
 _FORMATS: Final = {
     (PhysicalType.INT32, SortOrder.SIGNED): "i",
     (PhysicalType.INT32, SortOrder.UNSIGNED): "I",
@@ -71,7 +73,6 @@ _FORMATS: Final = {
     (PhysicalType.DOUBLE, SortOrder.FLOAT): "d",
     (PhysicalType.FIXED_LEN_BYTE_ARRAY, SortOrder.FLOAT16): "e",
 }
-_BOOLEANS: Final = {b"\0": False, b"\1": True}
 # Orders that the deprecated min and max, made by signed comparison, agree with.
 SIGNED_ORDERS: Final = (SortOrder.BOOLEAN, SortOrder.SIGNED, SortOrder.FLOAT)
 
@@ -176,7 +177,6 @@ def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
 
 # Orders in which a bound may be a shorter value than any in the data.
 _TRUNCATED: Final = (SortOrder.BYTES,)
-_OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +207,7 @@ class ChunkBounds:
 
 
 def chunk_bounds(
-    chunk: ColumnChunk,
-    leaf: Leaf,
-    order: SortOrder,
-    faults: WriterFaults,
-    has_column_orders: bool,
-    num_rows: int,
+    chunk: ColumnChunk, leaf: Leaf, order: SortOrder, faults: WriterFaults, has_column_orders: bool, num_rows: int
 ) -> tuple[ChunkBounds, str | None]:
     """The bounds that a chunk's statistics prove.
 

@@ -36,6 +36,9 @@ _ONE_BYTE: Final = [bytes([n]) for n in range(0x80)]
 
 Fields: TypeAlias = "dict[int, Value]"
 Value: TypeAlias = "int | bool | float | bytes | list[Value] | Fields | None"
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0x100))
+_FIXED_SIZES: Final = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
+_unpack_double = struct.Struct("<d").unpack_from
 
 
 def zigzag(n: int) -> int:
@@ -182,11 +185,6 @@ class CompactWriter:
     def getvalue(self) -> bytes:
         """The whole struct with its stop byte."""
         return bytes(self._out) + b"\0"
-
-
-_CONTINUATION_BYTES: Final = bytes(range(0x80, 0x100))
-_FIXED_SIZES: Final = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
-_unpack_double = struct.Struct("<d").unpack_from
 
 
 class EndOfDataError(CorruptFileError):

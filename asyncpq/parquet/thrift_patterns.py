@@ -12,18 +12,10 @@ from typing import Final
 from asyncpq.parquet.thrift import BINARY, BYTE, FALSE, I16, I32, I64, LIST, STRUCT, TRUE
 
 MAX_BINARY: Final = 127  # longest byte string whose length is one byte
-
-
 STOP_BYTE: Final = rb"\x00"
-
-
 # 9 bytes at most: always fits 64 bits. VARINT32 is for i32, 5 bytes at most.
 VARINT: Final = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
-
-
 VARINT32: Final = rb"[\x80-\xff]{0,4}+[\x00-\x7f]"
-
-
 # An i32 that is not negative: its zigzag form is even and below 2**32.
 COUNT32: Final = (
     b"(?:["
@@ -76,21 +68,11 @@ def _binary() -> bytes:
 
 
 BINARY_VALUE: Final = _binary()
-
-
 INTEGER_FIELD: Final = headers(I16, I32, I64) + VARINT
-
-
 INTEGER_FIELDS: Final = repeated(INTEGER_FIELD)
-
-
 INTEGER_LIST_FIELD: Final = headers(LIST) + list_of((I32, I64), VARINT, longest=14)
-
-
 # The content and stop byte of a Statistics struct, and of any struct of integers and lists of them.
 STATISTICS: Final = repeated(any_of(INTEGER_FIELD, headers(BINARY) + BINARY_VALUE, headers(TRUE, FALSE))) + STOP_BYTE
-
-
 INTEGER_STRUCT: Final = repeated(any_of(INTEGER_FIELD, INTEGER_LIST_FIELD)) + STOP_BYTE
 
 

@@ -31,6 +31,21 @@ _SCHEMA_FIELDS: Final = 1
 _FIELD_NAME: Final = 0
 _FIELD_DICTIONARY: Final = 4
 _FIELD_CHILDREN: Final = 5
+Release: TypeAlias = tuple[int, int, int]
+_MAX_LENGTH: Final = 1000
+# "<application> version <version> (build <build>)"; ClickHouse leaves "version" out, delta-rs writes "py-1.6.6",
+# Trino a single number.
+_CREATED_BY: Final = re.compile(
+    r"(?P<application>(?:(?!\(\s*build\b).)*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
+    r"(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
+)
+_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application's name if no version follows
+_VARIANT: Final = re.compile(r"\s*\([^)]*\)$")  # "Polars (python)"
+_FIXED_OR_VARIABLE: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
+ANY_WRITER: Final = "any"
+_CDH: Final = re.compile(r"-cdh(\d+)\.(\d+)")
+DICTIONARY_HEADER_PADDING: Final = 100
+"""Most bytes that a chunk's sizes lack if its writer omits the dictionary page's header."""
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
@@ -115,19 +130,6 @@ class _Message:
         return table + offset if offset else None
 
 
-Release: TypeAlias = tuple[int, int, int]
-
-_MAX_LENGTH: Final = 1000
-# "<application> version <version> (build <build>)"; ClickHouse leaves "version" out, delta-rs writes "py-1.6.6",
-# Trino a single number.
-_CREATED_BY: Final = re.compile(
-    r"(?P<application>(?:(?!\(\s*build\b).)*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
-    r"(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
-)
-_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application's name if no version follows
-_VARIANT: Final = re.compile(r"\s*\([^)]*\)$")  # "Polars (python)"
-
-
 class WriterVersion(NamedTuple):
     """A parsed ``created_by``.
 
@@ -189,9 +191,6 @@ class AffectedColumns(enum.Enum):
     DELTA_BYTE_ARRAYS = "columns encoded as DELTA_BYTE_ARRAY"
 
 
-_FIXED_OR_VARIABLE: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
-
-
 def _is_decimal(leaf: Leaf) -> bool:
     logical = leaf.element.logical_type
     return logical is not None and logical.kind is LogicalKind.DECIMAL
@@ -220,9 +219,6 @@ _BY_LEAF: Final[Mapping[AffectedColumns, Callable[[Leaf], bool]]] = {
     AffectedColumns.VARIABLE_LENGTH: lambda leaf: leaf.physical_type is PhysicalType.BYTE_ARRAY,
     AffectedColumns.REPEATED: lambda leaf: leaf.max_repetition_level > 0,
 }
-
-ANY_WRITER: Final = "any"
-_CDH: Final = re.compile(r"-cdh(\d+)\.(\d+)")
 
 
 def _has_cloudera_fix(writer: WriterVersion) -> bool:
@@ -485,7 +481,3 @@ class WriterFaults:
                 and (self._arrow_dictionaries is None or leaf.path[0] in self._arrow_dictionaries)
             )
         return _BY_LEAF[columns](leaf)
-
-
-DICTIONARY_HEADER_PADDING: Final = 100
-"""Most bytes that a chunk's sizes lack if its writer omits the dictionary page's header."""
