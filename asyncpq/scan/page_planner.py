@@ -212,7 +212,7 @@ def _row_groups(
     context.metrics.row_groups_total = len(groups)
     if isinstance(where, Constant):  # false or null: no row matches
         return RowRanges.empty(), None
-    asked = query.rows.ordinals
+    asked = query.rows.ordinals if query.rows.selected else query.rows.scanned
     if prune is None:
         return asked, None
     zones = row_group_zones(version, query.columns) if trust else {}
