@@ -33,7 +33,7 @@ class PageZones:
             leaf: the column.
             order: of its statistics.
             bounds: of its pages.
-            offset_index: checked by ``format.page_index.validate_offset_index``.
+            offset_index: checked by ``parquet.page_index.validate_offset_index``.
             num_rows: of the row group.
 
         Raises:
