@@ -18,9 +18,9 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Operation, OperationName
+from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.builder import Refreshed, build
 from asyncpq.indexing.build.differences import IndexSource, differences
-from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.lakes import is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify

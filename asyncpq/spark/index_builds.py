@@ -17,7 +17,7 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.lakes import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
@@ -220,7 +220,7 @@ class _BuildCall:
     def gathering(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
     ) -> SparkExecutor:
-        """See :data:`asyncpq.indexing.build.executor.ExecutorFactory`."""
+        """See :data:`asyncpq.indexing.build.build_executor.ExecutorFactory`."""
         url = self.at if isinstance(self.at, str) else None
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 

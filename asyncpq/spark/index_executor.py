@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.executor import OnFileDone
+from asyncpq.indexing.build.build_executor import OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.commits import files_in
@@ -63,7 +63,7 @@ _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class SparkExecutor:
-    """A :class:`asyncpq.indexing.build.executor.BuildExecutor`.
+    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor`.
 
     Args:
         at: url of the index's place; None: only the driver can write there.
@@ -104,7 +104,7 @@ class SparkExecutor:
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """See :class:`asyncpq.indexing.build.executor.BuildExecutor`."""
+        """See :class:`asyncpq.indexing.build.build_executor.BuildExecutor`."""
         for attempt in range(_ATTEMPTS):
             try:
                 return await self._once(works, wanted, tuple(index_tables), build, on_file_done)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.executor import SortedTables, collect_files, from_thread, write_segments
+from asyncpq.indexing.build.build_executor import SortedTables, collect_files, from_thread, write_segments
 from asyncpq.indexing.build.file_rows import FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.manifest import FILES

@@ -24,8 +24,8 @@ from asyncpq.errors import (
     printable,
 )
 from asyncpq.events import Operation, OperationName
+from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.differences import BuildPlan, IndexSource, differences
-from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.lakes import another_place
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id

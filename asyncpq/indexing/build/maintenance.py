@@ -15,7 +15,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.executor import write_segments
+from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import merged_async, without_files
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered

@@ -29,8 +29,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Event, FileEnded
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.build import executor
-from asyncpq.indexing.build.executor import SortedTables
+from asyncpq.indexing.build import build_executor as executor
+from asyncpq.indexing.build.build_executor import SortedTables
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import Index, Staleness
