@@ -23,9 +23,10 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import (
     LookupKeys,
+    ScanRequest,
     access_plan,
     column_names,
     dictionary_names,

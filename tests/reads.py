@@ -17,8 +17,7 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression, has_relative_times
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import ScanRequest
-from asyncpq.scan.request import LookupKeys
+from asyncpq.scan.request import LookupKeys, ScanRequest
 from tests.predicates import model, oracle
 
 T = TypeVar("T")

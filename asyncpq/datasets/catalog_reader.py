@@ -18,7 +18,8 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
+from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext
 

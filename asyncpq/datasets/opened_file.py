@@ -27,8 +27,9 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.columns import ColumnNames
 from asyncpq.scan.file_scan import landed
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 
 

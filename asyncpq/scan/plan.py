@@ -16,7 +16,8 @@ from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import ScanPlan, ScanRequest
+from asyncpq.scan.planner import ScanPlan
+from asyncpq.scan.request import ScanRequest
 
 _SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
 

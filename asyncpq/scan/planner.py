@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,46 +38,16 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
 from asyncpq.pruning.row_groups import has_many_keys, narrowed
-from asyncpq.scan.columns import ColumnNames, Resolved, meant, resolve, resolve_view
+from asyncpq.scan.columns import Resolved, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan, landed
 from asyncpq.scan.page_planner import ResolvedRequest, plan_read, row_group_zones
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
     from asyncpq.objects.read_plan import FetchPlan
 
 _WEIGHT: Final = attrgetter("weight")
-
-
-class ScanRequest(NamedTuple):
-    """The request for one file, in the caller's terms.
-
-    Attributes:
-        columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
-        keys: names or paths of columns to return behind those, whether they are among them or not.
-        where: the predicate, or None.
-        unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
-        relative: ``where`` as it was asked, if it has times relative to now; else None.
-        prune: a sharper predicate to prune by, implied by ``where``; or None.
-        access: which of the file's rows may be read; None for all.
-        limit: rows wanted in file order, or None.
-        rows_only: matching rows are counted, no column is returned.
-        read_dictionary: names of string and binary columns that come as dictionary arrays.
-        view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It
-            is made for one version: no other is read.
-    """
-
-    columns: ColumnNames | None = None
-    keys: Sequence[str] = ()
-    where: Expression | None = None
-    unbound: pc.Expression | None = None
-    relative: Expression | None = None
-    prune: Expression | None = None
-    access: AccessPlan | None = None
-    limit: int | None = None
-    rows_only: bool = False
-    read_dictionary: Sequence[str] = ()
-    view: SchemaAdapter | None = None
 
 
 @dataclass(slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import take_table
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_relative_times, parse_filters
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.columns import ColumnNames
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
@@ -51,7 +53,7 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
 
 
 class Predicate(TypedDict, total=False):
-    """What a :class:`asyncpq.scan.planner.ScanRequest` takes for a predicate."""
+    """The arguments of :class:`ScanRequest` for a predicate."""
 
     where: Expression
     unbound: pc.Expression
@@ -121,6 +123,37 @@ def row_numbers(rows: Any) -> list[int]:
         return [operator.index(row) for row in values]
     except TypeError as error:
         raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
+
+
+class ScanRequest(NamedTuple):
+    """The request for one file, in the caller's terms.
+
+    Attributes:
+        columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
+        keys: names or paths of columns to return behind those, whether they are among them or not.
+        where: the predicate, or None.
+        unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
+        relative: ``where`` as it was asked, if it has times relative to now; else None.
+        prune: a sharper predicate to prune by, implied by ``where``; or None.
+        access: which of the file's rows may be read; None for all.
+        limit: rows wanted in file order, or None.
+        rows_only: matching rows are counted, no column is returned.
+        read_dictionary: names of string and binary columns that come as dictionary arrays.
+        view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It
+            is made for one version: no other is read.
+    """
+
+    columns: ColumnNames | None = None
+    keys: Sequence[str] = ()
+    where: Expression | None = None
+    unbound: pc.Expression | None = None
+    relative: Expression | None = None
+    prune: Expression | None = None
+    access: AccessPlan | None = None
+    limit: int | None = None
+    rows_only: bool = False
+    read_dictionary: Sequence[str] = ()
+    view: SchemaAdapter | None = None
 
 
 KEY_POSITION = "key_position"

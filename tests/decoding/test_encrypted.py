@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
-from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import ScanRequest
 from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import read, view
 

@@ -19,7 +19,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import ScanRequest
 from tests.parquet_files import write
 from tests.parquet_samples import OpenFile
 from tests.reads import FILE, ROWS, ask, count, parquet, plan, read, read_as, view

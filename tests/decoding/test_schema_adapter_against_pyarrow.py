@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.datasets.schemas import unify
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import ScanRequest
 from tests.predicates import COLUMNS, array, atoms, oracle, trees
 from tests.random_tables import WriterOptions, writer_options
 from tests.reads import ask, count, lookup, read, view

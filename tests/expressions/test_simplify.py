@@ -18,7 +18,7 @@ from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
-from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import ScanRequest
 
 WEEK = dt.timedelta(days=7)
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

@@ -37,7 +37,8 @@ from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.planner import ScanPlanner, ScanRequest
+from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
