@@ -98,8 +98,8 @@ async def extend(source: Path, place: Path, number: int) -> None:
     shutil.copytree(source, place)
     async with asyncpq.Session() as session:
         index = await session.open_index(str(place))
-        real, kept = index.manifest.num_files, index.place
-        operation = session._runtime.operation("build", str(place))
+        real, kept = index.manifest.num_files, index.backend
+        operation = session.runtime.operation("build", str(place))
         with operation:
             segments = []
             added = RowRanges([(real, number)])
@@ -237,8 +237,8 @@ async def list_all(number: int) -> dict[str, Any]:
         for file in range(number):
             server.put(f"bucket/lake/part-{file:06d}.parquet", b"x")
         async with asyncpq.Session(server.storage_options) as session:
-            store, _ = await session._runtime.store("s3://bucket/lake/")
-            operation = session._runtime.operation("files", "s3://bucket/lake/")
+            store, _ = await session.runtime.store("s3://bucket/lake/")
+            operation = session.runtime.operation("files", "s3://bucket/lake/")
             with operation:
                 began = time.perf_counter()
                 found = await store.list_objects("s3://bucket/lake/", context=asyncpq_context(operation.metrics))
