@@ -1,6 +1,6 @@
 """asyncpq on Spark: the extra ``asyncpq[spark]``; see docs/spark.md.
 
-A call on the driver opens a lake (``reads/lakes``), plans it into splits (``reads/planning``), and gives a DataFrame
+The driver opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a frame
 whose tasks read their splits (``reads/reading``) with the session of their process (``sessions``) and convert values to
 Spark's types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``),
 ``optimize`` and index builds (``index_builds``) start from the same parts.

@@ -34,7 +34,7 @@ from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
-from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.reads.reading import SparkTables, columns_of, data_file, split_files
 from asyncpq.spark.reads.splits import LakeScan

@@ -20,7 +20,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.join_keys import KeyColumn, KeyRefused, KeyRule, can_be_asked, key_rules
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_task import How, JoinKey, LookupTask
-from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.sessions import told_to_plan_again, told_to_refresh
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema

@@ -22,7 +22,7 @@ from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionEr
 from asyncpq.expressions import And, Expression, parse_filters
 from asyncpq.expressions.tree import join
 from asyncpq.session import Session
-from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, Pruning, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option

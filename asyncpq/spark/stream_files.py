@@ -31,7 +31,7 @@ from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.session import Session
-from asyncpq.spark.reads.lakes import OpenLake
+from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.source_options import SourceOptions, open_as_asked, target_of
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url

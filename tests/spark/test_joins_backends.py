@@ -21,7 +21,7 @@ from asyncpq.indexing import Footers, Keys
 from asyncpq.spark import join_lake
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import PinnedLake, key_scan, pin_lake
-from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 

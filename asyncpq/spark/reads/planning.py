@@ -30,7 +30,7 @@ from asyncpq.parquet.footer import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.reads.file_reads import SparkRequests
-from asyncpq.spark.reads.lakes import OpenLake
+from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPacker, SplitPiece, group_pieces, pack_split
 from asyncpq.spark.sessions import told_to_refresh
 from asyncpq.spark.settings import SparkSettings

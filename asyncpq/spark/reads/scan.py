@@ -21,7 +21,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_colu
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reading import read_split, spark_struct

@@ -21,7 +21,7 @@ from asyncpq.events import Operation
 from asyncpq.objects.version import KnownVersion
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.spark.reads.lake_types import struct_of
-from asyncpq.spark.reads.lakes import OpenLake
+from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from asyncpq.expressions import Expression
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of
 from asyncpq.spark.reads.reading import read_split

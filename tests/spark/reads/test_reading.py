@@ -25,7 +25,7 @@ from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning, splits
-from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings

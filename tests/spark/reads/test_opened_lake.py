@@ -16,7 +16,7 @@ import asyncpq
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
-from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.reads.reading import read_split
