@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,10 +31,21 @@ from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings, refuse_secret_url, refuse_secrets
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
-from asyncpq.storage.base import RequestContext
+from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import absolute, safe_url
 
-_WRITTEN: Final = pa.schema([pa.field("file", pa.binary())])
+_WRITTEN: Final = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("last_modified", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("footer_start", pa.int64()),
+        pa.field("tail", pa.binary()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,20 @@ class PartitionWrite:
         files = write_partition(
             self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
         )
-        yield pa.RecordBatch.from_pydict({"file": [pickle.dumps(file) for file in files]}, schema=_WRITTEN)
+        rows = [
+            {
+                "path": file.path,
+                "size": file.size,
+                "etag": file.validator.etag,
+                "last_modified": file.validator.last_modified,
+                "version": file.validator.version,
+                "rows": file.rows,
+                "footer_start": file.footer_start,
+                "tail": file.tail,
+            }
+            for file in files
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN)
 
 
 def write_frame(
@@ -84,7 +107,19 @@ def write_frame(
     with raised_as_asyncpq():
         # mapInArrow reads dots in names as struct fields
         rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
-    return [pickle.loads(row["file"]) for row in rows]
+    return [
+        WrittenFile(
+            path=row["path"],
+            validator=Validator(
+                size=row["size"], etag=row["etag"], last_modified=row["last_modified"], version=row["version"]
+            ),
+            size=row["size"],
+            rows=row["rows"],
+            footer_start=row["footer_start"],
+            tail=bytes(row["tail"]),
+        )
+        for row in rows
+    ]
 
 
 _LAYOUT: Final = WriteOptions()
