@@ -1,4 +1,4 @@
-"""docs/architecture.md names the modules and layers that there are."""
+"""docs/architecture.md names the modules and layers that exist."""
 
 from __future__ import annotations
 
@@ -39,3 +39,18 @@ def test_layers_are_import_linter_s() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:decoding|tests|docs)/[\w/.]+)`", PAGE))))
 def test_paths_exist(path: str) -> None:
     assert (ROOT / path).exists() or (PACKAGE / path).exists()
+
+
+def test_modules_of_the_walk_exist() -> None:
+    modules = re.compile(r"`([\w/]+(?:\.py|/))`|^ {4,}([\w/]+(?:\.py|/))  ", re.MULTILINE)
+    missing, checked = [], 0
+    for section in re.split(r"^#+ ", PAGE, flags=re.MULTILINE):
+        title = section.partition("\n")[0]
+        rooms = [PACKAGE / room for room in re.findall(r"\w+", title.partition(":")[0])]
+        for named in modules.finditer(section):
+            path = named[1] or named[2]
+            checked += 1
+            if not any((folder / path).exists() for folder in (*rooms, PACKAGE, ROOT)):
+                missing.append((title, path))
+    assert missing == []
+    assert checked > 100
