@@ -3,6 +3,8 @@
 Such a leaf is a flat column, or a leaf with only non-repeated structs above it. Every page of it says its number of
 rows, so both are read page by page. A leaf in structs decodes to struct arrays with one child each, down to the
 leaf; ``depth`` counts these structs, and is 0 for a flat column.
+
+Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached apart.
 """
 
 from __future__ import annotations

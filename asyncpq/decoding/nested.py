@@ -3,6 +3,11 @@
 ``NestedLeaf`` collects the pages of a leaf in one row group. ``merge`` joins partial fields, which hold the same rows
 of the same field. Each has the lists, structs and nulls above its leaves, as pyarrow gives them for these leaves alone;
 two partial fields must agree about the lists and structs that they share.
+
+Pages of a repeated leaf are used one by one only if each begins with a row. An OffsetIndex promises that, unless the
+writer is known to break it (``Claim.PAGE_ROWS``); decoded levels show it. V1 pages do not state their rows, V2 pages
+may state wrong ones: so the levels of the decoded rows are counted and compared with the values that each header
+claims.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """A dataset's columns as one file has them: under other names, with other types, or missing.
 
 ``SchemaAdapter`` resolves the dataset's columns to the file's; ``AdaptedColumn`` casts what was read of one.
+
+Columns that are constant in the file are folded into the predicate first; the file's leaves prune the rest. Casts keep
+the order of values, so statistics of the file's type hold for the dataset's; literals that pyarrow rounds for only one
+of the two types prune nothing. The filter runs on cast columns; the output's columns are cast once their rows are
+known.
 """
 
 from __future__ import annotations

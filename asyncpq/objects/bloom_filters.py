@@ -5,6 +5,9 @@ A probe needs a filter's header, once, and one block of 32 bytes for each value.
 blocks, so a file that is asked again and again is better served by whole filters: they are fetched where they
 are so small that parts of them cost no less, and where the round trips of the probes so far, and of as many
 again, would have paid for them.
+
+A read asks twice. Before page indexes are fetched it asks the filters that memory and tail already hold. After pages
+are planned the bytes at stake are known, and filters are fetched if that may save more than it costs.
 """
 
 from __future__ import annotations

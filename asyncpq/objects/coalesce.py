@@ -3,6 +3,8 @@
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
 ranges become one GET when the gap between them is small, and gaps grow only when a round has more
 ranges than it may send requests.
+
+It sees only ranges that no cache had.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 A *column plan* says how one leaf of one row group comes: page by page, where an OffsetIndex tells
 where pages are, or as a whole column chunk. A *unit* is what is fetched at once and
 what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
+
+A row group is read page by page, and its OffsetIndex fetched, if most of its rows are unwanted, or if a run of
+unwanted rows has more bytes than are read through to spare a request. Smaller runs are decoded and then cut away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""An object behind the caches: finds its present version, validates it, and loads its footer."""
+"""An object behind the caches: finds its present version, validates it, and loads its footer.
+
+The first GET is a suffix range without a HEAD: its response gives footer, most indexes, size and ETag. Its bytes are
+kept, so indexes, and pages of small objects, are cut out of them without a request.
+"""
 
 from __future__ import annotations
 

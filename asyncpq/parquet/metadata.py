@@ -2,6 +2,9 @@
 
 The schema and the row groups are decoded at once. Of the column chunks, which are most of a footer, only the positions
 are found (``row_group``); a chunk is decoded at its first use and kept.
+
+So a footer in memory is mostly its bytes and the positions of its chunks, and a warm read does nothing proportional to
+the number of columns.
 """
 
 from __future__ import annotations

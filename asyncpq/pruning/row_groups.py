@@ -1,4 +1,8 @@
-"""The row groups that can match, by the statistics of their chunks in the footer."""
+"""The row groups that can match, by the statistics of their chunks in the footer.
+
+``narrowed`` cuts a long list of keys to those that a file's row groups may hold: thousands of keys for a whole dataset
+are a few for each file.
+"""
 
 from __future__ import annotations
 

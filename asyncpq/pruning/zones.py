@@ -1,7 +1,14 @@
 """Zones: bounds of one column by file, row group or page, arranged for searching.
 
 A zone is left out only where its bounds and counts prove that no row of it has the result asked for. Proofs are the
-same search: rows left over neither where a predicate may be false nor where it may be null match for certain."""
+same search: rows left over neither where a predicate may be false nor where it may be null match for certain.
+
+Pages prove nothing: the OffsetIndex claims which rows they hold, until they are decoded. The deprecated statistics
+prune, but prove nothing either. Scans neither filter proven row groups nor fetch columns for their filter; counts do
+not read them.
+
+A predicate keeps its keys, converted and sorted once, for all files whose columns have the same :class:`ValueDomain`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The scan of one version of a file: fetches its units, decodes them and counts the rows."""
+"""The scan of one version of a file: fetches its units, decodes them and counts the rows.
+
+Metadata that contradict the pages are noted with the version (``FileVersion.drop``) and no longer used. A page that is
+not where its OffsetIndex says drops that index; the read starts again with whole chunks, unless rows were handed out.
+
+Pages are kept in memory as fetched. While memory is less than half full, pages of small reads are kept decoded
+instead; after that, only from their second use on, since most pages are used once and a decoded page is several times
+larger.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters."""
+"""The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters.
+
+A warm lookup sends all its range GETs at once. Fetching the predicate's columns first costs a second round; it is
+chosen only if the bytes that it may save outweigh that round.
+
+Two column chunks that claim the same bytes are refused if one read asks for both: nothing shows which of them is
+wrong. A read that asks for one of them is unaffected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a read would fetch, and why: :meth:`asyncpq.File.plan`."""
+"""What a read would fetch, and why: :meth:`asyncpq.File.plan`.
+
+Fallbacks are explicit in ``explain()`` and in the metrics: without an OffsetIndex the whole chunk is read, a corrupt
+index is not used, a column of unknown order prunes nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prefetch: fetches units of one file or of many ahead and decodes them in order, within the session's budget."""
+"""Prefetch: fetches units of one file or of many ahead and decodes them in order, within the session's budget.
+
+Bytes are granted in delivery order over all files, so the unit that the consumer waits for is never behind others.
+"""
 
 from __future__ import annotations
 
