@@ -2,7 +2,7 @@
 
 ::
 
-    with asyncpq.blocking.Session() as session:
+    with asyncpq.blocking.BlockingSession() as session:
         file = session.open_file("s3://bucket/trips.parquet")
         table = file.lookup({"id": 42})
         for batch in file.scan(columns=["id"]):
@@ -11,8 +11,7 @@
     with asyncpq.blocking.open_file("trips.parquet") as file:  # one file, once
         print(file.count())
 
-A bridge and nothing more: each session runs one event loop in a thread of its own, and every method
-waits for its async counterpart there.
+Each session runs one event loop in a thread of its own; every method waits for its asynchronous counterpart there.
 """
 
 from __future__ import annotations
@@ -29,39 +28,47 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from asyncpq import dataset as async_dataset
-from asyncpq import file as async_file
-from asyncpq import session as async_session
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.datasets import dataset_files as async_dataset_scan
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.dataset_files import DatasetScan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import QueryError, UsageError
-from asyncpq.indexing import index as async_index
+from asyncpq.file import File
+from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
-from asyncpq.scan import stream as async_scan
-from asyncpq.scan.stream import RecordBatchStream, post, reader_of
+from asyncpq.scan.stream import RecordBatchStream, Scan, post, reader_of
 from asyncpq.session import (
     BuildKeywords,
     DatasetKeywords,
     DatasetSessionKeywords,
     IndexKeywords,
     OptionKeywords,
+    Session,
     SessionKeywords,
     split_keywords,
 )
 from asyncpq.storage.base import Validator
 
-__all__ = ["Dataset", "DatasetScan", "File", "Index", "Scan", "Session", "open_dataset", "open_file"]
+__all__ = [
+    "BlockingDataset",
+    "BlockingDatasetScan",
+    "BlockingFile",
+    "BlockingIndex",
+    "BlockingScan",
+    "BlockingSession",
+    "open_dataset",
+    "open_file",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B", bound="_Bridge[Any]")
 S = TypeVar("S", bound=RecordBatchStream)
-Q = TypeVar("Q", async_file.File, async_dataset.Dataset)
+Q = TypeVar("Q", File, Dataset)
 
 
 class Portal:
@@ -84,12 +91,12 @@ class Portal:
             UsageError: whoever waits for the loop here would wait for ever.
         """
         if self._loop.is_closed():
-            raise UsageError("the session is closed", hint="Use files and scans inside `with Session()`.")
+            raise UsageError("the session is closed", hint="Use files and scans inside `with BlockingSession()`.")
         if threading.current_thread() is self._thread:
             raise UsageError("called from its own event loop")
         if self._process != os.getpid():  # nobody would answer
             raise UsageError(
-                "a blocking Session belongs to the process that made it", hint="Make a new Session after a fork."
+                "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -123,18 +130,18 @@ class Portal:
 
 
 class _Bridge(Generic[A]):
-    """Holds an async object and the portal to its loop."""
+    """Holds an asynchronous object, which belongs to the loop of the session, and the portal to that loop."""
 
     def __init__(self, portal: Portal, inner: A) -> None:
         self._portal = portal
-        self._inner = inner
+        self.asynchronous = inner
 
     def __repr__(self) -> str:
-        return f"blocking.{self._inner!r}"
+        return f"Blocking{self.asynchronous!r}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a blocking {type(self).__name__} cannot be pickled or copied, as its session's thread and connections "
+            f"a {type(self).__name__} cannot be pickled or copied, as its session's thread and connections "
             "belong to this process. Pass on the url and the session's options, and open it again in the other process."
         )
 
@@ -146,7 +153,7 @@ def _bridged(
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._portal.call(method(self._inner, *args, **kwargs))
+        return self._portal.call(method(self.asynchronous, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Bridge[A], P], T]", call)
 
@@ -158,9 +165,19 @@ def _scanning(
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
-        return kind(self._portal, lambda: method(self._inner, *args, **kwargs))
+        return kind(self._portal, lambda: method(self.asynchronous, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Bridge[A], P], B]", call)
+
+
+class _Attribute(Generic[A, T]):
+    """An attribute of the asynchronous object."""
+
+    def __init__(self, read: Callable[[A], T]) -> None:
+        self._read = read
+
+    def __get__(self, bridge: _Bridge[A], owner: object) -> T:
+        return self._read(bridge.asynchronous)
 
 
 class _Batches(_Bridge[S]):
@@ -181,20 +198,20 @@ class _Batches(_Bridge[S]):
 
     @property
     def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
+        return self.asynchronous.metrics
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches. Outside of a ``with`` block it plans the read that the next iteration gives."""
         with self._turn():
             self._enter()
-            return self._inner.schema
+            return self.asynchronous.schema
 
     def __enter__(self) -> Self:
         with self._turn():
             self._inside = True
             if self._closing is None:
-                self._portal.call(self._inner.__aenter__())
+                self._portal.call(self.asynchronous.__aenter__())
         return self
 
     def __exit__(
@@ -205,7 +222,7 @@ class _Batches(_Bridge[S]):
     def close(self) -> None:
         """End the scan; nothing is left to end once the session is closed. Idempotent."""
         if not self._portal.closed:
-            self._portal.call(self._inner.close())
+            self._portal.call(self.asynchronous.close())
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         inner = self._take()
@@ -270,7 +287,7 @@ class _Batches(_Bridge[S]):
 
     def _enter(self) -> None:
         """Enter the read that the next iteration gives; it ends when nobody refers to this scan any more."""
-        inner = self._inner
+        inner = self.asynchronous
         if not inner.entered:
             self._portal.call(inner.__aenter__())
             self._closing = weakref.finalize(self, self._portal.post, inner.close)
@@ -279,26 +296,26 @@ class _Batches(_Bridge[S]):
         """An entered read, which this call's caller ends unless it is inside of a ``with`` block."""
         with self._turn():
             if self._inside:
-                return self._inner
-            if self._inner.entered and self._closing is None:
-                self._inner = self._portal.call(self._make())
+                return self.asynchronous
+            if self.asynchronous.entered and self._closing is None:
+                self.asynchronous = self._portal.call(self._make())
             self._enter()
             if self._closing is not None:
                 self._closing.detach()
                 self._closing = None
-            return self._inner
+            return self.asynchronous
 
 
-class Scan(_Batches[async_scan.Scan]):
+class BlockingScan(_Batches[Scan]):
     """Batches of one file's rows; an Arrow stream. See :class:`asyncpq.Scan`."""
 
 
-class DatasetScan(_Batches[async_dataset_scan.DatasetScan]):
+class BlockingDatasetScan(_Batches[DatasetScan]):
     """Batches of a dataset's rows; an Arrow stream. See :class:`asyncpq.DatasetScan`."""
 
     @property
     def skipped(self) -> list[SkippedFile]:
-        return self._inner.skipped
+        return self.asynchronous.skipped
 
 
 class _Asked(_Bridge[Q]):
@@ -306,15 +323,15 @@ class _Asked(_Bridge[Q]):
 
     @property
     def url(self) -> str:
-        return self._inner.url
+        return self.asynchronous.url
 
     @property
     def schema(self) -> pa.Schema:
-        return self._inner.schema
+        return self.asynchronous.schema
 
     @property
     def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
+        return self.asynchronous.metrics
 
     def __enter__(self) -> Self:
         return self
@@ -322,96 +339,62 @@ class _Asked(_Bridge[Q]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._portal.call(self._inner.__aexit__(kind, error, traceback))
+        self._portal.call(self.asynchronous.__aexit__(kind, error, traceback))
 
 
-class File(_Asked[async_file.File]):
+class BlockingFile(_Asked[File]):
     """A Parquet object; see :class:`asyncpq.File`."""
 
-    scan = _scanning(async_file.File.scan, Scan)
-    lookup = _bridged(async_file.File.lookup)
-    read = _bridged(async_file.File.read)
-    take = _bridged(async_file.File.take)
-    count = _bridged(async_file.File.count)
-    plan = _bridged(async_file.File.plan)
-    refresh = _bridged(async_file.File.refresh)
-    embedded_index = _bridged(async_file.File.embedded_index)
-    close = _bridged(async_file.File.close)
-
-    @property
-    def num_rows(self) -> int:
-        return self._inner.num_rows
-
-    @property
-    def num_row_groups(self) -> int:
-        return self._inner.num_row_groups
-
-    @property
-    def version(self) -> Validator:
-        return self._inner.version
-
-    @property
-    def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
-        return self._inner.embedded_indexes
+    scan = _scanning(File.scan, BlockingScan)
+    lookup = _bridged(File.lookup)
+    read = _bridged(File.read)
+    take = _bridged(File.take)
+    count = _bridged(File.count)
+    plan = _bridged(File.plan)
+    refresh = _bridged(File.refresh)
+    embedded_index = _bridged(File.embedded_index)
+    close = _bridged(File.close)
+    num_rows = _Attribute[File, int](lambda inner: inner.num_rows)
+    num_row_groups = _Attribute[File, int](lambda inner: inner.num_row_groups)
+    version = _Attribute[File, Validator](lambda inner: inner.version)
+    embedded_indexes = _Attribute[File, Mapping[str, EmbeddedIndexEntry]](lambda inner: inner.embedded_indexes)
 
 
-class Dataset(_Asked[async_dataset.Dataset]):
+class BlockingDataset(_Asked[Dataset]):
     """Many Parquet files; see :class:`asyncpq.Dataset`."""
 
-    scan = _scanning(async_dataset.Dataset.scan, DatasetScan)
-    lookup = _bridged(async_dataset.Dataset.lookup)
-    read = _bridged(async_dataset.Dataset.read)
-    take = _bridged(async_dataset.Dataset.take)
-    count = _bridged(async_dataset.Dataset.count)
-    plan = _bridged(async_dataset.Dataset.plan)
-    files = _bridged(async_dataset.Dataset.files)
-
-    @property
-    def view(self) -> View:
-        return self._inner.view
-
-    @property
-    def description(self) -> str:
-        return self._inner.description
-
-    @property
-    def skipped(self) -> list[SkippedFile]:
-        return self._inner.skipped
+    scan = _scanning(Dataset.scan, BlockingDatasetScan)
+    lookup = _bridged(Dataset.lookup)
+    read = _bridged(Dataset.read)
+    take = _bridged(Dataset.take)
+    count = _bridged(Dataset.count)
+    plan = _bridged(Dataset.plan)
+    files = _bridged(Dataset.files)
+    view = _Attribute[Dataset, View](lambda inner: inner.view)
+    description = _Attribute[Dataset, str](lambda inner: inner.description)
+    skipped = _Attribute[Dataset, list[SkippedFile]](lambda inner: inner.skipped)
 
 
-class Index(_Bridge[async_index.Index]):
+class BlockingIndex(_Bridge[Index]):
     """What is known of the files of a dataset; see :class:`asyncpq.indexing.Index`."""
 
-    refresh = _bridged(async_index.Index.refresh)
-    compact = _bridged(async_index.Index.compact)
-    vacuum = _bridged(async_index.Index.vacuum)
-    verify = _bridged(async_index.Index.verify)
-    show = _bridged(async_index.Index.show)
-    drop = _bridged(async_index.Index.drop)
+    refresh = _bridged(Index.refresh)
+    compact = _bridged(Index.compact)
+    vacuum = _bridged(Index.vacuum)
+    verify = _bridged(Index.verify)
+    show = _bridged(Index.show)
+    drop = _bridged(Index.drop)
 
-    @property
-    def asynchronous(self) -> async_index.Index:
-        """The index for code with an event loop; it belongs to the loop of this session."""
-        return self._inner
-
-    @property
-    def url(self) -> str:
-        return self._inner.url
-
-    @property
-    def snapshot(self) -> int:
-        return self._inner.snapshot
-
-    @property
-    def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
+    url = _Attribute[Index, str](lambda inner: inner.url)
+    snapshot = _Attribute[Index, int](lambda inner: inner.snapshot)
+    metrics = _Attribute[Index, ReadMetrics](lambda inner: inner.metrics)
 
 
-class Session(_Bridge[async_session.Session]):
+class BlockingSession(_Bridge[Session]):
     """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None, **options: Unpack[OptionKeywords]) -> None:
-        inner = async_session.Session(storage_options, **options)
+        inner = Session(storage_options, **options)
         super().__init__(Portal(), inner)
         try:
             self._portal.call(inner.__aenter__())
@@ -419,45 +402,49 @@ class Session(_Bridge[async_session.Session]):
             self._portal.close()
             raise
 
-    def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
+    def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> BlockingFile:
         """See :meth:`asyncpq.Session.open_file`."""
-        opening = self._inner.open_file(url, decryption_properties=decryption_properties)
-        return File(self._portal, self._portal.call(opening))
+        opening = self.asynchronous.open_file(url, decryption_properties=decryption_properties)
+        return BlockingFile(self._portal, self._portal.call(opening))
 
-    def open_dataset(self, target: object, *, index: object = None, **options: Unpack[DatasetKeywords]) -> Dataset:
+    def open_dataset(
+        self, target: object, *, index: object = None, **options: Unpack[DatasetKeywords]
+    ) -> BlockingDataset:
         """See :meth:`asyncpq.Session.open_dataset`."""
         inner: object
         if isinstance(index, (list, tuple)):
-            inner = [one.asynchronous if isinstance(one, Index) else one for one in index]
+            inner = [one.asynchronous if isinstance(one, BlockingIndex) else one for one in index]
         else:
-            inner = index.asynchronous if isinstance(index, Index) else index
-        return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
+            inner = index.asynchronous if isinstance(index, BlockingIndex) else index
+        return BlockingDataset(
+            self._portal, self._portal.call(self.asynchronous.open_dataset(target, index=inner, **options))
+        )
 
-    def build_index(self, target: object, kinds: Sequence[IndexKind], **options: Unpack[BuildKeywords]) -> Index:
+    def build_index(
+        self, target: object, kinds: Sequence[IndexKind], **options: Unpack[BuildKeywords]
+    ) -> BlockingIndex:
         """See :meth:`asyncpq.Session.build_index`."""
-        return Index(self._portal, self._portal.call(self._inner.build_index(target, kinds, **options)))
+        return BlockingIndex(self._portal, self._portal.call(self.asynchronous.build_index(target, kinds, **options)))
 
-    def open_index(self, at: object, **options: Unpack[IndexKeywords]) -> Index:
+    def open_index(self, at: object, **options: Unpack[IndexKeywords]) -> BlockingIndex:
         """See :meth:`asyncpq.Session.open_index`."""
-        return Index(self._portal, self._portal.call(self._inner.open_index(at, **options)))
+        return BlockingIndex(self._portal, self._portal.call(self.asynchronous.open_index(at, **options)))
 
-    @property
-    def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
+    metrics = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 
     @property
     def memory_cache(self) -> MemoryCache:
         """See :attr:`asyncpq.Session.memory_cache`."""
-        return self._inner.memory_cache
+        return self.asynchronous.memory_cache
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """See :meth:`asyncpq.Session.cache_counters`."""
-        return self._inner.cache_counters()
+        return self.asynchronous.cache_counters()
 
     def close(self) -> None:
         """End the session, its loop and its thread. Idempotent."""
         if not self._portal.closed:
-            self._portal.call(self._inner.close())
+            self._portal.call(self.asynchronous.close())
             self._portal.close()
 
     def __enter__(self) -> Self:
@@ -472,13 +459,13 @@ class Session(_Bridge[async_session.Session]):
 @contextmanager
 def open_dataset(
     target: object, *, index: object = None, **options: Unpack[DatasetSessionKeywords]
-) -> Iterator[Dataset]:
+) -> Iterator[BlockingDataset]:
     """A dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
     See :func:`asyncpq.open_dataset`.
     """
     session_options, dataset_options = split_keywords(options)
-    with Session(**session_options) as session:
+    with BlockingSession(**session_options) as session:
         yield session.open_dataset(target, index=index, **dataset_options)
 
 
@@ -488,13 +475,13 @@ def open_file(
     *,
     decryption_properties: object | None = None,
     **session_options: Unpack[SessionKeywords],
-) -> Iterator[File]:
+) -> Iterator[BlockingFile]:
     """One file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.
 
     See :func:`asyncpq.open_file`.
     """
     with (
-        Session(**session_options) as session,
+        BlockingSession(**session_options) as session,
         session.open_file(url, decryption_properties=decryption_properties) as file,
     ):
         yield file

@@ -58,7 +58,7 @@ def test_a_session_that_cannot_be_entered_leaves_no_thread(tmp_path: Path) -> No
     (tmp_path / "cache").mkdir(mode=0o777)
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(asyncpq.InvalidOptionError):
-        blocking.Session(disk_cache=tmp_path / "cache")
+        blocking.BlockingSession(disk_cache=tmp_path / "cache")
     assert bridges() == before
 
 
@@ -75,10 +75,10 @@ async def test_one_off_openings_say_async_with(lake: Path, name: str) -> None:
 
 @pytest.mark.parametrize("spoil", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_blocking_objects_cannot_be_pickled(lake: Path, spoil: Callable[[object], object]) -> None:
-    with blocking.Session() as opened:
+    with blocking.BlockingSession() as opened:
         file = opened.open_file(lake / "00.parquet")
         for bridge in (opened, file, file.scan(), opened.open_dataset(lake)):
-            with pytest.raises(TypeError, match=r"blocking \w+ cannot be pickled.* Pass on the url"):
+            with pytest.raises(TypeError, match=r"Blocking\w+ cannot be pickled.* Pass on the url"):
                 spoil(bridge)
 
 

@@ -58,15 +58,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def session() -> Iterator[blocking.Session]:
-    with blocking.Session(limits=LIMITS) as opened:
+def session() -> Iterator[blocking.BlockingSession]:
+    with blocking.BlockingSession(limits=LIMITS) as opened:
         yield opened
         assert_nothing_runs(opened)
 
 
-def assert_nothing_runs(session: blocking.Session) -> None:
+def assert_nothing_runs(session: blocking.BlockingSession) -> None:
     """Streams that were dropped end soon afterwards."""
-    runtime = session._inner._runtime
+    runtime = session.asynchronous._runtime
     gc.collect()
     until = time.monotonic() + 20
     while runtime.budget.used or any(
@@ -77,12 +77,12 @@ def assert_nothing_runs(session: blocking.Session) -> None:
 
 
 @pytest.fixture(params=["file", "dataset"])
-def source(request: pytest.FixtureRequest, session: blocking.Session, lake: Path) -> Any:
+def source(request: pytest.FixtureRequest, session: blocking.BlockingSession, lake: Path) -> Any:
     return session.open_file(lake / "0.parquet") if request.param == "file" else session.open_dataset(lake)
 
 
 def expected(source: Any) -> pa.Table:
-    return WHOLE if isinstance(source, blocking.Dataset) else table(0)
+    return WHOLE if isinstance(source, blocking.BlockingDataset) else table(0)
 
 
 def duckdb_sql(scan: Any) -> pa.Table:
@@ -138,7 +138,7 @@ def test_threads_each_read_all(source: Any) -> None:
     assert found == [expected(source)["id"].to_pylist()] * 6
 
 
-def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.Session) -> None:
+def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.BlockingSession) -> None:
     """Another one that begins a read of the scan waits for the loop."""
     scan, said = source.scan(), Future[BaseException | None]()
 
@@ -192,12 +192,14 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
         for number in range(FILES):
             server.put(f"bucket/lake/{number}.parquet", parquet(number))
         options = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0)
-        with blocking.Session(server.storage_options, limits=LIMITS, requests=options, memory_cache_bytes=0) as session:
+        with blocking.BlockingSession(
+            server.storage_options, limits=LIMITS, requests=options, memory_cache_bytes=0
+        ) as session:
             scan = session.open_dataset("s3://bucket/lake/").scan(batch_size=50)
             reader = scan.to_reader() if consumer == "to_reader" else pa.RecordBatchReader.from_stream(scan)
             assert reader.read_next_batch().num_rows == 50
             size = sum(len(served.data) for served in server.objects.values())
-            assert 0 < session._inner._runtime.budget.used <= LIMITS.in_flight_bytes
+            assert 0 < session.asynchronous._runtime.budget.used <= LIMITS.in_flight_bytes
             assert server.bytes_sent < size / 2
             del reader
             assert_nothing_runs(session)
@@ -218,7 +220,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
     ids=["duckdb limit", "iteration", "reader", "a batch", "capsule", "schema"],
 )
 def test_leaving_early_leaves_nothing(
-    session: blocking.Session, source: Any, leave: Callable[[object], object]
+    session: blocking.BlockingSession, source: Any, leave: Callable[[object], object]
 ) -> None:
     leave(source.scan())
     assert_nothing_runs(session)
@@ -226,7 +228,7 @@ def test_leaving_early_leaves_nothing(
 
 
 def test_closing_the_session_ends_streams(lake: Path) -> None:
-    with blocking.Session(limits=LIMITS) as session:
+    with blocking.BlockingSession(limits=LIMITS) as session:
         reader = session.open_dataset(lake).scan().to_reader()
         assert reader.read_next_batch().num_rows
     with pytest.raises(asyncpq.UsageError):
@@ -243,7 +245,7 @@ def test_errors() -> None:
         server.put("bucket/key", parquet(0))
         retry = asyncpq.RetryOptions(max_attempts=1)
         options = asyncpq.RequestOptions(tail_bytes=3000)
-        with blocking.Session(
+        with blocking.BlockingSession(
             server.storage_options, limits=LIMITS, retry=retry, requests=options, memory_cache_bytes=0
         ) as session:
             file = session.open_file("s3://bucket/key")
@@ -257,7 +259,7 @@ def test_errors() -> None:
                     CONSUMERS[name](file.scan())
                 assert "s3://bucket/key" in str(caught.value)
             assert_nothing_runs(session)
-        with blocking.Session() as session, pytest.raises(asyncpq.ColumnNotFoundError):
+        with blocking.BlockingSession() as session, pytest.raises(asyncpq.ColumnNotFoundError):
             pa.table(session.open_file(_written(server)).scan(["nothing"]))
 
 

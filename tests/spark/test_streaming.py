@@ -324,7 +324,7 @@ class Indexed(Files):
 
     def refresh(self, *names: str) -> None:
         """List what is there, or these files only."""
-        with asyncpq.blocking.Session() as session:
+        with asyncpq.blocking.BlockingSession() as session:
             session.build_index(str(self.folder), [Bounds("id")])
 
 

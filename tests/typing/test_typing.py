@@ -34,16 +34,16 @@ async def reads(url: str) -> AsyncIterator[int]:
 
 def blocking_reads(url: str) -> int:
     """Never run: mypy looks at it."""
-    with asyncpq.blocking.Session() as session:
+    with asyncpq.blocking.BlockingSession() as session:
         file = session.open_file(url)
-        assert_type(file, asyncpq.blocking.File)
+        assert_type(file, asyncpq.blocking.BlockingFile)
         return file.num_rows
 
 
 def misspelt(url: str) -> None:
     """Never run: mypy finds each of these."""
     with (
-        asyncpq.blocking.Session(memory_cache_byte=0) as session,  # type: ignore[call-arg]
+        asyncpq.blocking.BlockingSession(memory_cache_byte=0) as session,  # type: ignore[call-arg]
         asyncpq.blocking.open_file(url, retries=3) as file,  # type: ignore[call-arg]
         asyncpq.blocking.open_dataset(url, indexes=None) as dataset,  # type: ignore[call-arg]
     ):
@@ -71,10 +71,10 @@ def blocking_types(url: str) -> None:
         asyncpq.blocking.open_file(url, memory_cache_bytes=0) as file,
         asyncpq.blocking.open_dataset(url, view="listed", storage_options={}) as dataset,
     ):
-        assert_type(file, asyncpq.blocking.File)
-        assert_type(dataset, asyncpq.blocking.Dataset)
-        assert_type(file.scan(limit=3), asyncpq.blocking.Scan)
-        assert_type(dataset.scan(limit=3), asyncpq.blocking.DatasetScan)
+        assert_type(file, asyncpq.blocking.BlockingFile)
+        assert_type(dataset, asyncpq.blocking.BlockingDataset)
+        assert_type(file.scan(limit=3), asyncpq.blocking.BlockingScan)
+        assert_type(dataset.scan(limit=3), asyncpq.blocking.BlockingDatasetScan)
         assert_type(file.count(), int)
 
 
