@@ -1,5 +1,10 @@
 """Events: each call of the API is an :class:`Operation`, which reports to metrics, ``on_event``, loggers and
 OpenTelemetry.
+
+An operation owns the metrics of a call, from the verb to its requests; its end adds them to the session's and tells
+hook, logger and span, once. Files of a read and segments of an index, which run side by side, have a part each, whose
+rounds count from its beginning. Index backends and catalogs get the operation as an argument, stores a
+``RequestContext``.
 """
 
 from __future__ import annotations

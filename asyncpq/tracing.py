@@ -2,6 +2,9 @@
 
 An error is recorded with its type, and with its message if it is asyncpq's own: messages of other libraries and stack
 traces may hold secrets.
+
+A call's span is current while it runs, also for the tasks that it starts. A scan's span is not: other code runs
+between its batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The disk tier: a folder of entries, shared by all processes on a host."""
+"""The disk tier: a folder of entries, shared by all processes on a host.
+
+Dropping a pointer does not queue behind writes: reads, and writes that still wait, take notice of the drop. A call
+that the disk never returns from is left to its daemon thread; neither session nor process waits for it.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,14 @@ without blocking on special files.
 Eviction removes the least recently used entries of a sample: the fullest sub-folders, until they have enough entries.
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
 replace or remove stay counted until their sub-folder is listed, and each trim lists one at random.
+
+How full a sub-folder is, is the length of its ``.usage`` file, so no writer lists the cache. A scan's entries get an
+old modification time, which is all that eviction looks at.
+
+Not used, after a look at each: diskcache (pickles, CVE-2025-69872 without a fixed release; one SQLite index that all
+processes lock), cachelib's FileSystemCache (pickles; its budget is a number of files, and eviction reads all of them),
+fsspec's ``filecache`` and ``blockcache`` (whole objects, or sparse copies of them, without a budget). None has
+checksums, and all follow links.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Entries of lookups are in ``main`` (the paper's Am), an LRU queue. Entries of sc
 free room, are evicted first, and their keys' hashes are remembered afterwards (A1out). An entry that a scan puts again
 soon goes to ``main``. Probation and remembered hashes take at most 1/16 of the budget from ``main``. Without scans the
 cache is a plain LRU. ``cache/traces`` compares the two.
+
+Also on probation: entries of reads that take more than 1/16 of the budget, and pages that came with a whole chunk
+(``MemoryCache.offer``). Small dictionaries count as a lookup's. So a scan larger than the budget keeps nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The shared tier: entries in a Valkey or Redis server, for all processes of a fleet.
 
 An exchange that takes longer than a fetch from the store is given up, and a server that failed is left alone for a
-while. The server is not trusted: entries and replies may be anything. GETRANGE bounds each reply before it is read; all
-entries of a read take one round trip. The log tells each cause of a refusal once a minute, without secrets.
+while. The server is not trusted: entries and replies may be anything. GETRANGE bounds each reply before it is read,
+as MGET would not; all entries of a read take one round trip. The log tells each cause of a refusal once a minute,
+without secrets.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 The memory tier holds parsed values and is asked directly. Each tier verifies its bytes (version, checksum,
 authentication): a doubtful entry is a miss.
+
+A read asks each tier once for all that memory lacks. What the store sent is put in the background, once it was parsed
+or decoded without an error; a closing session waits ``FLUSH_S`` for that. Objects without a validator, encrypted and
+local files, and what the build of an index reads once are not put here.
 """
 
 from __future__ import annotations

@@ -8,6 +8,12 @@ closing.
   library's whole client: 478 and 143 us).
 - Its parsers: they read a reply of any length that the server announces.
 - Its packing of commands: it takes several times as long as these few kinds of words need.
+
+Connecting is a task of its own: a caller that gives up waiting does not restart it.
+
+Not used: valkey-py's pipelines (twice the CPU of each call), redis-py (the same code, further from Valkey),
+valkey-glide (no less CPU, a native library with its own threads in each process, and no bound on the length of a
+reply).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a file has the columns of its dataset: matched by field id or by name, never by position."""
+"""How a file has the columns of its dataset: matched by field id or by name, never by position.
+
+What a file has of the columns is found once for each version, column by column at their first use.
+"""
 
 from __future__ import annotations
 

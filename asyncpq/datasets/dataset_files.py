@@ -1,4 +1,11 @@
-"""The files of a dataset for one read: found, ruled out, opened ahead, planned, and streamed as batches."""
+"""The files of a dataset for one read: found, ruled out, opened ahead, planned, and streamed as batches.
+
+A file is ruled out three times: by partition values and a table's bounds, by the footers of earlier reads if it still
+has that version, and by its own footer before its indexes are fetched. Each file has a part of the read's operation.
+
+The listing is validated like a footer: the files of the last one are read at once, while the next is on its way. The
+ETags of a listing validate cached footers.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ It takes planned files from a :class:`ScannedFiles`, which finds, opens and plan
 file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one
 round and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files
 or as they become ready.
+
+Reads that return everything at their end start single files again; a scan only files of which no row was handed out.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A store serves all urls of one protocol with one set of storage options. It checks status, Content-Range, length and
 validator of each response and raises typed errors: its callers never see wrong or short bytes.
+
+fsspec and s3fs make none of these checks.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 An :class:`Exchange` knows the request, its carrier, and what a good response is. This is the hot path of a lookup:
 every GET pays for what is added here.
+
+An attempt takes a connection from the limiter and a timer from the watchdog. Hedging is off by default. A retry asks
+only for the missing rest of the body, if the ETag is strong. fsspec's filesystems give no responses to look at: they
+share the limits and the retry budget, and each of their calls is bounded in time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The two carriers of HTTP requests: aiohttp for arbitrary web servers, and ``http1`` for the hot path."""
+"""The two carriers of HTTP requests: aiohttp for arbitrary web servers, and ``http1`` for the hot path.
+
+The HTTP store uses aiohttp alone, since it meets web servers and proxies of all kinds.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so keys are requested
 percent-encoded after a page fails to parse; not from the start, since LocalStack then compares encoded with plain keys.
+
+A page with the same bytes as in the listing before is not parsed again.
 """
 
 from __future__ import annotations
