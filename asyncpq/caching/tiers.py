@@ -4,8 +4,8 @@ The memory tier holds parsed values and is asked directly. Each tier verifies it
 authentication): a doubtful entry is a miss.
 
 A read asks each tier once for all that memory lacks. What the store sent is put in the background, once it was parsed
-or decoded without an error; a closing session waits ``FLUSH_S`` for that. Objects without a validator, encrypted and
-local files, and what the build of an index reads once are not put here.
+or decoded without an error; a closing session waits ``FLUSH_S`` for that. Objects that their store cannot tell from
+their next version, encrypted and local files, and what an index build reads once are not put here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ key ranges. So any backend that finds keys can keep any kind of table.
 Values have order-preserving keys (:mod:`asyncpq.indexing.key_encoding`): keys sort as the values do. ``NULL_KEY``
 stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold any value: every lookup includes it.
 Tables by file have the file's id as key, and more numbers after it (:func:`file_key`).
+
+File ids name versions of files. They are dense and never given twice. A segment names the ids of which it has all
+rows: only for these does absence rule a file out. Backends know nothing of what the rows mean.
 """
 
 from __future__ import annotations

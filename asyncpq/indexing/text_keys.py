@@ -2,6 +2,8 @@
 
 A value that contains a text has all n-grams of the text. If a file lacks one of them, no value of it contains the text.
 For tokens see :mod:`asyncpq.expressions.tokens`.
+
+Words of ASCII texts are split for all strings at once, since most of a build's time was there.
 """
 
 from __future__ import annotations

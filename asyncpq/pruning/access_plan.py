@@ -3,6 +3,8 @@
 A plan is made without its file, as a term: a set of rows of the file (:class:`RowSet`), a set of row groups with their
 own rows (:class:`GroupSet`), or both joined (:class:`Joined`). Rows that a term does not name are in it or not as a
 whole. With the file's row groups (:class:`RowGroupLayout`) it resolves to the rows of each (:class:`ResolvedAccess`).
+
+``take``, deleted rows and users' plans are all read through such plans.
 """
 
 from __future__ import annotations

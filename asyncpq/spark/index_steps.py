@@ -4,6 +4,8 @@ A piece is one row for Spark however many entries it has, so Spark moves few, la
 every build (:mod:`asyncpq.indexing.build.sorting`). Files are spread over tasks by cost, since one large file takes as
 long as thousands of small ones. The pieces tell the distribution of keys before any is moved, so the ranges have
 similar sizes. A key with many rows is cut by file and row.
+
+Only descriptions of the segments return to the driver.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Lookup joins: each task looks up the keys of its own rows in the lake, without a scan or shuffle.
 
 :func:`explain_lookup_join` estimates the join and compares it with Spark's broadcast join.
+
+Tasks look up distinct keys in batches, in one pinned dataset of their process, and match rows in Arrow.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Spark plans a write, runs its tasks and commits it in separate processes. A task that runs twice writes two files; the
 commit lists those whose messages Spark passes to it. Others are deleted if the write fails, and by
 :func:`asyncpq.spark.vacuum`.
+
+Listings of such a folder ask the index which files are live, also when another index is built. A refresh of the index
+adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, which are not read back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Settings that the workers of a Spark job get: read on the driver, frozen into the plan, free of secrets.
 
 Spark shows settings and options in plans, logs and its UI, so values that look like credentials are refused.
+
+Credentials are resolved where they are used, and again when the store refuses them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Make the rows of the tables that need a file's values (set, ngram, keys, text, bloom), by one scan of its columns."""
+"""Make the rows of the tables that need a file's values (set, ngram, keys, text, bloom), by one scan of its columns.
+
+One scan of a file serves all tables; it reads the columns that any of them takes.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The chunks are read once. Page locations come from page headers, and for repeated leaves from decoded levels; a chunk
 with a page that begins inside a row gets no index. Bounds are those of the decoded values: they are exact, and the
 pages are fetched for their headers anyway.
+
+They are kept in the format's own bytes, so a read uses them as if the file had them.
 """
 
 from __future__ import annotations

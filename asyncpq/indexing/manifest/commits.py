@@ -3,6 +3,9 @@
 A commit creates the manifest of the next number, which must not exist. A process that loses that race applies its
 change to the winner's snapshot and tries again. Heartbeats keep others from removing what a build has not committed
 yet.
+
+A process that cannot tell whether its PUT arrived looks for its own commit id in that snapshot. Compactions swap
+segments and delete nothing; vacuum deletes what no kept snapshot names and no live build may still commit.
 """
 
 from __future__ import annotations

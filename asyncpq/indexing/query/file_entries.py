@@ -1,6 +1,9 @@
 """What an index knows of single files: their entries, matched with a listing; their footers and page indexes.
 
 With these, a read fetches data pages of a file without opening it first.
+
+The GET's ``If-Match`` validates them. If the version is another, all that the index knows of the file is dropped, and
+the file is opened like any other.
 """
 
 from __future__ import annotations

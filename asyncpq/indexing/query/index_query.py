@@ -3,6 +3,9 @@
 The predicate becomes a tree of key lookups: for each atom, the keys of the rows for which it may have the wanted
 result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at once. Bloom filters are kept by file,
 so the caller reads them once few files are left.
+
+A segment that is damaged, or has more rows than may be read, counts as a table that was not asked: it rules nothing
+out.
 """
 
 from __future__ import annotations

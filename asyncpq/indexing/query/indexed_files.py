@@ -2,6 +2,10 @@
 
 :class:`IndexedFiles` prunes the files of a listing or a table (views "listed" and "table"). :class:`SnapshotFiles`
 gives the files that the index itself lists (view "snapshot").
+
+A listing is compared with the index's entries once for each pair of listing and snapshot. So a warm lookup visits only
+the files that its answer names and those that the index does not know. View "snapshot" looks for a newer snapshot
+beside the read's other requests; the other views do so only if there are unknown files.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The predicate is true for every row for which Spark's condition is, and perhaps for others. Spark treats NaN as equal to
 itself and greater than all, casts literals and columns to a common type, and compares some strings by a collation.
 Conditions that asyncpq cannot express do not prune.
+
+Float comparisons are negated, so that they keep NaN. Literals before 1582 (dates) or 1900 (times) do not prune, since
+files may use the old calendar; neither do casts, collations and functions whose result is uncertain.
 """
 
 from __future__ import annotations

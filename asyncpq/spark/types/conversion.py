@@ -1,4 +1,7 @@
-"""Convert batches between asyncpq and Spark: values as Spark's reader gives them, and Arrow types to write."""
+"""Convert batches between asyncpq and Spark: values as Spark's reader gives them, and Arrow types to write.
+
+A conversion is made once for each schema and cached.
+"""
 
 from __future__ import annotations
 
