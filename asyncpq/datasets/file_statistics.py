@@ -1,7 +1,6 @@
-"""Which files of a dataset can match, by all that is known of them: partition values, a table's bounds, and the
-footers that were read before.
+"""Rules out files of a dataset by partition values, a table's bounds, and the footers of earlier reads.
 
-Arrow types as the kinds of values by which files are pruned.
+``kind_of`` maps Arrow types to the kinds of values by which files are pruned.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 ``restoring`` returns a function from a shredded struct array to its values and metadata. Values are as Spark 4.3
 restores them: with the file's metadata, numbers in the fewest bytes, typed fields before untyped ones.
+
+Scalars are encoded column by column; only objects and arrays are assembled row by row.
 """
 
 from __future__ import annotations

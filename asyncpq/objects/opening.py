@@ -1,6 +1,6 @@
-"""From a url to an object as seen through the session's caches.
+"""Makes an :class:`ObjectSource` of a url, through the session's stores and caches.
 
-Objects that are in no store: bytes that the process already has, such as rows that a table's catalog keeps.
+:func:`held_source` makes one of bytes that the process already has, such as rows that a table's catalog keeps.
 """
 
 from __future__ import annotations

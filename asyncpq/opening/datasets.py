@@ -1,6 +1,7 @@
-"""Opening datasets: which files, under which columns.
+"""Opens datasets of listed files and of tables under one schema, alone or with an index.
 
-Opening datasets with what is known of their files beside them.
+The snapshot of an index gives files and columns without a request (``open_snapshot``), or prunes the files of another
+dataset (``open_indexed``).
 """
 
 from __future__ import annotations
