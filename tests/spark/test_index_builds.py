@@ -209,5 +209,5 @@ def test_paths_mean_what_they_mean_to_the_driver(
     assert optimize(spark, "~/lake", "sorted", "id").rows == rows
     assert scan(spark, tmp_path / "sorted").count() == rows
     assert refresh_index(spark, "index").files == 1
-    with pytest.raises(InvalidOptionError, match="no url"):
+    with pytest.raises(InvalidOptionError, match="two slashes"):
         build_index(spark, "lake", [Keys("id")], at="file:/index")

@@ -279,7 +279,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(
 def test_files_that_spark_would_leave_out_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     source = write_lake(tmp_path / "source", _plain(10), files=1)
     write_lake(tmp_path / "source" / "deeper", _plain(10), files=1)
-    with pytest.raises(InvalidOptionError, match="finds 1 files there, and asyncpq 2"):
+    with pytest.raises(InvalidOptionError, match="finds 1 files, and asyncpq finds 2"):
         optimize(spark, source, str(tmp_path / "target"), "id")
     with pytest.raises(ObjectNotFoundError):
         optimize(spark, str(tmp_path / "nothing"), str(tmp_path / "target"), "id")
