@@ -61,6 +61,7 @@ from asyncpq.storage.base import Validator
 
 if TYPE_CHECKING:
     from asyncpq import blocking
+    from asyncpq import indexing as indexing
     from asyncpq.dataset import Dataset, DatasetPlan
     from asyncpq.datasets.dataset_files import DatasetScan
     from asyncpq.datasets.model import (
