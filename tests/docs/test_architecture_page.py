@@ -50,7 +50,8 @@ def test_modules_of_the_walk_exist() -> None:
         for named in modules.finditer(section):
             path = named[1] or named[2]
             checked += 1
-            if not any((folder / path).exists() for folder in (*rooms, PACKAGE, ROOT)):
+            # the package may be installed elsewhere: CI tests a wheel
+            if not any((folder / path).exists() for folder in (*rooms, PACKAGE, PACKAGE.parent, ROOT)):
                 missing.append((title, path))
     assert missing == []
     assert checked > 100

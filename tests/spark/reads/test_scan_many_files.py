@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 _SCRIPT = Path(__file__).with_name("many_files.py")
-_ROOT = _SCRIPT.parents[2]
+_ROOT = _SCRIPT.parents[3]
 
 
 def plan(number: int, folder: Path, cache_mib: int = 64) -> dict[str, float]:
