@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,46 +12,20 @@ from hypothesis import strategies as st
 
 from asyncpq.indexing import blooms
 from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
-from asyncpq.indexing.build.file_values import ValueCollector
-from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.key_encoding import normalised
-from asyncpq.indexing.model import IndexTable, file_key
+from asyncpq.indexing.model import file_key
 from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
+from tests.indexing.value_rows import BATCH_ENDS, FILE, collected_rows, value_table
 from tests.predicates import COLUMNS, KINDS, array, arrays
 
-FILE = 7
 
-
-def _part(kind: str, columns: int = 1, **options: Any) -> IndexTable:
-    return IndexTable(kind, tuple(f"c{at}" for at in range(columns)), tuple(sorted(options.items())))
-
-
-def _collected(part: IndexTable, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
-    """Of a file whose rows come in batches that end at ``cuts``, each a row group."""
-    collector = ValueCollector(part, types)
-    ends = sorted({0, *(min(cut, len(columns[0])) for cut in cuts), len(columns[0])})
-    for group, (start, stop) in enumerate(pairwise(ends)):
-        collector.add([column.slice(start, stop - start) for column in columns], start, group)
-    table = collector.finish(FILE)
-    table.validate(full=True)
-    assert table.schema.equals(part.schema)
-    if part.kind == "keys":
-        table = sorted_rows(table)  # others come so
-    keys = table["key"].to_pylist()
-    assert keys == sorted(keys)
-    return table
-
-
-_CUTS = st.lists(st.integers(0, 12), max_size=3)
-
-
-@given(st.data(), st.lists(KINDS, min_size=1, max_size=2), _CUTS)
+@given(st.data(), st.lists(KINDS, min_size=1, max_size=2), BATCH_ENDS)
 def test_blooms_hold_all_keys(data: st.DataObject, kinds: list[str], cuts: list[int]) -> None:
     kind = kinds[0]
     type_ = COLUMNS[kind][0]
     values = data.draw(arrays(kind))
     column = array(kind, values)
-    table = _collected(_part("bloom", fpp=0.01), [column], [type_], cuts)
+    table = collected_rows(value_table("bloom", fpp=0.01), [column], [type_], cuts)
     bitsets = dict(zip(table["key"].to_pylist(), table["payload"].to_pylist(), strict=True))
     ends = sorted({0, *(min(cut, len(values)) for cut in cuts), len(values)})
     assert list(bitsets) == [file_key(FILE, group) for group in range(-1, len(ends) - 1)]

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import fsspec
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import asyncpq
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.build import file_rows as file_footers
 from asyncpq.indexing.entry_encoding import by_file, decode_leaf, decode_made, decode_shared
 from asyncpq.storage.base import Validator
-from tests.lakes import FILE, Kept, keep
+from tests.indexing.file_in_memory import TABLE, WRITER, kept_of
+from tests.lakes import FILE
 from tests.random_tables import WriterOptions
-
-URL = "memory://known/file.parquet"
-
-
-def put(data: bytes) -> None:
-    fsspec.filesystem("memory").pipe_file("/known/file.parquet", data)
-
-
-TABLE = pa.table({name: pa.array(range(at, at + 300), pa.int64()) for at, name in enumerate("abcd")})
-WRITER = WriterOptions(100, 64, 10, "none", False, 8, "1.0", True, True, False, True)
-
-
-def kept_of(data: bytes) -> Kept:
-    put(data)
-
-    async def run() -> Kept:
-        async with asyncpq.Session() as session:
-            return await keep(session, URL)
-
-    return asyncio.run(run())
 
 
 @pytest.fixture

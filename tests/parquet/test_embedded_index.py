@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError
-from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
 from asyncpq.parquet.embedded_index import (
     KEY_PREFIX,
     EmbeddedIndex,
@@ -30,46 +26,10 @@ from asyncpq.parquet.footer import set_key_values
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
 from tests.fuzz import thrift_trees
+from tests.indexing.embedded_files import BASE, added, chunks_of, embedded, texts
 from tests.parquet.test_thrift import structs, written
 from tests.parquet_files import EditedFile, Items, Struct
 from tests.reads import ask
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-
-
-def embedded(table: pa.Table, some: Sequence[EmbeddedIndex], **options: Any) -> bytes:
-    """A file with indexes, written to a file object."""
-    sink = io.BytesIO()
-    row_group_size = options.pop("row_group_size", None)
-    with EmbeddedIndexWriter(sink, table.schema, **options) as writer:
-        for index in some:
-            writer.embed(index)
-        writer.write_table(table, row_group_size)
-    assert not sink.closed
-    return sink.getvalue()
-
-
-def added(data: bytes, some: Sequence[EmbeddedIndex], *, in_place: bool = False) -> bytes:
-    """The file with indexes put into it."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "source.parquet")
-        target = source if in_place else Path(folder, "target.parquet")
-        source.write_bytes(data)
-        embed_indexes(source, target, some)
-        assert {path.name for path in Path(folder).iterdir()} == {source.name, target.name}
-        return target.read_bytes()
-
-
-def chunks_of(data: bytes) -> list[tuple[int, int]]:
-    """Where the column chunks are, as pyarrow reads it."""
-    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
-    found = []
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            found.append((start, start + chunk.total_compressed_size))
-    return found
 
 
 @given(structs, st.dictionaries(texts, texts, max_size=3), st.binary(max_size=5))
@@ -129,12 +89,6 @@ entries_ = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["{}", "[]", "null", '{"offset": NaN}', '{"offset": ' + "9" * 5000 + "}"]),
     st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5).map(json.dumps),
-)
-BASE = embedded(
-    pa.table({"x": list(range(300)), "s": [f"value {row % 7}" for row in range(300)]}),
-    [EmbeddedIndex(name="good", kind="k", version=1, data=b"good bytes")],
-    row_group_size=100,
-    write_page_index=True,
 )
 
 

@@ -12,45 +12,12 @@ import pytest
 
 from asyncpq.expressions import Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable
-from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from tests.parquet_files import PrunedFile
-
-NAN = float("nan")
-
-
-DAY = dt.datetime(2024, 1, 1)
-
-
-# Ten pages of ten rows; page 5 of "holes" is nothing but nulls, page 7 of "x" holds a NaN.
-ROWS = 100
-
-
-TABLE = pa.table(
-    {
-        "id": pa.array(range(ROWS), pa.int64()),
-        "down": pa.array(range(ROWS, 0, -1), pa.int32()),
-        "mixed": pa.array([(row // 10 * 7) % 10 for row in range(ROWS)], pa.int32()),
-        "holes": pa.array([None if 50 <= row < 60 else row for row in range(ROWS)], pa.int64()),
-        "name": pa.array([f"n{row // 10}-{row:03d}" for row in range(ROWS)]),
-        "x": pa.array([NAN if row == 75 else row / 2 for row in range(ROWS)]),
-        "when": pa.array([DAY + dt.timedelta(hours=row) for row in range(ROWS)], pa.timestamp("ms")),
-        "day": pa.array([DAY.date() + dt.timedelta(days=row) for row in range(ROWS)]),
-        "price": pa.array([Decimal(row) / 4 for row in range(ROWS)], pa.decimal128(9, 2)),
-        "big": pa.array([2**63 + row for row in range(ROWS)], pa.uint64()),
-        "flag": pa.array([row >= 30 for row in range(ROWS)]),
-        "uid": pa.array([uuid.UUID(int=row << 120).bytes for row in range(ROWS)], pa.uuid()),
-        "tags": pa.array([[row] for row in range(ROWS)]),
-        "inner": pa.array([{"leaf": row, "maybe": None if row < 20 else row} for row in range(ROWS)]),
-    }
-)
-
-
-FILE = PrunedFile(TABLE, rows_per_page=10)
-
+from tests.pruning.indexed_file import DAY, FILE, NAN, ROWS, TABLE, leaf
 
 GROUPS = PrunedFile(TABLE, rows_per_page=10, rows_per_group=20)
 
@@ -219,10 +186,6 @@ def test_only_the_chunks_of_the_leaf_are_parsed() -> None:
     one_leaf = file.metadata.weight - before
     file.row_group_zones(*NAMES)
     assert 0 < one_leaf < (file.metadata.weight - before) / 10
-
-
-def leaf(name: str) -> Leaf:
-    return FILE.leaf(name)
 
 
 @pytest.mark.parametrize(

@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import uuid
-from decimal import Decimal
-
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.expressions import Atom, Comparison, In, col
 from asyncpq.expressions.analysis import Truth, result_values, successor
-from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.parquet_files import PrunedFile
 from tests.parquet_samples import DATA, requires_corpus
-
-NAN = float("nan")
-
-
-DAY = dt.datetime(2024, 1, 1)
-
-
-# Ten pages of ten rows; page 5 of "holes" is nothing but nulls, page 7 of "x" holds a NaN.
-ROWS = 100
-
-
-TABLE = pa.table(
-    {
-        "id": pa.array(range(ROWS), pa.int64()),
-        "down": pa.array(range(ROWS, 0, -1), pa.int32()),
-        "mixed": pa.array([(row // 10 * 7) % 10 for row in range(ROWS)], pa.int32()),
-        "holes": pa.array([None if 50 <= row < 60 else row for row in range(ROWS)], pa.int64()),
-        "name": pa.array([f"n{row // 10}-{row:03d}" for row in range(ROWS)]),
-        "x": pa.array([NAN if row == 75 else row / 2 for row in range(ROWS)]),
-        "when": pa.array([DAY + dt.timedelta(hours=row) for row in range(ROWS)], pa.timestamp("ms")),
-        "day": pa.array([DAY.date() + dt.timedelta(days=row) for row in range(ROWS)]),
-        "price": pa.array([Decimal(row) / 4 for row in range(ROWS)], pa.decimal128(9, 2)),
-        "big": pa.array([2**63 + row for row in range(ROWS)], pa.uint64()),
-        "flag": pa.array([row >= 30 for row in range(ROWS)]),
-        "uid": pa.array([uuid.UUID(int=row << 120).bytes for row in range(ROWS)], pa.uuid()),
-        "tags": pa.array([[row] for row in range(ROWS)]),
-        "inner": pa.array([{"leaf": row, "maybe": None if row < 20 else row} for row in range(ROWS)]),
-    }
-)
-
-
-FILE = PrunedFile(TABLE, rows_per_page=10)
-
-
-def leaf(name: str) -> Leaf:
-    return FILE.leaf(name)
+from tests.pruning.indexed_file import leaf
 
 
 def zoned(name: str, order: SortOrder) -> ZonedColumn:

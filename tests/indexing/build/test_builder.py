@@ -33,34 +33,15 @@ from asyncpq.indexing.build import build_executor as executor
 from asyncpq.indexing.build.build_executor import SortedTables
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
-from asyncpq.indexing.index import Index, Staleness
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
 from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.options import BuildOptions
 from asyncpq.parquet import row_group
 from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
 from asyncpq.parquet.schema import Leaf
+from tests.indexing.build.index_checks import WHOLE_SAMPLE, check_index
 from tests.lakes import FEW, KINDS, builder, change, rows, write
 from tests.leaks import assert_back_to, held
-
-_ALL = 1000
-
-
-def _files(lake: Path) -> list[Path]:
-    return sorted(lake.rglob("*.parquet"))
-
-
-async def _check(index: Index, lake: Path) -> None:
-    """The index lists the files as they are, and every row of every part is there."""
-    report = await index.show(staleness=True)
-    assert report.staleness == Staleness(new=0, changed=0, gone=0)
-    files = _files(lake)
-    assert report.files == len(files)
-    assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
-    found = await index.verify(sample=_ALL, rows=_ALL)
-    assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
-    assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
 @given(st.integers(0, 1 << 30))
@@ -82,7 +63,7 @@ def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) 
             for _ in range(5):
                 change(lake, choose)
             index = await session.build_index(str(lake), KINDS, at=backend, building=options)
-            await _check(index, lake)
+            await check_index(index, lake)
             for _ in range(3):
                 for _ in range(choose.randrange(4)):
                     change(lake, choose)
@@ -91,7 +72,7 @@ def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) 
                     await index.compact()
                 if choose.random() < 0.3:
                     await index.vacuum(keep=1, older_than=timedelta(0))
-                await _check(index, lake)
+                await check_index(index, lake)
 
     asyncio.run(run())
 
@@ -119,7 +100,7 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         for part in manifest.tables[1:]:  # of the others nothing is known
             assert list((manifest.covered(part) & manifest.live).rows()) == [good.id], part
         assert (manifest.num_files, manifest.num_rows) == (4, 100)
-        assert (await index.verify(sample=_ALL)).problems == []
+        assert (await index.verify(sample=WHOLE_SAMPLE)).problems == []
         # bad bytes are not looked at again, until there are others
         snapshot = index.snapshot
         await index.refresh()
@@ -159,11 +140,11 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
         assert index.refreshed is not None
         assert index.refreshed.resumed == 4  # those that were committed, but for the two that have changed
         assert sorted(read) == sorted({f"{n}.parquet" for n in range(10)} - {*first} - {"1.parquet"} | {"2.parquet"})
-        await _check(index, tmp_path)
+        await check_index(index, tmp_path)
         assert not index.manifest.builds
         await index.compact()
         await index.vacuum(keep=1, older_than=timedelta(0))
-        await _check(index, tmp_path)
+        await check_index(index, tmp_path)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
@@ -192,7 +173,7 @@ async def test_builders_that_are_killed(tmp_path: Path, kills: int) -> None:
         index = await session.open_index(at)
         await index.compact()
         await index.vacuum(keep=1, older_than=timedelta(0))
-        await _check(index, lake)
+        await check_index(index, lake)
 
 
 async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
@@ -292,7 +273,7 @@ async def test_of_a_table(tmp_path: Path) -> None:
         assert {Path(url).name for url in read} <= {Path(url).name for url in now}
         listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
         assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
-        assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
+        assert (await index.verify(sample=WHOLE_SAMPLE, rows=WHOLE_SAMPLE)).problems == []
 
 
 async def test_of_a_footer_the_chunks_of_bounded_columns_alone_are_parsed(
@@ -334,7 +315,7 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
             assert len(runs) > 5, part
             assert all(run == sorted(run) for run in runs)
         index = await session.open_index(backend)
-        await _check(index, lake)
+        await check_index(index, lake)
         whole = await session.build_index(str(lake), kinds, at=MemoryBackend())
         assert [part.files for part in (await whole.show()).tables] == [1, 1, 1, 1, 1]
         trips = [await session.open_dataset(str(lake), index=one) for one in (index, whole)]

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 import asyncpq
 from asyncpq.events import Event, FileEnded
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.index import Index, Staleness
-from asyncpq.indexing.manifest.commits import files_of
+from asyncpq.indexing.index import Staleness
+from tests.indexing.build.index_checks import check_index
 from tests.lakes import KINDS, write
-
-_ALL = 1000
-
-
-def _files(lake: Path) -> list[Path]:
-    return sorted(lake.rglob("*.parquet"))
-
-
-async def _check(index: Index, lake: Path) -> None:
-    """The index lists the files as they are, and every row of every part is there."""
-    report = await index.show(staleness=True)
-    assert report.staleness == Staleness(new=0, changed=0, gone=0)
-    files = _files(lake)
-    assert report.files == len(files)
-    assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
-    found = await index.verify(sample=_ALL, rows=_ALL)
-    assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
-    assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
 async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
@@ -57,7 +36,7 @@ async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
         (lake / "part=0" / "4.parquet").unlink()
         done = await index.refresh()
         assert (done.added, done.removed, read()) == (2, 2, ["1", "new"])
-        await _check(index, lake)
+        await check_index(index, lake)
         events.clear()
         # by name: the others are not even listed
         write(lake / "part=1" / "3.parquet", 79)
@@ -69,4 +48,4 @@ async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
         report = await index.show(staleness=True)
         assert report.staleness == Staleness(new=0, changed=1, gone=0)
         await index.refresh()
-        await _check(index, lake)
+        await check_index(index, lake)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from asyncpq.parquet.embedded_index import (
     EmbeddedIndex,
     decode_entry,
 )
+from tests.indexing.embedded_files import BASE, added, chunks_of, embedded, texts
 from tests.parquet_files import EditedFile, Struct
 from tests.parquet_samples import corpus_files, requires_corpus
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask, by_pyarrow, values
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 indexes = st.builds(
     EmbeddedIndex,
     name=st.sampled_from(["a", "b", "a.b", "ü ß", '"\\', "nul\0"]) | texts.filter(bool),
@@ -38,29 +36,6 @@ indexes = st.builds(
 HUGE = {"large_string_map.brotli.parquet"}  # one page, gigabytes of text
 
 index_lists = st.lists(indexes, max_size=4, unique_by=lambda index: index.name)
-
-
-def embedded(table: pa.Table, some: Sequence[EmbeddedIndex], **options: Any) -> bytes:
-    """A file with indexes, written to a file object."""
-    sink = io.BytesIO()
-    row_group_size = options.pop("row_group_size", None)
-    with EmbeddedIndexWriter(sink, table.schema, **options) as writer:
-        for index in some:
-            writer.embed(index)
-        writer.write_table(table, row_group_size)
-    assert not sink.closed
-    return sink.getvalue()
-
-
-def added(data: bytes, some: Sequence[EmbeddedIndex], *, in_place: bool = False) -> bytes:
-    """The file with indexes put into it."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "source.parquet")
-        target = source if in_place else Path(folder, "target.parquet")
-        source.write_bytes(data)
-        embed_indexes(source, target, some)
-        assert {path.name for path in Path(folder).iterdir()} == {source.name, target.name}
-        return target.read_bytes()
 
 
 def assert_has(data: bytes, some: Sequence[EmbeddedIndex]) -> None:
@@ -81,18 +56,6 @@ def assert_has(data: bytes, some: Sequence[EmbeddedIndex]) -> None:
         assume(False)  # pyarrow's writer loses nested rows where a dictionary overflows at once
         raise
     ask(data, question)
-
-
-def chunks_of(data: bytes) -> list[tuple[int, int]]:
-    """Where the column chunks are, as pyarrow reads it."""
-    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
-    found = []
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            found.append((start, start + chunk.total_compressed_size))
-    return found
 
 
 def assert_behind_all_pages(data: bytes) -> None:
@@ -181,14 +144,6 @@ def read_by_pyarrow(path: Path) -> Any:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
-
-
-BASE = embedded(
-    pa.table({"x": list(range(300)), "s": [f"value {row % 7}" for row in range(300)]}),
-    [EmbeddedIndex(name="good", kind="k", version=1, data=b"good bytes")],
-    row_group_size=100,
-    write_page_index=True,
-)
 
 
 def test_two_of_one_name(tmp_path: Path) -> None:

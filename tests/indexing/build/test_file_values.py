@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,33 +14,12 @@ from hypothesis import strategies as st
 from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.build.file_values import ValueCollector
-from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.key_encoding import normalised, text_key
-from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, IndexTable
+from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY
+from tests.indexing.value_rows import BATCH_ENDS, FILE, collected_rows, value_table
 from tests.predicates import COLUMNS, KINDS, array, arrays
 
-FILE = 7
 _FULL = st.text(st.sampled_from("abc é\0%_\\"), max_size=8)
-
-
-def _part(kind: str, columns: int = 1, **options: Any) -> IndexTable:
-    return IndexTable(kind, tuple(f"c{at}" for at in range(columns)), tuple(sorted(options.items())))
-
-
-def _collected(part: IndexTable, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
-    """Of a file whose rows come in batches that end at ``cuts``, each a row group."""
-    collector = ValueCollector(part, types)
-    ends = sorted({0, *(min(cut, len(columns[0])) for cut in cuts), len(columns[0])})
-    for group, (start, stop) in enumerate(pairwise(ends)):
-        collector.add([column.slice(start, stop - start) for column in columns], start, group)
-    table = collector.finish(FILE)
-    table.validate(full=True)
-    assert table.schema.equals(part.schema)
-    if part.kind == "keys":
-        table = sorted_rows(table)  # others come so
-    keys = table["key"].to_pylist()
-    assert keys == sorted(keys)
-    return table
 
 
 def _postings(table: pa.Table) -> list[tuple[bytes, int]]:
@@ -51,14 +29,11 @@ def _postings(table: pa.Table) -> list[tuple[bytes, int]]:
     return [(key, at) for key, row, rows in columns for at in range(row, row + rows)]
 
 
-_CUTS = st.lists(st.integers(0, 12), max_size=3)
-
-
-@given(st.data(), KINDS, _CUTS)
+@given(st.data(), KINDS, BATCH_ENDS)
 def test_keys_of_rows(data: st.DataObject, kind: str, cuts: list[int]) -> None:
     type_ = COLUMNS[kind][0]
     column = array(kind, data.draw(arrays(kind)))
-    table = _collected(_part("keys", max_postings=100), [column], [type_], cuts)
+    table = collected_rows(value_table("keys", max_postings=100), [column], [type_], cuts)
     expected = sorted((key, row) for row, key in enumerate(normalised(column, type_).to_pylist()))
     assert _postings(table) == expected
     postings = list(zip(table["key"].to_pylist(), table["row"].to_pylist(), table["rows"].to_pylist(), strict=True))
@@ -66,12 +41,12 @@ def test_keys_of_rows(data: st.DataObject, kind: str, cuts: list[int]) -> None:
     assert all(left[0] != right[0] or left[1] + left[2] < right[1] for left, right in pairwise(postings))
 
 
-@given(st.data(), st.integers(1, 5), _CUTS)
+@given(st.data(), st.integers(1, 5), BATCH_ENDS)
 def test_of_many_postings_the_widest_gaps_stay(data: st.DataObject, limit: int, cuts: list[int]) -> None:
     values = data.draw(st.lists(st.sampled_from([1, 2, None]), max_size=60))
     column = pa.array(values, pa.int8())
-    table = _collected(_part("keys", max_postings=limit), [column], [pa.int8()], cuts)
-    exact = _collected(_part("keys", max_postings=1000), [column], [pa.int8()], cuts)
+    table = collected_rows(value_table("keys", max_postings=limit), [column], [pa.int8()], cuts)
+    exact = collected_rows(value_table("keys", max_postings=1000), [column], [pa.int8()], cuts)
     for key in set(exact["key"].to_pylist()):
         rows = table.filter(pc.equal(table["key"], pa.scalar(key, pa.binary())))
         whole = exact.filter(pc.equal(exact["key"], pa.scalar(key, pa.binary())))
@@ -84,7 +59,7 @@ def test_of_many_postings_the_widest_gaps_stay(data: st.DataObject, limit: int, 
         assert pc.sum(rows["rows"]).as_py() == pc.sum(whole["rows"]).as_py() + sum(closed)
 
 
-@given(st.data(), _CUTS)
+@given(st.data(), BATCH_ENDS)
 def test_keys_of_list_elements(data: st.DataObject, cuts: list[int]) -> None:
     lists = data.draw(st.lists(st.none() | st.lists(st.none() | st.integers(0, 2), max_size=4), max_size=8))
     type_ = pa.list_(pa.int32())
@@ -93,29 +68,30 @@ def test_keys_of_list_elements(data: st.DataObject, cuts: list[int]) -> None:
     known = dict(zip([None, 0, 1, 2], normalised(pa.array([None, 0, 1, 2]), pa.int32()).to_pylist(), strict=True))
     keyed = sorted((known[element], row) for element, row in expected)
     column = pa.array(lists, type_)
-    assert _postings(_collected(_part("keys", max_postings=100), [column], [type_], cuts)) == keyed
-    found = _collected(_part("set", max_values=100), [column], [type_], cuts)["key"].to_pylist()
+    assert _postings(collected_rows(value_table("keys", max_postings=100), [column], [type_], cuts)) == keyed
+    found = collected_rows(value_table("set", max_values=100), [column], [type_], cuts)["key"].to_pylist()
     assert found == sorted({key for key, _ in keyed})
 
 
-@given(st.data(), KINDS, _CUTS, st.integers(1, 6))
+@given(st.data(), KINDS, BATCH_ENDS, st.integers(1, 6))
 def test_distinct_values(data: st.DataObject, kind: str, cuts: list[int], limit: int) -> None:
     type_ = COLUMNS[kind][0]
     column = array(kind, data.draw(arrays(kind)))
-    found = _collected(_part("set", max_values=limit), [column], [type_], cuts)["key"].to_pylist()
+    found = collected_rows(value_table("set", max_values=limit), [column], [type_], cuts)["key"].to_pylist()
     expected = sorted(set(normalised(column, type_).to_pylist()))
     assert found == (expected if len(expected) <= limit else [UNKNOWN_KEY])
 
 
 @given(
-    st.lists(st.none() | st.sampled_from(["a b", "B a, a", "", "É-é", "don't", "x" * 70]) | _FULL, max_size=8), _CUTS
+    st.lists(st.none() | st.sampled_from(["a b", "B a, a", "", "É-é", "don't", "x" * 70]) | _FULL, max_size=8),
+    BATCH_ENDS,
 )
 def test_tokens_of_rows(values: list[str | None], cuts: list[int]) -> None:
     expected = {(NULL_KEY, row) for row, value in enumerate(values) if value is None}
     expected |= {(text_key(token.encode()), row) for row, value in enumerate(values) for token in tokens(value or "")}
     for type_ in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         column = pa.array(values, type_)
-        assert _postings(_collected(_part("text"), [column], [type_], cuts)) == sorted(expected)
+        assert _postings(collected_rows(value_table("text"), [column], [type_], cuts)) == sorted(expected)
 
 
 @pytest.mark.parametrize("kind", ["set", "bloom"])
@@ -124,7 +100,7 @@ def test_small_decimals(kind: str) -> None:
     values = [Decimal("1.50"), None, Decimal("-2.00"), Decimal("1.50")]
     options = {"max_values": 9} if kind == "set" else {"fpp": 0.01}
     found = [
-        _collected(_part(kind, **options), [pa.array(values, type_)], [type_], [2])
+        collected_rows(value_table(kind, **options), [pa.array(values, type_)], [type_], [2])
         for type_ in (pa.decimal32(7, 2), pa.decimal64(7, 2), pa.decimal128(7, 2))
     ]
     assert found[0].equals(found[2])
@@ -136,7 +112,7 @@ def test_small_decimals(kind: str) -> None:
 
 
 def test_postings_can_be_taken_before_the_end() -> None:
-    collector = ValueCollector(_part("keys", max_postings=100), [pa.int8()])
+    collector = ValueCollector(value_table("keys", max_postings=100), [pa.int8()])
     found: list[tuple[bytes, int]] = []
     for start in (0, 3):
         collector.add([pa.array([1, 2, 1], pa.int8())], start, 0)
@@ -150,14 +126,19 @@ def test_postings_can_be_taken_before_the_end() -> None:
 
 def test_a_file_without_rows() -> None:
     for kind, options in [("keys", {"max_postings": 9}), ("set", {"max_values": 9}), ("text", {})]:
-        assert _collected(_part(kind, **options), [pa.array([], pa.string())], [pa.string()], []).num_rows == 0
-    assert _collected(_part("ngram", n=3, max_ngrams=9), [pa.array([], pa.string())], [pa.string()], []).num_rows == 0
-    table = _collected(_part("bloom", fpp=0.01), [pa.array([], pa.string())], [pa.string()], [])
+        assert (
+            collected_rows(value_table(kind, **options), [pa.array([], pa.string())], [pa.string()], []).num_rows == 0
+        )
+    assert (
+        collected_rows(value_table("ngram", n=3, max_ngrams=9), [pa.array([], pa.string())], [pa.string()], []).num_rows
+        == 0
+    )
+    table = collected_rows(value_table("bloom", fpp=0.01), [pa.array([], pa.string())], [pa.string()], [])
     assert not may_hold(table["payload"][0].as_py(), text_key(b"a"))
 
 
 def test_too_many_ngrams_say_nothing() -> None:
-    part = _part("ngram", n=2, max_ngrams=3)
-    few = _collected(part, [pa.array(["abcd", None])], [pa.string()], [])
+    part = value_table("ngram", n=2, max_ngrams=3)
+    few = collected_rows(part, [pa.array(["abcd", None])], [pa.string()], [])
     assert few["key"].to_pylist() == [b"\x01ab", b"\x01bc", b"\x01cd"]
-    assert _collected(part, [pa.array(["abcd", "xy"])], [pa.string()], [1])["key"].to_pylist() == [UNKNOWN_KEY]
+    assert collected_rows(part, [pa.array(["abcd", "xy"])], [pa.string()], [1])["key"].to_pylist() == [UNKNOWN_KEY]

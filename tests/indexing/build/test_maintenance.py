@@ -8,34 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.index import Index, Staleness
+from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Footers, Keys
-from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.options import BuildOptions
+from tests.indexing.build.index_checks import WHOLE_SAMPLE, check_index
 from tests.lakes import FEW, KINDS, write
-
-_ALL = 1000
-
-
-def _files(lake: Path) -> list[Path]:
-    return sorted(lake.rglob("*.parquet"))
-
-
-async def _check(index: Index, lake: Path) -> None:
-    """The index lists the files as they are, and every row of every part is there."""
-    report = await index.show(staleness=True)
-    assert report.staleness == Staleness(new=0, changed=0, gone=0)
-    files = _files(lake)
-    assert report.files == len(files)
-    assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
-    found = await index.verify(sample=_ALL, rows=_ALL)
-    assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
-    assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
 async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
@@ -45,12 +25,12 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
         for kind in range(len(KINDS)):
             backend = MemoryBackend()
             index = await session.build_index(str(tmp_path), [KINDS[kind]], at=backend)
-            assert (await index.verify(sample=_ALL)).problems == []
+            assert (await index.verify(sample=WHOLE_SAMPLE)).problems == []
             segment = index.manifest.segments_of(index.manifest.tables[1])[0]
             table = backend._segments[segment.name].value.table
             if table.num_rows:
                 await _store(backend, index, table.slice(1))
-                found = await index.verify(sample=_ALL, rows=_ALL)
+                found = await index.verify(sample=WHOLE_SAMPLE, rows=WHOLE_SAMPLE)
                 assert found.problems, KINDS[kind]
             await backend.delete_segments([segment.name])
             assert any("is missing" in problem for problem in (await index.verify()).problems)
@@ -85,7 +65,7 @@ async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
         assert len(await backend.list_manifests()) == 1
         left = await backend.list_segments()
         assert set(left) == index.manifest.names < set(before)
-        await _check(index, lake)
+        await check_index(index, lake)
 
 
 async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> None:
@@ -102,7 +82,7 @@ async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> No
         write(lake / "new.parquet", 6)
         await index.refresh()
         await index.compact()
-        await _check(index, lake)
+        await check_index(index, lake)
 
 
 async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
@@ -126,4 +106,4 @@ async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
         assert len(index.manifest.segments_of(keys)) > options.max_segments  # they are as full as they may be
         assert deepest() <= 1
         assert (await index.compact()).merged == 0
-        await _check(index, lake)
+        await check_index(index, lake)

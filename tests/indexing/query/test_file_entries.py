@@ -7,7 +7,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,18 +17,14 @@ from asyncpq import col
 from asyncpq.indexing.build import file_rows as file_footers
 from asyncpq.indexing.entry_encoding import by_file
 from asyncpq.parquet.row_group import UnknownLeafError
-from tests.lakes import FILE, Kept, ask_known, keep
+from tests.indexing.file_in_memory import TABLE, URL, WRITER, kept_of, put
+from tests.lakes import FILE, ask_known, keep
 from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import values
 
 few = settings(max_examples=max(10, settings().max_examples // 3))  # each reads several files
-URL = "memory://known/file.parquet"
 # the smallest tail, so that every index is a request of its own
 OPTIONS: dict[str, Any] = {"requests": asyncpq.RequestOptions(tail_bytes=8, gap_bytes=0)}
-
-
-def put(data: bytes) -> None:
-    fsspec.filesystem("memory").pipe_file("/known/file.parquet", data)
 
 
 async def answers(file: asyncpq.File, column: str, row: int) -> tuple[list[Any], list[list[str]], dict[str, int]]:
@@ -84,20 +79,6 @@ def test_nested_rows_and_plans_are_those_of_an_opened_file(file: NestedFile, who
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_footers, "WHOLE_FOOTER_BYTES", 1 << 20 if whole else 0)
         compare(file.data, "id", row % file.table.num_rows)
-
-
-TABLE = pa.table({name: pa.array(range(at, at + 300), pa.int64()) for at, name in enumerate("abcd")})
-WRITER = WriterOptions(100, 64, 10, "none", False, 8, "1.0", True, True, False, True)
-
-
-def kept_of(data: bytes) -> Kept:
-    put(data)
-
-    async def run() -> Kept:
-        async with asyncpq.Session() as session:
-            return await keep(session, URL)
-
-    return asyncio.run(run())
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -32,6 +31,7 @@ from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
+from tests.indexing.query.one_column_lakes import values, write
 from tests.lakes import FOOTERS, indexed
 
 KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
@@ -43,13 +43,6 @@ async def session() -> AsyncIterator[asyncpq.Session]:
         yield running
 
 
-def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
-    for path, values in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), root / path, row_group_size=2)
-    return sorted(files)
-
-
 async def make(
     session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
 ) -> Manifest:
@@ -59,10 +52,6 @@ async def make(
 
 def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
     return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
-
-
-async def values(dataset: Dataset, where: object = None) -> list[int]:
-    return sorted((await dataset.read(where=where))["a"].to_pylist())
 
 
 async def test_a_newer_snapshot_is_seen_by_the_next_read(session: asyncpq.Session, tmp_path: Path) -> None:

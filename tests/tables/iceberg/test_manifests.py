@@ -7,52 +7,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-import asyncpq
-from asyncpq.datasets.model import DataFile
 from asyncpq.errors import (
     AsyncpqError,
     CorruptFileError,
     UnsupportedFeatureError,
 )
-from asyncpq.tables.iceberg.catalog import IcebergCatalog
 from tests.iceberg_tables import (
-    LocalReader,
     add_files,
     data_record,
     edited_metadata,
     make_table,
     path_of,
 )
-
-_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-
-
-def _rows(start: int, stop: int) -> pa.Table:
-    return pa.table({"id": list(range(start, stop)), "name": [f"n{n}" for n in range(start, stop)]}, _SCHEMA)
-
-
-async def _read(table: Table | str, version: Any = None, where: Any = None) -> pa.Table:
-    async with asyncpq.open_dataset(table, format="iceberg", version=version) as dataset:
-        return (await dataset.read(where=where)).sort_by("id")
-
-
-async def _planned(table: Table | str, reader: LocalReader | None = None, where: Any = None) -> list[DataFile]:
-    reader = reader or LocalReader()
-    snapshot = await IcebergCatalog(table).snapshot(reader)
-    return list(await snapshot.files(where, reader))
+from tests.tables.iceberg.id_name_tables import ID_NAME_SCHEMA, id_name_rows, planned_files, read_rows
 
 
 async def test_encrypted_files_are_refused(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     add_files(table, [data_record(table, "file:///x", Record(), key_metadata=b"key")], ManifestContent.DATA)
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):
-        await _planned(table)
+        await planned_files(table)
 
 
 def _version_4(document: dict[str, Any]) -> None:
@@ -104,10 +82,10 @@ def _no_manifest_list(document: dict[str, Any]) -> None:
 async def test_metadata_that_is_refused(
     tmp_path: Path, edit: Callable[[dict[str, Any]], None], error: type[AsyncpqError], message: str
 ) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 1))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 1))
     with pytest.raises(error, match=message):
-        await _read(edited_metadata(table, edit))
+        await read_rows(edited_metadata(table, edit))
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"\xff", b"{", b'{"format-version": 2, "schemas": [3]}'])
@@ -115,32 +93,32 @@ async def test_what_is_no_metadata(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.metadata.json"
     path.write_bytes(content)  # a test's file
     with pytest.raises(CorruptFileError, match="metadata") as caught:
-        await _read(str(path))
+        await read_rows(str(path))
     assert caught.value.url == str(path)
 
 
 async def test_gzipped_metadata(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 3))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 3))
     path = tmp_path / "v1.gz.metadata.json"
     with open(path_of(table.metadata_location), "rb") as plain:  # noqa: ASYNC230  # a test's file
         path.write_bytes(gzip.compress(plain.read()))
-    assert (await _read(f"file://{path}")).num_rows == 3
+    assert (await read_rows(f"file://{path}")).num_rows == 3
     path.write_bytes(b"no gzip")
     with pytest.raises(CorruptFileError, match="metadata"):
-        await _read(f"file://{path}")
+        await read_rows(f"file://{path}")
 
 
 @pytest.mark.parametrize("which", ["list", "manifest"])
 @pytest.mark.parametrize("content", [b"", b"Obj\x01", b"no Avro at all"])
 async def test_manifests_that_are_none(tmp_path: Path, which: str, content: bytes) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 3))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 3))
     snapshot = table.current_snapshot()
     assert snapshot is not None
     path = snapshot.manifest_list if which == "list" else snapshot.manifests(table.io)[0].manifest_path
     with open(path_of(path), "wb") as file:  # noqa: ASYNC230  # a test's file
         file.write(content)
     with pytest.raises(CorruptFileError, match="manifest") as caught:
-        await _planned(table)
+        await planned_files(table)
     assert caught.value.url == path

@@ -19,7 +19,6 @@ from pyiceberg.types import LongType, StringType
 
 import asyncpq
 from asyncpq import col, tables
-from asyncpq.datasets.model import DataFile
 from asyncpq.errors import (
     InvalidOptionError,
     SchemaMismatchError,
@@ -38,24 +37,7 @@ from tests.iceberg_tables import (
     tagged,
     written_file,
 )
-
-_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-
-
-def _rows(start: int, stop: int) -> pa.Table:
-    return pa.table({"id": list(range(start, stop)), "name": [f"n{n}" for n in range(start, stop)]}, _SCHEMA)
-
-
-async def _read(table: Table | str, version: Any = None, where: Any = None) -> pa.Table:
-    async with asyncpq.open_dataset(table, format="iceberg", version=version) as dataset:
-        return (await dataset.read(where=where)).sort_by("id")
-
-
-async def _planned(table: Table | str, reader: LocalReader | None = None, where: Any = None) -> list[DataFile]:
-    reader = reader or LocalReader()
-    snapshot = await IcebergCatalog(table).snapshot(reader)
-    return list(await snapshot.files(where, reader))
-
+from tests.tables.iceberg.id_name_tables import ID_NAME_SCHEMA, id_name_rows, planned_files, read_rows
 
 # -- snapshots ------------------------------------------------------------------------------------
 
@@ -63,12 +45,12 @@ async def _planned(table: Table | str, reader: LocalReader | None = None, where:
 @pytest.fixture
 def history(tmp_path: Path) -> tuple[Table, list[int]]:
     """A table whose column ``name`` was renamed, and its three snapshots."""
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 5))
-    table.append(_rows(5, 10))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    table.append(id_name_rows(5, 10))
     with table.update_schema() as update:
         update.rename_column("name", "title")
-    table.append(_rows(10, 12).rename_columns(["id", "title"]))
+    table.append(id_name_rows(10, 12).rename_columns(["id", "title"]))
     return table, [entry.snapshot_id for entry in table.history()]
 
 
@@ -77,11 +59,11 @@ async def test_time_travel_is_pyiceberg_s(history: tuple[Table, list[int]]) -> N
     for number, stop in zip(snapshots, (5, 10, 12), strict=True):
         expected = table.scan(snapshot_id=number).to_arrow().sort_by("id")
         assert expected.num_rows == stop
-        assert (await _read(table, number)).equals(expected)
-        assert (await _read(table.metadata_location, number)).equals(expected)
-    assert (await _read(table)).column_names == ["id", "title"]
-    assert (await _read(table, snapshots[0])).column_names == ["id", "name"]
-    found = await _read(table, snapshots[1], col("name") == "n7")
+        assert (await read_rows(table, number)).equals(expected)
+        assert (await read_rows(table.metadata_location, number)).equals(expected)
+    assert (await read_rows(table)).column_names == ["id", "title"]
+    assert (await read_rows(table, snapshots[0])).column_names == ["id", "name"]
+    found = await read_rows(table, snapshots[1], col("name") == "n7")
     assert found.column("id").to_pylist() == [7]
 
 
@@ -90,29 +72,29 @@ async def test_branches_tags_and_times(history: tuple[Table, list[int]]) -> None
     with table.manage_snapshots() as manage:
         manage.create_tag(snapshots[0], "v1")
         manage.create_branch(snapshots[1], "work")
-    table.append(_rows(50, 55).rename_columns(["id", "title"]), branch="work")
-    assert (await _read(table, "v1")).num_rows == 5
-    assert (await _read(table, "work")).equals(table.scan().use_ref("work").to_arrow().sort_by("id"))
-    assert (await _read(table)).num_rows == 12
+    table.append(id_name_rows(50, 55).rename_columns(["id", "title"]), branch="work")
+    assert (await read_rows(table, "v1")).num_rows == 5
+    assert (await read_rows(table, "work")).equals(table.scan().use_ref("work").to_arrow().sort_by("id"))
+    assert (await read_rows(table)).num_rows == 12
     at = dt.datetime.fromtimestamp(table.history()[1].timestamp_ms / 1000, dt.UTC)
-    assert (await _read(table, at)).num_rows == 10
-    assert (await _read(table, at - dt.timedelta(milliseconds=1))).num_rows <= 10
+    assert (await read_rows(table, at)).num_rows == 10
+    assert (await read_rows(table, at - dt.timedelta(milliseconds=1))).num_rows <= 10
 
 
 async def test_a_snapshot_is_pinned_when_the_table_is_opened(history: tuple[Table, list[int]]) -> None:
     table, snapshots = history
     async with asyncpq.open_dataset(table) as dataset:
-        table.append(_rows(90, 95).rename_columns(["id", "title"]))
+        table.append(id_name_rows(90, 95).rename_columns(["id", "title"]))
         assert await dataset.count() == 12
         assert dataset.description == f"Iceberg table db.events, snapshot {snapshots[-1]}"
         assert dataset.view == "table"
-    assert (await _read(table)).num_rows == 17
+    assert (await read_rows(table)).num_rows == 17
 
 
 @pytest.mark.parametrize("version", [17, "nowhere", dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2030, 1, 1)])
 async def test_snapshots_that_are_not_there(history: tuple[Table, list[int]], version: Any) -> None:
     with pytest.raises(InvalidOptionError, match=r"has no"):
-        await _read(history[0], version)
+        await read_rows(history[0], version)
 
 
 def test_one_way_to_choose_a_snapshot() -> None:
@@ -128,7 +110,7 @@ async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpq.tables.iceberg.catalog", None)
     monkeypatch.delattr(tables, "iceberg")
     with pytest.raises(UsageError, match=r"asyncpq\[iceberg\]"):
-        await _read("s3://b/x.metadata.json")
+        await read_rows("s3://b/x.metadata.json")
 
 
 # -- columns --------------------------------------------------------------------------------------
@@ -136,7 +118,7 @@ async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_identity_partition_values_of_files_without_the_column(tmp_path: Path) -> None:
     """As in tables that were migrated from Hive (table spec, "Column projection")."""
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     with table.update_spec() as update:
         update.add_field("name", IdentityTransform(), "other_name")
         update.add_field("id", BucketTransform(4), "bucket")
@@ -152,15 +134,15 @@ async def test_identity_partition_values_of_files_without_the_column(tmp_path: P
         add_files(table, [record], ManifestContent.DATA)
     expected = [{"id": 0, "title": "a"}, {"id": 1, "title": "b"}, {"id": 2, "title": None}]
     assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
-    assert [file.partition for file in await _planned(table)] == [{"title": "a"}, {"title": "b"}, {}]
-    assert (await _read(table)).to_pylist() == expected
-    assert (await _read(table, where=col("title") == "b")).to_pylist() == expected[1:2]
-    assert (await _read(table, where=col("title").is_null())).to_pylist() == expected[2:]
+    assert [file.partition for file in await planned_files(table)] == [{"title": "a"}, {"title": "b"}, {}]
+    assert (await read_rows(table)).to_pylist() == expected
+    assert (await read_rows(table, where=col("title") == "b")).to_pylist() == expected[1:2]
+    assert (await read_rows(table, where=col("title").is_null())).to_pylist() == expected[2:]
 
 
 async def test_initial_defaults(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 3))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 3))
     with table.update_schema() as update:
         update.add_column("n", LongType())
         update.add_column("s", StringType())
@@ -175,8 +157,8 @@ async def test_initial_defaults(tmp_path: Path) -> None:
     url = edited_metadata(table, with_defaults)
     expected = StaticTable.from_metadata(url).scan().to_arrow().sort_by("id")
     assert expected.column("n").to_pylist() == [7, 7, 7, None]
-    assert (await _read(url)).equals(expected.cast((await _read(url)).schema))
-    assert (await _read(url, where=col("s") == "old")).column("id").to_pylist() == [0, 1, 2]
+    assert (await read_rows(url)).equals(expected.cast((await read_rows(url)).schema))
+    assert (await read_rows(url, where=col("s") == "old")).column("id").to_pylist() == [0, 1, 2]
 
 
 _DEFAULTS = [
@@ -192,8 +174,8 @@ _DEFAULTS = [
 
 @pytest.mark.parametrize(("kind", "default", "value"), _DEFAULTS, ids=[kind for kind, _, _ in _DEFAULTS])
 async def test_defaults_of_each_type(tmp_path: Path, kind: str, default: object, value: object) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 2))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 2))
 
     def with_default(document: dict[str, Any]) -> None:
         document.update({"format-version": 3, "next-row-id": 0})
@@ -201,19 +183,19 @@ async def test_defaults_of_each_type(tmp_path: Path, kind: str, default: object,
         document["schemas"][0]["fields"].append(added)
         document["last-column-id"] = 3
 
-    assert (await _read(edited_metadata(table, with_default))).column("d").to_pylist() == [value, value]
+    assert (await read_rows(edited_metadata(table, with_default))).column("d").to_pylist() == [value, value]
 
 
 async def test_names_of_files_without_ids_come_from_the_mapping_alone(tmp_path: Path) -> None:
     """A column that the mapping lacks is null there; without a mapping such files are refused, as by pyiceberg."""
-    table = make_table(tmp_path, _SCHEMA)
-    pq.write_table(_rows(0, 3), tmp_path / "plain.parquet")
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    pq.write_table(id_name_rows(0, 3), tmp_path / "plain.parquet")
     table.add_files([f"file://{tmp_path}/plain.parquet"])
 
     def only_id(document: dict[str, Any]) -> None:
         document["properties"]["schema.name-mapping.default"] = '[{"field-id": 1, "names": ["absent", "id"]}]'
 
-    assert (await _read(edited_metadata(table, only_id))).to_pylist() == [{"id": n, "name": None} for n in range(3)]
+    assert (await read_rows(edited_metadata(table, only_id))).to_pylist() == [{"id": n, "name": None} for n in range(3)]
 
     def none(document: dict[str, Any]) -> None:
         del document["properties"]["schema.name-mapping.default"]
@@ -222,13 +204,13 @@ async def test_names_of_files_without_ids_come_from_the_mapping_alone(tmp_path: 
     with pytest.raises(ValueError, match="field-ids"):
         StaticTable.from_metadata(url).scan().to_arrow()
     with pytest.raises(SchemaMismatchError, match="no field ids"):
-        await _read(url)
+        await read_rows(url)
 
 
 async def test_statistics_of_a_column_whose_name_another_has(tmp_path: Path) -> None:
     """Manifests tell the values that are ``name``'s by now as those of ``title``, which is null there."""
-    table = make_table(tmp_path, _SCHEMA)
-    pq.write_table(_rows(0, 3), tmp_path / "plain.parquet")
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    pq.write_table(id_name_rows(0, 3), tmp_path / "plain.parquet")
     table.add_files([f"file://{tmp_path}/plain.parquet"])
     with table.update_schema() as update:
         update.rename_column("name", "title")
@@ -236,26 +218,26 @@ async def test_statistics_of_a_column_whose_name_another_has(tmp_path: Path) -> 
         update.add_column("name", StringType())
     expected = table.scan().to_arrow().sort_by("id").to_pylist()
     assert expected == [{"id": n, "title": None, "name": f"n{n}"} for n in range(3)]
-    assert (await _read(table, where=col("title").is_null())).to_pylist() == expected
-    assert (await _read(table, where=col("name") == "n1")).to_pylist() == expected[1:2]
+    assert (await read_rows(table, where=col("title").is_null())).to_pylist() == expected
+    assert (await read_rows(table, where=col("name") == "n1")).to_pylist() == expected[1:2]
 
 
 async def test_deleted_entries_beside_live_ones(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     live, gone = (data_record(table, f"file:///{name}", Record(), record_count=1) for name in ("live", "gone"))
     add_files(table, [live], ManifestContent.DATA, deleted=[gone])
-    assert [file.url for file in await _planned(table)] == ["file:///live"]
+    assert [file.url for file in await planned_files(table)] == ["file:///live"]
 
 
 # -- requests -------------------------------------------------------------------------------------
 
 
 async def test_manifests_are_pruned_and_read_once(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     with table.update_spec() as update:
         update.add_field("name", IdentityTransform(), "name")
     for number in range(4):
-        table.append(_rows(number, number + 1))
+        table.append(id_name_rows(number, number + 1))
     reader = LocalReader()
     snapshot = await IcebergCatalog(table.metadata_location).snapshot(reader)
     assert [url.rpartition(".")[2] for url in reader.read] == ["json"]
@@ -269,10 +251,10 @@ async def test_manifests_are_pruned_and_read_once(tmp_path: Path) -> None:
 
 
 async def test_one_partition_s_files_are_opened(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     with table.update_spec() as update:
         update.add_field("id", BucketTransform(8), "bucket")
-    table.append(_rows(0, 50))
+    table.append(id_name_rows(0, 50))
     assert len(data_files(table)) == 8
     async with asyncpq.open_dataset(table) as dataset:
         found = await dataset.read(where=col("id") == 17)
@@ -281,8 +263,8 @@ async def test_one_partition_s_files_are_opened(tmp_path: Path) -> None:
 
 
 async def test_metadata_is_decoded_off_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 1))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 1))
     threads = []
     for name in ("decode_table_metadata", "decode_manifest_list", "decode_manifest"):
         call = getattr(iceberg, name)
@@ -292,7 +274,7 @@ async def test_metadata_is_decoded_off_the_loop(tmp_path: Path, monkeypatch: pyt
             return call(*args)
 
         monkeypatch.setattr(iceberg, name, noted)
-    await _planned(table.metadata_location)
+    await planned_files(table.metadata_location)
     assert len(threads) == 3
     assert threading.main_thread() not in threads
 
@@ -302,17 +284,17 @@ async def test_metadata_is_decoded_off_the_loop(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("file_format", [FileFormat.ORC, FileFormat.AVRO])
 async def test_other_data_files_are_refused_where_they_are_read(tmp_path: Path, file_format: FileFormat) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 5))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
     bounds = {side: {1: (100).to_bytes(8, "little")} for side in ("lower_bounds", "upper_bounds")}
     record = data_record(table, "file:///x.other", Record(), file_format=file_format, record_count=7, **bounds)
     add_files(table, [record], ManifestContent.DATA)
     refused = rf"db\.events has data files in {file_format.value}: only Parquet is read; .*x\.other"
     with pytest.raises(UnsupportedFeatureError, match=refused):
-        await _read(table)
+        await read_rows(table)
     with pytest.raises(UnsupportedFeatureError, match=refused):
-        await _read(table, where=col("id") == 100)
-    assert (await _read(table, where=col("id") < 100)).equals(_rows(0, 5))
+        await read_rows(table, where=col("id") == 100)
+    assert (await read_rows(table, where=col("id") < 100)).equals(id_name_rows(0, 5))
     async with asyncpq.open_dataset(table, on_bad_file="skip") as dataset:
         assert await dataset.count() == 12  # the manifest knows
         assert (await dataset.read()).num_rows == 5
@@ -320,11 +302,11 @@ async def test_other_data_files_are_refused_where_they_are_read(tmp_path: Path, 
 
 
 async def test_file_sizes_of_manifests_are_advisory(tmp_path: Path) -> None:
-    table = make_table(tmp_path, _SCHEMA)
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
     for start, wrong in ((0, 1), (5, 10**9), (10, 0), (15, -4)):
-        rows = tagged(_rows(start, start + 5), table.schema())
+        rows = tagged(id_name_rows(start, start + 5), table.schema())
         add_files(table, [written_file(table, rows, file_size_in_bytes=wrong)], ManifestContent.DATA)
-    assert (await _read(table)).equals(_rows(0, 20))
+    assert (await read_rows(table)).equals(id_name_rows(0, 20))
     async with asyncpq.open_dataset(table) as dataset:
         assert (await dataset.lookup({"id": 7})).num_rows == 1
         plan = await dataset.plan(where=col("id") == 7)
@@ -336,12 +318,12 @@ async def test_file_sizes_of_manifests_are_advisory(tmp_path: Path) -> None:
 async def test_a_bad_name_mapping_concerns_files_without_ids(
     tmp_path: Path, mapping: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 5))
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
     with table.transaction() as transaction:
         transaction.set_properties({"schema.name-mapping.default": mapping})
-    assert (await _read(table)).equals(_rows(0, 5))
+    assert (await read_rows(table)).equals(id_name_rows(0, 5))
     assert "schema.name-mapping.default is ignored" in caplog.text
-    add_files(table, [written_file(table, _rows(5, 6))], ManifestContent.DATA)
+    add_files(table, [written_file(table, id_name_rows(5, 6))], ManifestContent.DATA)
     with pytest.raises(SchemaMismatchError, match="no valid name mapping"):
-        await _read(table)
+        await read_rows(table)
