@@ -160,7 +160,7 @@ def resolve(
     """Resolve names.
 
     Args:
-        names, keys: columns to return (see :class:`Question`).
+        names, keys: columns to return (see :class:`asyncpq.scan.request.ScanRequest`).
         named: columns that the predicate names.
         pruning: those that it still names once it is simplified.
 
