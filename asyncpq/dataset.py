@@ -28,7 +28,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import LookupKeys, column_names, dictionary_names, row_numbers, whole_number

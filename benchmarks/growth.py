@@ -32,9 +32,9 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.build_executor import write_segments
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, file_key
 from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend, IndexTable, KeyRange, file_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
 from benchmarks.data import BUCKET

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq import col
 from asyncpq.indexing.build.file_rows import footer_rows
-from asyncpq.indexing.build.page_indexes import pages_rows
+from asyncpq.indexing.build.page_index_rows import pages_rows
 from asyncpq.indexing.entry_encoding import by_file
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexBackend, IndexTable
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.indexing.manifest.manifest import Manifest, encode
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexBackend, IndexTable
 from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression, has_relative_times

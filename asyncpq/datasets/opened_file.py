@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.catalog_reader import CatalogReader
-from asyncpq.datasets.columns import has_coarse_timestamps, view_of
+from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.decoding.field_types import FieldType, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
@@ -24,7 +24,7 @@ from asyncpq.options import immutable
 from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.file_scan import landed
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner

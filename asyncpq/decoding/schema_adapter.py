@@ -82,7 +82,7 @@ class AdaptedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchemaAdapter:
-    """Maps a dataset's columns to those of one version of a file. Made by :func:`asyncpq.datasets.columns.view_of`.
+    """Maps a dataset's columns to those of one version of a file.
 
     Columns are matched at their first use, which raises the error of a column that does not match.
 

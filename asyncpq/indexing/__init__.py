@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend
-    from asyncpq.indexing.backends.memory import MemoryBackend
+    from asyncpq.indexing.backends.memory_backend import MemoryBackend
     from asyncpq.indexing.backends.sql import SqlBackend
     from asyncpq.indexing.backends.valkey import ValkeyBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
+    from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
     from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
-    from asyncpq.indexing.model import IndexBackend, IndexTable, KeyRange, Segment
     from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
 
@@ -69,16 +69,16 @@ _MODULES = {
     "Index": "asyncpq.indexing.index",
     "IndexReport": "asyncpq.indexing.index",
     "JsonBackend": "asyncpq.indexing.backends.folder",
-    "KeyRange": "asyncpq.indexing.model",
+    "KeyRange": "asyncpq.indexing.index_model",
     "Keys": "asyncpq.indexing.kinds",
     "IndexKind": "asyncpq.indexing.kinds",
-    "MemoryBackend": "asyncpq.indexing.backends.memory",
+    "MemoryBackend": "asyncpq.indexing.backends.memory_backend",
     "NGrams": "asyncpq.indexing.kinds",
     "Pages": "asyncpq.indexing.kinds",
-    "IndexTable": "asyncpq.indexing.model",
+    "IndexTable": "asyncpq.indexing.index_model",
     "TableReport": "asyncpq.indexing.index",
-    "IndexBackend": "asyncpq.indexing.model",
-    "Segment": "asyncpq.indexing.model",
+    "IndexBackend": "asyncpq.indexing.index_model",
+    "Segment": "asyncpq.indexing.index_model",
     "SqlBackend": "asyncpq.indexing.backends.sql",
     "Staleness": "asyncpq.indexing.index",
     "Text": "asyncpq.indexing.kinds",

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.indexing.model import TABLE_SCHEMAS, file_key
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, file_key
 from asyncpq.objects.version import MadeIndex
 from asyncpq.parquet.thrift import varint
 

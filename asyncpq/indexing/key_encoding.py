@@ -1,4 +1,4 @@
-"""Order-preserving keys: bytes that sort as the values do (see :mod:`asyncpq.indexing.model`).
+"""Order-preserving keys: bytes that sort as the values do (see :mod:`asyncpq.indexing.index_model`).
 
 A key is a tag and, for a value, a body. Bodies of one column are all of one width, but for strings and binary:
 
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import is_list
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
+from asyncpq.indexing.index_model import NAN_KEY, NULL_KEY, VALUE_TAG
 
 PREFIX_BYTES: Final = 64
 HASH_BYTES: Final = 8

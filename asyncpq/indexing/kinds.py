@@ -12,8 +12,8 @@ import pyarrow as pa
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import element_type, is_indexable
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.text_keys import MAX_GRAM_BYTES
 from asyncpq.scan.request import whole_number
 

@@ -30,10 +30,10 @@ from asyncpq.indexing.build.lakes import (
     root_of,
 )
 from asyncpq.indexing.index import Index, build_index, open_index
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import latest
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import open_table
 from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, place_of, shown_url

@@ -35,9 +35,9 @@ from asyncpq.indexing.build.lakes import (
     root_of,
 )
 from asyncpq.indexing.index import Index
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex

@@ -27,7 +27,7 @@ from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.columns import ReadColumns
+from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.storage.base import RequestContext
 
 

@@ -16,7 +16,7 @@ from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionE
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_relative_times, parse_filters
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.column_resolution import ColumnNames
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:

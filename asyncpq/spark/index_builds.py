@@ -1,6 +1,6 @@
 """External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver runs the builder of :mod:`asyncpq.indexing.build.builder`, with an executor that runs on Spark.
+The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder`, with an executor that runs on Spark.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.lakes import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.targets import DatasetOptions

@@ -18,9 +18,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import files_in
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

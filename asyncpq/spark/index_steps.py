@@ -34,8 +34,8 @@ from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.build_executor import SortedTables, collect_files, from_thread, write_segments
 from asyncpq.indexing.build.file_rows import FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

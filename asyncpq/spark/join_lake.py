@@ -22,8 +22,8 @@ from asyncpq.events import Operation
 from asyncpq.expressions import And, IsNull, Not, columns
 from asyncpq.indexing import Index
 from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB

@@ -23,9 +23,9 @@ from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.indexing.build.lakes import committing, own_lake
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.pruning.access_plan import AccessPlan

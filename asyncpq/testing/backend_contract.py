@@ -1,4 +1,4 @@
-"""The contract of an index backend (:class:`asyncpq.indexing.model.IndexBackend`), as checks for any test runner.
+"""The contract of an index backend (:class:`asyncpq.indexing.index_model.IndexBackend`), as checks for any test runner.
 
 Give each check a function that opens your backend, on a new, empty storage::
 
@@ -25,7 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError
-from asyncpq.indexing.model import (
+from asyncpq.indexing.index_model import (
     AFTER_ALL,
     TABLE_SCHEMAS,
     UNKNOWN_KEY,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier, unified_type, unify
 from asyncpq.errors import SchemaMismatchError
 from tests.parquet_samples import OpenFile

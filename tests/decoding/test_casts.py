@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.decoding.casts import cast_to
 from tests.decoding.evolution import converted, evolved, with_ids
 from tests.parquet_samples import OpenFile

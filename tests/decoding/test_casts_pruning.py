@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError, SchemaMismatchError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, atoms

@@ -22,7 +22,7 @@ from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.parquet.schema import ParquetSchema, SchemaElement
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.columns import ReadColumns
+from asyncpq.scan.column_resolution import ReadColumns
 from tests.parquet_files import decode, encode
 from tests.parquet_samples import LIMITS, OpenFile, write
 from tests.reads import ask

@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression

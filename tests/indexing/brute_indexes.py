@@ -12,9 +12,7 @@ import pyarrow as pa
 
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, tokens
 from asyncpq.indexing.blooms import key_hashes, make_bitset
-from asyncpq.indexing.key_encoding import composite, normalised, text_key
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import (
+from asyncpq.indexing.index_model import (
     AFTER_ALL,
     BY_VALUE,
     NAN_KEY,
@@ -27,6 +25,8 @@ from asyncpq.indexing.model import (
     Segment,
     file_key,
 )
+from asyncpq.indexing.key_encoding import composite, normalised, text_key
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 

@@ -19,8 +19,8 @@ from asyncpq.errors import TransportError
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import CaseConflicts, FileRows, FileTask, IndexSpec
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import Validator
 

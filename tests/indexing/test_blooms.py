@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from asyncpq.indexing import blooms
 from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
+from asyncpq.indexing.index_model import file_key
 from asyncpq.indexing.key_encoding import normalised
-from asyncpq.indexing.model import file_key
 from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
 from tests.indexing.value_rows import BATCH_ENDS, FILE, collected_rows, value_table
 from tests.predicates import COLUMNS, KINDS, array, arrays

@@ -17,6 +17,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Contains, Expression, Has, IsNull, Like
 from asyncpq.expressions.analysis import Truth
+from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY
 from asyncpq.indexing.key_encoding import (
     bound_keys,
     composite,
@@ -28,7 +29,6 @@ from asyncpq.indexing.key_encoding import (
     table_keys,
     text_key,
 )
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges
 from tests.predicates import COLUMNS, KINDS, array, atoms
 

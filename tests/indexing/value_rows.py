@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncpq.indexing.build.file_values import ValueCollector
 from asyncpq.indexing.build.sorting import sorted_rows
-from asyncpq.indexing.model import IndexTable
+from asyncpq.indexing.index_model import IndexTable
 
 FILE = 7
 

@@ -23,7 +23,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
-from asyncpq.indexing.model import TABLE_SCHEMAS
+from asyncpq.indexing.index_model import TABLE_SCHEMAS
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_steps as index_sort
 from asyncpq.spark.driver import CallerThread

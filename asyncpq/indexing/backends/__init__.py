@@ -1,4 +1,4 @@
-"""Backends: where an index is kept, behind :class:`asyncpq.indexing.model.IndexBackend`.
+"""Backends: where an index is kept, behind :class:`asyncpq.indexing.index_model.IndexBackend`.
 
 In come segments (sorted rows of one table) and manifests (bytes with a number); out come rows in key ranges, and
 manifests. :func:`open_backend` finds the backend for a url. ``folder`` keeps Parquet or JSON files in object stores
@@ -16,10 +16,10 @@ from typing import Final
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend, is_json
-from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
 from asyncpq.indexing.backends.sql import SqlBackend
 from asyncpq.indexing.backends.valkey import ValkeyBackend
-from asyncpq.indexing.model import IndexBackend
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 
 __all__ = ["FolderBackend", "JsonBackend", "MemoryBackend", "SqlBackend", "ValkeyBackend", "open_backend"]

@@ -27,7 +27,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import HasRuntime, ObjectBackend
 from asyncpq.indexing.backends.segment_file import BOUNDED, SegmentSpool, digest_of
 from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment, whole_bytes
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, whole_bytes
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime

@@ -18,7 +18,7 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import SortedRows
-from asyncpq.indexing.model import Segment
+from asyncpq.indexing.index_model import Segment
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import ListedObject, RequestContext, Store, WritableStore, writable

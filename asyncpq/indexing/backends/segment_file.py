@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.errors import StoreError
-from asyncpq.indexing.model import IndexTable
+from asyncpq.indexing.index_model import IndexTable
 
 FOOTER_BYTES: Final = 256 * 1024
 TRAILER_BYTES: Final = 8  # length of the footer, and the magic

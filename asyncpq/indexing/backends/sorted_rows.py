@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import StoreError
-from asyncpq.indexing.model import IndexTable, KeyRange
+from asyncpq.indexing.index_model import IndexTable, KeyRange
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
 
@@ -46,7 +46,7 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """Return rows as :meth:`asyncpq.indexing.model.IndexBackend.read_segment` does."""
+        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does."""
         found = self.table
         if ranges is not None or at_least is not None:
             spans = self._all() if ranges is None else self._within(ranges)

@@ -15,7 +15,7 @@ from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotE
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.counted import SentRequest, counted_request
 from asyncpq.indexing.backends.sorted_rows import OrderCheck
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 from asyncpq.storage.concurrency import Threads
 

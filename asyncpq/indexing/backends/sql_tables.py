@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from asyncpq.indexing.model import TABLE_SCHEMAS, KeyRange
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, KeyRange
 
 
 class IndexTables:

@@ -29,7 +29,7 @@ from asyncpq.indexing.backends.counted import counted_request
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
 from asyncpq.indexing.backends.segment_file import RowCutter, digest_of
 from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 
 if TYPE_CHECKING:

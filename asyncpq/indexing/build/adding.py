@@ -16,14 +16,14 @@ from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.builder import Refreshed, build
 from asyncpq.indexing.build.differences import IndexSource
+from asyncpq.indexing.build.index_builder import Refreshed, build
 from asyncpq.indexing.build.lakes import described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
+from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.kinds import Bounds, Footers, IndexKind
 from asyncpq.indexing.manifest.commits import files_of, load, numbered
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions

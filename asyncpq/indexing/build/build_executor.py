@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import segment_name
-from asyncpq.indexing.model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

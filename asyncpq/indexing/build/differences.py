@@ -16,9 +16,9 @@ from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileTask
+from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of, newest_by_path
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.indexing.query.segment_reads import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges

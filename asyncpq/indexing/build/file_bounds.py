@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.arrow import constant_array
@@ -19,7 +19,8 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError
 from asyncpq.expressions.analysis import successor
-from asyncpq.indexing.build.page_indexes import least_and_greatest
+from asyncpq.indexing.build.page_index_rows import least_and_greatest
+from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
 from asyncpq.indexing.key_encoding import (
     HASH_BYTES,
     PREFIX_BYTES,
@@ -29,7 +30,6 @@ from asyncpq.indexing.key_encoding import (
     is_variable,
     width_of,
 )
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
@@ -90,7 +90,7 @@ def bounds_rows(
 
     Args:
         name: a column of the dataset, or the dotted path of a leaf in structs.
-        schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
+        schema, fields: of the dataset (see :func:`asyncpq.datasets.column_matching.view_of`).
         partition: constant values of the file, by column.
         view: result of :func:`view_of` for these, if it was made already.
     """

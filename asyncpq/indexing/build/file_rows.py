@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.caching.entry import ContentKey
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.datasets.opener import is_bad_file
@@ -25,10 +25,10 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, Obje
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_bounds import bounds_rows
 from asyncpq.indexing.build.file_values import FROM_VALUES, value_rows
-from asyncpq.indexing.build.page_indexes import pages_rows
+from asyncpq.indexing.build.page_index_rows import pages_rows
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.runtime import Runtime

@@ -29,9 +29,9 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismat
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.differences import IndexSource, field_ids
+from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url

@@ -18,9 +18,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import merged_async, without_files
+from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
 from asyncpq.indexing.manifest.manifest import Manifest, union
-from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions

@@ -28,6 +28,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.manifest import (
     FILES,
     LONG,
@@ -38,7 +39,6 @@ from asyncpq.indexing.manifest.manifest import (
     encode_long,
     long_members,
 )
-from asyncpq.indexing.model import IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.segment_reads import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges

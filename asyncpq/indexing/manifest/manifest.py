@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, Segment
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.pruning.row_ranges import RowRanges
 
 FILES: Final = IndexTable("files")

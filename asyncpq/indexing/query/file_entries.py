@@ -25,9 +25,9 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
+from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.file_selection import FileSelection
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together

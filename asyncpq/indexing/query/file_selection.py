@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.expressions import Expression
-from asyncpq.indexing.model import IndexTable, KeyRange
+from asyncpq.indexing.index_model import IndexTable, KeyRange
 from asyncpq.indexing.query.segment_reads import TableRows
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges

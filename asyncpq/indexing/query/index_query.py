@@ -24,9 +24,9 @@ from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
+from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
 from asyncpq.indexing.key_encoding import element_type, text_key
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
 from asyncpq.indexing.query.file_selection import FileSelection, SelectedRows, select_rows
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from asyncpq.indexing.query.segment_reads import Reads, segment_reads, table_rows, together, worked

@@ -32,6 +32,7 @@ from asyncpq.expressions.analysis import (
     result_values,
 )
 from asyncpq.expressions.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
+from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
 from asyncpq.indexing.key_encoding import (
     END,
     ESCAPED,
@@ -43,7 +44,6 @@ from asyncpq.indexing.key_encoding import (
     text_key,
     width_of,
 )
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
 from asyncpq.pruning.literals import Domain, Key, domain_of
 
 Ranges: TypeAlias = tuple[KeyRange, ...]

@@ -15,9 +15,9 @@ from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
+from asyncpq.indexing.index_model import IndexBackend, whole_bytes
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexBackend, whole_bytes
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, bloom_reads, first_reads
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices
 from asyncpq.indexing.query.index_query import IndexQuery

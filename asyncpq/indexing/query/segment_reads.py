@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
+from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import results_of

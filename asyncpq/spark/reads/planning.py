@@ -28,7 +28,7 @@ from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
-from asyncpq.indexing.model import file_key
+from asyncpq.indexing.index_model import file_key
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.version import FileVersion, MadeIndex

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.concurrency import results_of
-from asyncpq.storage.s3.listing import ListedKey, ListPage, PageRequest
+from asyncpq.storage.s3.list_page import ListedKey, ListPage, PageRequest
 
 LAST = "\U0010ffff"  # the greatest character
 

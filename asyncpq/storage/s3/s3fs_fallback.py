@@ -27,7 +27,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3.listing import LISTING_HINT, ListPage, PageError, PageRequest, clock_of, page_of_response
+from asyncpq.storage.s3.list_page import LISTING_HINT, ListPage, PageError, PageRequest, clock_of, page_of_response
 from asyncpq.storage.s3.requests import EXPIRED, error_in_200
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url

@@ -39,7 +39,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.s3.client import S3Client, error_code, explain, limits_of, retry_of
 from asyncpq.storage.s3.key_listing import list_keys, list_wanted_keys
-from asyncpq.storage.s3.listing import ListedKey, ListPage, S3Bucket
+from asyncpq.storage.s3.list_page import ListedKey, ListPage, S3Bucket
 from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection, S3fsObject
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query

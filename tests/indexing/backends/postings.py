@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import asyncpq
 from asyncpq.indexing import FolderBackend, SqlBackend
-from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment
 from asyncpq.metrics import ReadMetrics
 
 

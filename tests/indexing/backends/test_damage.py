@@ -13,7 +13,7 @@ import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
 from asyncpq.indexing import FolderBackend, JsonBackend, MemoryBackend, SqlBackend, ValkeyBackend
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.model import KeyRange
+from asyncpq.indexing.index_model import KeyRange
 from asyncpq.testing.backend_contract import random_rows, write
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
 

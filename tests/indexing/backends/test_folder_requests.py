@@ -6,7 +6,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import FolderBackend
-from asyncpq.indexing.model import Segment
+from asyncpq.indexing.index_model import Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write

@@ -12,7 +12,7 @@ import pytest
 import asyncpq
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.backends import segment_file
-from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, Segment
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, KeyRange
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange
 from asyncpq.testing.backend_contract import write
 
 

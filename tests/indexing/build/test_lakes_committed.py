@@ -25,12 +25,12 @@ from asyncpq.errors import (
 )
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys
-from asyncpq.indexing.build import builder as building
+from asyncpq.indexing.build import index_builder as building
 from asyncpq.indexing.build import lakes
 from asyncpq.indexing.build.adding import add_files
+from asyncpq.indexing.index_model import Segment
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Segment
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from tests.indexing.build.test_adding import SCHEMA, add, ids, numbers, table, write

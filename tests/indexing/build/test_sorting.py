@@ -18,7 +18,7 @@ from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import sorting
 from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, file_key
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.indexing.build.sorting import key_order
+from asyncpq.indexing.index_model import NAN_KEY, NULL_KEY, VALUE_TAG
 from asyncpq.indexing.key_encoding import integer_key
-from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
 
 
 @given(

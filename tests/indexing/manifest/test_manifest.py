@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import commit, load
 from asyncpq.indexing.manifest.manifest import (
     FILES,
@@ -28,7 +29,6 @@ from asyncpq.indexing.manifest.manifest import (
     encode_long,
     long_members,
 )
-from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.pruning.row_ranges import RowRanges
 
 _TEXT = st.text(max_size=8)

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.model import KeyRange
+from asyncpq.indexing.index_model import KeyRange
 from asyncpq.indexing.query import file_selection as part_slices
 
 _KEYS = st.lists(st.sampled_from([0, 1, 2]), max_size=2).map(bytes)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
-from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_entries import bloom_reads
 from asyncpq.indexing.query.file_selection import FileSelection
 from asyncpq.indexing.query.index_query import IndexQuery

@@ -17,8 +17,8 @@ from asyncpq.dataset import Dataset
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 from asyncpq.indexing.backends import folder, segment_file
 from asyncpq.indexing.backends.folder import FolderBackend
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head, latest
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.dataset import Dataset
 from asyncpq.expressions import Expression
-from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot

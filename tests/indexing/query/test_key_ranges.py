@@ -16,8 +16,8 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Atom, CompareOp, Comparison, Contains, In, IsNull, KeyIn, Like, StartsWith
 from asyncpq.expressions.analysis import Truth
+from asyncpq.indexing.index_model import KeyRange
 from asyncpq.indexing.key_encoding import normalised, table_keys
-from asyncpq.indexing.model import KeyRange
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from tests.predicates import COLUMNS, EVERY_LITERAL, array
 

@@ -22,11 +22,11 @@ from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlBackend
-from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest.commits import Head, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex

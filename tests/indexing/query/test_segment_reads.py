@@ -14,10 +14,10 @@ import asyncpq
 from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.errors import CorruptIndexError
-from asyncpq.indexing.backends.memory import MemoryBackend
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 from asyncpq.indexing.query import (
     index_query as answers,
 )

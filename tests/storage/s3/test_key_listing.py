@@ -15,7 +15,7 @@ from asyncpq.errors import InvalidResponseError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.s3.key_listing import Alphabets, list_between, list_keys, list_wanted_keys, middle, skip
-from asyncpq.storage.s3.listing import ListedKey, ListPage, PageRequest, parse_page
+from asyncpq.storage.s3.list_page import ListedKey, ListPage, PageRequest, parse_page
 from asyncpq.testing.answers import ServedObject, answer_list
 from asyncpq.testing.faults import Fault
 

@@ -28,9 +28,9 @@ from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.differences import BuildPlan, IndexSource, differences
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.lakes import another_place
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
-from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

@@ -12,7 +12,7 @@ import pyarrow as pa
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
-from asyncpq.indexing.model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 
 
 class _Kept(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.storage.s3.listing import ListedKey, ListPage, PageError, PageRequest, page_of_response, parse_page
+from asyncpq.storage.s3.list_page import ListedKey, ListPage, PageError, PageRequest, page_of_response, parse_page
 
 SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 

@@ -27,7 +27,7 @@ from asyncpq.errors import FormatError
 from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import NANOSECONDS
 from asyncpq.indexing.entry_encoding import encode_made, payload_table
-from asyncpq.indexing.model import file_key
+from asyncpq.indexing.index_model import file_key
 from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.source import ObjectSource

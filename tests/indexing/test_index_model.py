@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.model import KeyRange, file_key
+from asyncpq.indexing.index_model import KeyRange, file_key
 
 KEYS = st.binary(max_size=4)
 
