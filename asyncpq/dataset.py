@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState
 from asyncpq.datasets.model import View
-from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.decoding.arrow import counted, take_table
 from asyncpq.decoding.casts import lacking
@@ -31,7 +31,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.plan import Plan
-from asyncpq.scan.request import LookupKeys, column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
 
 _SHOWN = 5  # files whose plans explain() shows before it sums up
@@ -199,7 +199,7 @@ class Dataset(Unpicklable):
     async def files(self, where: object = None) -> list[str]:
         """Urls of the files as they are now, those that ``where`` rules out by what is known without opening any
         left out."""
-        ask = DatasetRequest(where=self._predicate(where))
+        ask = ScanRequest(where=self._predicate(where))
         self._runtime.check()
         operation = self._runtime.operation("files", self.url)
         try:
@@ -299,7 +299,7 @@ class Dataset(Unpicklable):
             by_file.setdefault(url, {})[row] = None
         distinct = {url: sorted(some) for url, some in by_file.items()}
         ask = self._ask(columns, None, read_dictionary=read_dictionary)
-        ask = ask._replace(access={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
+        ask = ask._replace(by_file={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
         found, _ = await self._collect("take", ask)
         place: dict[tuple[str, int], int] = {}
         num_rows = 0
@@ -375,18 +375,18 @@ class Dataset(Unpicklable):
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
-    ) -> DatasetRequest:
+    ) -> ScanRequest:
         """What is asked, checked against the dataset's columns: also where no file is read.
 
         Raises:
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: it cannot be asked.
         """
-        ask = DatasetRequest(
+        ask = ScanRequest(
             columns=column_names(columns),
             where=self._predicate(where),
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
-            access=_access(access),
+            by_file=_access(access),
         )
         self._output(ask)
         return ask
@@ -400,7 +400,7 @@ class Dataset(Unpicklable):
         bound = resolve_typed_times(bound, datetime.now(UTC), schema)
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
-    def _output(self, ask: DatasetRequest) -> pa.Schema:
+    def _output(self, ask: ScanRequest) -> pa.Schema:
         """Arrow schema of what ``ask`` gives, its keys included."""
         columns = None if ask.columns is None else tuple(ask.columns)
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
@@ -409,16 +409,16 @@ class Dataset(Unpicklable):
             known = self._outputs[key] = output_schema(self.schema, *key)
         return known
 
-    def _scan(self, name: OperationName, ask: DatasetRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
+    def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._runtime.operation(name, self.url)
         files = DatasetFiles(self._state, ask, operation, scan=True, ordered=ordered)
         return DatasetScan(self._runtime, files, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
 
-    def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: DatasetRequest) -> pa.Table:
+    def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:
         batches = [batch for _, tables in rows for table in tables for batch in table.to_batches()]
         return one_table(batches, self._output(ask))
 
-    async def _collect(self, name: OperationName, ask: DatasetRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
+    async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
         """All rows by file, in the order of the files; and how many match."""
         runtime, url = self._runtime, self._state.url
         runtime.check()

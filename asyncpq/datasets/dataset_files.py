@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
-from asyncpq.datasets.opener import Opener, is_bad_file
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_bad_file
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
@@ -32,6 +31,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
+from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.storage.urls import safe_url
 
@@ -86,7 +86,7 @@ class FileRequests(Protocol):
             SchemaMismatchError, ...: it does not fit.
         """
 
-    def request(self, opened: OpenedFile) -> DatasetRequest:
+    def request(self, opened: OpenedFile) -> ScanRequest:
         """The request for a file that was accepted."""
 
     def may_match(self, opened: OpenedFile) -> bool:
@@ -99,7 +99,7 @@ class SameRequest:
     It checks each file's schema, and keeps the statistics of its footer for later reads.
     """
 
-    def __init__(self, state: DatasetState, ask: DatasetRequest) -> None:
+    def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state
         self._ask = ask
 
@@ -111,7 +111,7 @@ class SameRequest:
             if len(state.agreed) < _MAX_AGREED:
                 state.agreed.add(known)
 
-    def request(self, opened: OpenedFile) -> DatasetRequest:
+    def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`FileRequests`."""
         return self._ask
 
@@ -141,7 +141,7 @@ class DatasetFiles:
     def __init__(
         self,
         state: DatasetState,
-        ask: DatasetRequest,
+        ask: ScanRequest,
         operation: Operation,
         *,
         scan: bool,
@@ -176,7 +176,7 @@ class DatasetFiles:
         if self._matches_nothing:
             self._find(source.known or FileSet(()))
             return
-        found = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.access is None)
+        found = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
         self._listing = found.renewal
         self._check_access(found)
         self._find(found)
@@ -186,7 +186,7 @@ class DatasetFiles:
         Raises:
             RowIndexError: the dataset has no file of a url that is named.
         """
-        access = self._ask.access
+        access = self._ask.by_file
         # a table or an index that prunes by the predicate does not give all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
         if access is None or (self._ask.where is not None and prunes):
@@ -271,7 +271,7 @@ class DatasetFiles:
     @property
     def _may_restart(self) -> bool:
         """Whether another version of a file will do: not where rows are named, or a table names the file."""
-        return self._ask.access is None and self._state.source.view is not View.TABLE
+        return self._ask.by_file is None and self._state.source.view is not View.TABLE
 
     async def alone(self) -> OpenedFile | None:
         """See :class:`asyncpq.scan.executor.ScannedFiles`."""
@@ -370,7 +370,7 @@ class DatasetFiles:
             self._relocated.pop(opened.number, None)
         if given_out or (changed and opened.file.pinned):
             raise error
-        if changed and opened.file.entry is not None and self._ask.access is None:
+        if changed and opened.file.entry is not None and self._ask.by_file is None:
             opened.operation.restarts()  # the new version is read without the index
             self._candidates = [
                 (number, known.unindexed() if number == opened.number else known) for number, known in self._candidates

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from asyncpq.datasets.model import ColumnBounds, DataFile
-from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Constant, Expression, columns, simplify
@@ -24,6 +24,7 @@ from asyncpq.pruning.files import file_zones, prune_files, value_zones
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
 
@@ -106,15 +107,15 @@ class FileStatistics:
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
                 self._learnt_zones.pop(name, None)
 
-    def candidates(self, files: Sequence[DataFile], ask: DatasetRequest, dataset: DatasetColumns) -> list[int]:
+    def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
         """Numbers of the files that may have matching rows: a superset, ascending."""
         left = RowRanges.all(len(files))
         where = ask.where if ask.prune is None else ask.prune
         if where is not None:
             left = self.prune(files, simplify(where), dataset.schema)
         numbers = list(left.rows())
-        if ask.access is not None:
-            numbers = [number for number in numbers if files[number].url in ask.access]
+        if ask.by_file is not None:
+            numbers = [number for number in numbers if files[number].url in ask.by_file]
         if ask.limit == 0:
             return []
         return numbers
@@ -155,7 +156,7 @@ class FileStatistics:
             left &= prune_files(where, {**known, **learnt}, len(files))
         return left
 
-    def learn(self, opened: OpenedFile, ask: DatasetRequest, dataset: DatasetColumns) -> bool:
+    def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
         """Keep the statistics of ``opened`` for the columns that the predicate names.
 
         Returns:

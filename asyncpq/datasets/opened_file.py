@@ -1,21 +1,37 @@
-"""One file of a dataset's read: opened, matched to the dataset's columns, planned."""
+"""One file of a dataset's read: opened, matched to the dataset's columns, planned.
+
+Opens the files of a read ahead of their rows, a limited number at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from copy import copy
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
+from asyncpq.datasets.providers import CatalogReader
 from asyncpq.decoding.field_types import FieldType, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.errors import ObjectChangedError, RowIndexError
+from asyncpq.errors import (
+    GONE_SINCE,
+    AccessDeniedError,
+    AsyncpqError,
+    CredentialsError,
+    FormatError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    RowIndexError,
+    stray_file,
+)
 from asyncpq.events import Operation
-from asyncpq.expressions import Expression
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource
@@ -24,39 +40,13 @@ from asyncpq.options import immutable
 from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.file_scan import landed
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
-
-
-class DatasetRequest(NamedTuple):
-    """The request for a dataset, in the names of its columns.
-
-    Attributes:
-        columns: names, dotted paths or ordinals; None for all.
-        keys: names of columns to return behind those.
-        where: the predicate, relative times resolved; or None.
-        prune: a sharper predicate to prune by, implied by ``where``; or None.
-        limit: rows wanted, or None.
-        rows_only: matching rows are counted, no column is returned.
-        read_dictionary: names of columns that come as dictionary arrays.
-        access: for files by url, which of their rows may be read; files that are not named are not read. None: all.
-        exactly: every row that ``access`` names must be there.
-    """
-
-    columns: ColumnNames | None = None
-    keys: Sequence[str] = ()
-    where: Expression | None = None
-    prune: Expression | None = None
-    limit: int | None = None
-    rows_only: bool = False
-    read_dictionary: Sequence[str] = ()
-    access: Mapping[str, AccessPlan] | None = None
-    exactly: bool = False
+from asyncpq.storage.urls import safe_url
 
 
 class DatasetColumns(NamedTuple):
@@ -189,7 +179,7 @@ class OpenedFile:
             memory.put(key, types, 1000 * len(elements))
         share_types(self.version, types, extensions)
 
-    async def prepare(self, ask: DatasetRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
+    async def prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         """Plan what ``ask`` takes of it, with the index requests that this takes.
 
         Args:
@@ -213,7 +203,7 @@ class OpenedFile:
             self.version = found
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
 
-    async def _prepare(self, ask: DatasetRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
+    async def _prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         if columns.fields is not None and has_coarse_timestamps(columns.schema):
             self.version = self.version.in_int96_unit("us")
         file, version = self.file, self.version
@@ -225,7 +215,7 @@ class OpenedFile:
 
         # datasets come and go, the version may stay; the folders of a listing may come to hold further columns
         view = version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
-        access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
+        access = None if ask.by_file is None else ask.by_file.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
             if ask.exactly and access is not None and not (access & deleted).is_none:
@@ -233,17 +223,7 @@ class OpenedFile:
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found
-        request = ScanRequest(
-            columns=ask.columns,
-            keys=ask.keys,
-            where=ask.where,
-            prune=ask.prune,
-            limit=ask.limit,
-            rows_only=ask.rows_only,
-            read_dictionary=ask.read_dictionary,
-            access=access,
-            view=view,
-        )
+        request = ask._replace(access=access, by_file=None, view=view)
         self._preparation = ScanPlanner(self.source, request, version, lambda version: None, self.operation)
         self._preparation.other_bytes = other_bytes
         self.plan = await self._preparation.prepare(scan=scan)
@@ -327,3 +307,167 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
     if found.etag is not None and listed.etag is not None:
         return found.etag != listed.etag
     return found.version is not None and listed.version is not None and found.version != listed.version
+
+
+T = TypeVar("T")
+
+_BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
+
+
+def is_bad_file(error: AsyncpqError) -> bool:
+    """Whether the error concerns this file alone: it is not Parquet, is missing, cannot be read, or does not fit.
+
+    Missing credentials concern all files.
+    """
+    return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
+
+
+class Opener:
+    """Opens files.
+
+    Args:
+        operation: of the read that they are opened for; each of them has a part of it.
+        rounds: requests of the read that these wait for, one after another.
+        tail_hint: names all of them, whose footers are alike.
+        prefix: the folder whose files they are, safe to be shown; None where a pattern, a list or a table names them.
+        by_index: a snapshot of an index names them.
+        listed_at: when the files' validators were asked for (``time.monotonic()``).
+        listed_now: see :meth:`OpenedFile.open`.
+        scan: for a scan, which leaves connections to others.
+        ordered: files are given in order; else as they become ready.
+        few: the first ones may be enough: more are opened once those were given.
+        restarts: how often a file that changes meanwhile is opened again.
+        skip: told of each bad file, and its part, that is left out; None to raise what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        operation: Operation,
+        *,
+        rounds: int = 0,
+        tail_hint: str,
+        prefix: str | None = None,
+        by_index: bool = False,
+        listed_at: float | None = None,
+        listed_now: bool = False,
+        scan: bool = True,
+        ordered: bool = True,
+        few: bool = False,
+        restarts: int = 0,
+        skip: Callable[[int, Operation, AsyncpqError], None] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._operation = operation
+        self._rounds = rounds
+        self._tail_hint = tail_hint
+        self._prefix = prefix
+        self._by_index = by_index
+        self._listed_at = listed_at
+        self._listed_now = listed_now
+        self._scan = scan
+        self._ordered = ordered
+        self._few = few
+        self._restarts = restarts
+        self._skip = skip
+
+    async def files(
+        self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> AsyncGenerator[tuple[OpenedFile, T]]:
+        """Opened files, and what ``prepare`` gave for them. Whoever takes one closes it.
+
+        Args:
+            todo: numbers and files.
+            prepare: runs for several files at once.
+        """
+        most = self._runtime.options.limits.files_ahead
+        left = iter(todo)
+        window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()
+        ahead = 1 if self._few else most
+        try:
+            while True:
+                for number, file in itertools.islice(left, ahead - len(window)):
+                    window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare)))
+                if not window:
+                    return
+                awaited = [window[0]] if self._ordered else window
+                task = next((task for task in awaited if task.done()), None)
+                if task is None:
+                    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    task = next(task for task in awaited if task.done())
+                window.remove(task)
+                ahead = min(ahead * 2, most)
+                opened = task.result()
+                if opened is not None:
+                    yield opened
+        finally:
+            await self._end(window)
+
+    async def _end(self, window: Iterable[asyncio.Task[tuple[OpenedFile, T] | None]]) -> None:
+        """Nobody takes the files that are under way."""
+        for task in window:
+            task.cancel()
+        for task in window:
+            await asyncio.wait((task,))
+            if not task.cancelled() and task.exception() is None and (found := task.result()) is not None:
+                opened, _ = found
+                self._operation.metrics.add_part(opened.operation.metrics)
+                await opened.close()
+
+    async def open(
+        self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> tuple[OpenedFile, T] | None:
+        """One file, and what ``prepare`` gave for it; None for a file that is left out."""
+        part = self._operation.part(safe_url(file.url), self._rounds)
+        restarts = self._restarts
+        while True:
+            try:
+                return await self._prepared(number, file, part, prepare)
+            except ObjectChangedError:
+                if file.pinned:
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
+                if file.entry is not None and file.entry.validator is not None:
+                    file = file.unindexed()  # what stands there now is read without the index
+                    part.restarts()
+                    continue
+                if not restarts:
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
+                restarts -= 1
+                part.restarts()
+            except _BAD_FILE as error:
+                if isinstance(error, NotParquetError) and self._prefix is not None:
+                    error.hint = stray_file(self._prefix, part.url)
+                if isinstance(error, ObjectNotFoundError) and self._by_index:
+                    error.hint = GONE_SINCE
+                if self._skip is None or not is_bad_file(error):
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
+                self._skip(number, part, error)
+                return None
+            except BaseException:
+                self._operation.metrics.add_part(part.metrics)
+                raise
+
+    async def _prepared(
+        self, number: int, file: DataFile, part: Operation, prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> tuple[OpenedFile, T]:
+        async with self._runtime.deadline(part.url):
+            opened = await OpenedFile.open(
+                self._runtime,
+                number,
+                file,
+                part,
+                tail_hint=self._tail_hint,
+                listed_at=self._listed_at,
+                listed_now=self._listed_now,
+                scan=self._scan,
+            )
+            try:
+                return opened, await prepare(opened)
+            except BaseException as error:
+                if isinstance(error, ObjectChangedError):
+                    await opened.changed()
+                await opened.close()
+                raise

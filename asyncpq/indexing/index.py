@@ -19,10 +19,9 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.differences import IndexSource, differences
 from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.index_builder import Refreshed, build
-from asyncpq.indexing.build.lakes import is_committed
+from asyncpq.indexing.build.index_source import IndexSource, differences, is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.kinds import IndexKind

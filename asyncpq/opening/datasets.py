@@ -14,14 +14,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset, with_source
-from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
-from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
-from asyncpq.datasets.opener import Opener
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.providers import (
+    CatalogReader,
     FileProvider,
     FileSet,
     GivenFiles,
@@ -33,11 +32,12 @@ from asyncpq.datasets.providers import (
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.lakes import is_committed
+from asyncpq.indexing.build.index_source import is_committed
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url
 
@@ -62,7 +62,7 @@ async def open_table(
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
     else:
-        files = (await source.files(DatasetRequest(), operation)).files
+        files = (await source.files(ScanRequest(), operation)).files
         schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
     state.columns = DatasetColumns(schema, fields, object())
     return Dataset(state)

@@ -14,19 +14,18 @@ from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.backends.folder import is_json
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.differences import IndexSource
-from asyncpq.indexing.build.lakes import (
+from asyncpq.indexing.build.index_source import (
+    IndexSource,
     as_committed,
     check_partitioning,
     check_schema,
-    committed,
-    committing,
-    dataset_lake,
+    commit_check,
+    dataset_source,
     described_files,
     folder_around,
     is_committed,
-    listed_lake,
-    only,
+    listed_source,
+    only_committed,
     root_of,
 )
 from asyncpq.indexing.index import Index, build_index, open_index
@@ -188,8 +187,8 @@ def _look_of(
                 raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
-            source = await dataset_lake(dataset.state, "", described, operation)
-            return source if urls is None else only(source, urls)
+            source = await dataset_source(dataset.state, "", described, operation)
+            return source if urls is None else source.only(urls)
         if manifest is not None or target is None:
             if manifest is None:
                 raise ObjectNotFoundError(
@@ -199,16 +198,19 @@ def _look_of(
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
-            source = await listed_lake(runtime, manifest, operation, urls, given=target, at=at)
-            return await committed(runtime, backend, manifest, source, operation) if is_committed(manifest) else source
+            source = await listed_source(runtime, manifest, operation, urls, given=target, at=at)
+            if is_committed(manifest):
+                return await only_committed(runtime, backend, manifest, source, operation)
+            return source
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        dataset = await list_dataset(runtime, target, first, operation, committing(runtime, operation))
+        dataset = await list_dataset(runtime, target, first, operation, commit_check(runtime, operation))
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )
         state = dataset.state
-        source = await dataset_lake(state, root_of(target), described, operation)
-        is_lake = state.has_index and state.is_written
-        return await as_committed(runtime, target, source, is_lake, operation, own_columns=options.schema is None)
+        source = await dataset_source(state, root_of(target), described, operation)
+        if not (state.has_index and state.is_written):
+            return source
+        return await as_committed(runtime, target, source, operation, own_columns=options.schema is None)
 
     return look

@@ -25,13 +25,13 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.lakes import (
+from asyncpq.indexing.build.index_source import (
     check_columns,
     check_partitioning,
-    committing,
+    commit_check,
+    committing_index,
     folder_around,
     is_committed,
-    own_lake,
     root_of,
 )
 from asyncpq.indexing.index import Index
@@ -188,7 +188,7 @@ class _FilesOpening:
             at = self.place.url if isinstance(self.place, Index) else self.place
             _check_root(root_of(self.files) if is_prefix else None, index.manifest, at)
             return self._snapshot(index)
-        dataset = await self._listed(committing(self.runtime))
+        dataset = await self._listed(commit_check(self.runtime))
         own_index = await self._committing_index(dataset)
         if own_index is not None:
             dataset = self._snapshot(own_index)
@@ -227,7 +227,7 @@ class _FilesOpening:
 
         async def commits(other: str) -> bool:
             if other != folder:
-                return await own_lake(self.runtime, other, True) is not None
+                return await committing_index(self.runtime, other) is not None
             index = await find()
             return index is not None and is_committed(index.manifest)
 
@@ -282,7 +282,8 @@ class _FilesOpening:
             InvalidOptionError: the caller asks for others.
         """
         state = dataset.state
-        if not await own_lake(self.runtime, self.files.folder, state.has_index and state.is_written):
+        may_be = state.has_index and state.is_written
+        if not may_be or await committing_index(self.runtime, self.files.folder) is None:
             return None
         if self.view is not None or (self.place is None and not self.own):
             raise self._not_all_count()

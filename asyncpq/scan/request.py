@@ -126,7 +126,7 @@ def row_numbers(rows: Any) -> list[int]:
 
 
 class ScanRequest(NamedTuple):
-    """The request for one file, in the caller's terms.
+    """The request for one file, or for the files of a dataset, in the caller's terms.
 
     Attributes:
         columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
@@ -135,7 +135,9 @@ class ScanRequest(NamedTuple):
         unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
         relative: ``where`` as it was asked, if it has times relative to now; else None.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
-        access: which of the file's rows may be read; None for all.
+        access: rows of the file that may be read; None for all.
+        by_file: of a dataset, rows that may be read by url of the file; other files are not read. None for all.
+        exactly: each row that ``by_file`` names must exist.
         limit: rows wanted in file order, or None.
         rows_only: matching rows are counted, no column is returned.
         read_dictionary: names of string and binary columns that come as dictionary arrays.
@@ -150,6 +152,8 @@ class ScanRequest(NamedTuple):
     relative: Expression | None = None
     prune: Expression | None = None
     access: AccessPlan | None = None
+    by_file: Mapping[str, AccessPlan] | None = None
+    exactly: bool = False
     limit: int | None = None
     rows_only: bool = False
     read_dictionary: Sequence[str] = ()

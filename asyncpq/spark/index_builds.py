@@ -18,7 +18,7 @@ from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.lakes import folder_around, is_committed
+from asyncpq.indexing.build.index_source import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
 from asyncpq.indexing.index_model import IndexBackend

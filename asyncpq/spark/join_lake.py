@@ -15,7 +15,7 @@ import pyarrow as pa
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
 from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
@@ -29,6 +29,7 @@ from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor
+from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
@@ -161,7 +162,7 @@ class _PinnedFiles:
         return bounded.issuperset(names)
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         found = await self._source.files(ask, operation, scan=scan)
         if found.files is not self._given:  # keeps the identity of the list, by which results are cached
@@ -180,7 +181,7 @@ class _KeyRequests:
     hold all keys for each file.
     """
 
-    def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
+    def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
         source = state.source
         self._ask = ask
         self._requests = SparkRequests(state, ask, conf)
@@ -192,7 +193,7 @@ class _KeyRequests:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         self._requests.accept(opened)
 
-    def request(self, opened: OpenedFile) -> DatasetRequest:
+    def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         if _names_rows(opened):
             return self._ask._replace(where=None, prune=None)
@@ -260,7 +261,7 @@ class _JoinedUnits:
 async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) -> RecordBatchStream:
     """Scan the rows of a lake that match a key predicate; return a stream of batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
-    ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
+    ask = ScanRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
     conf: ReadConf = lake.conf
     files = DatasetFiles(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
@@ -354,7 +355,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     state = dataset.state
     operation = state.runtime.operation("files", state.url)
     with operation:
-        files = (await state.source.files(DatasetRequest(columns=()), operation)).files
+        files = (await state.source.files(ScanRequest(columns=()), operation)).files
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
     lake_bytes = sum(sizes.values())

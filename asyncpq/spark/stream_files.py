@@ -19,10 +19,9 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
-from asyncpq.indexing.build.lakes import committing, own_lake
+from asyncpq.indexing.build.index_source import commit_check, committing_index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -30,6 +29,7 @@ from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.source_options import SourceOptions, open_as_asked, target_of
@@ -297,7 +297,7 @@ class ListedStream:
         if not wanted:
             return StreamBatch(None, 0, expected)
         opened = await open_as_asked(session, self._options, self._schema)
-        there = await _data_files(opened, DatasetRequest())
+        there = await _data_files(opened, ScanRequest())
         files = [
             replace(there[file.url], validator=file.validator, size=file.size, pinned=file.validator is not None)
             for file in wanted
@@ -314,7 +314,8 @@ class ListedStream:
             InvalidOptionError: only an index knows the live files; or the target is a file.
         """
         found = await _listing(session, self._target, self._options)
-        if await own_lake(session.runtime, self._target.folder, found.has_index and found.is_written):
+        may_be = found.has_index and found.is_written
+        if may_be and await committing_index(session.runtime, self._target.folder) is not None:
             raise InvalidOptionError(
                 "only the folder's index knows now which files are live, and the stream lists the folder",
                 url=safe_url(self._target.url),
@@ -381,7 +382,7 @@ class IndexStream:
             return StreamBatch(None, 0, last.num_files)
         indexed = await found.files(ids)
         opened = await open_as_asked(session, self._options, self._schema)
-        there = await _data_files(opened, DatasetRequest(access=dict.fromkeys(indexed, AccessPlan.all())))
+        there = await _data_files(opened, ScanRequest(by_file=dict.fromkeys(indexed, AccessPlan.all())))
         versions = {url: file.validator for url, file in indexed.items()}
         files = [
             replace(file, validator=versions[url], pinned=versions[url] is not None)
@@ -457,11 +458,11 @@ async def _listing(session: Session, target: Target, options: SourceOptions) -> 
         context = RequestContext(operation.metrics, purpose="list")
         plain = options.format == "parquet"
         return await list_files(
-            store, target, context, committing(runtime), partitioning=None, allow_empty=True, plain=plain
+            store, target, context, commit_check(runtime), partitioning=None, allow_empty=True, plain=plain
         )
 
 
-async def _data_files(opened: OpenLake, ask: DatasetRequest) -> dict[str, DataFile]:
+async def _data_files(opened: OpenLake, ask: ScanRequest) -> dict[str, DataFile]:
     """The dataset's files by url, with partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
 import asyncpq
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
+from asyncpq.scan.request import ScanRequest
 from asyncpq.spark import join_lake
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import PinnedLake, key_scan, pin_lake
@@ -77,7 +77,7 @@ def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
             state = await join_lake.opened(session, pinned)
             assert "index at" in state.source.description
             operation = state.runtime.operation("files", state.url)
-            found = await state.source.files(DatasetRequest(where=col("id") == 7), operation)
+            found = await state.source.files(ScanRequest(where=col("id") == 7), operation)
             assert len(found.files) == len(rows)
 
     asyncio.run(join())

@@ -16,9 +16,8 @@ from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.differences import IndexSource
 from asyncpq.indexing.build.index_builder import Refreshed, build
-from asyncpq.indexing.build.lakes import described_files, is_committed
+from asyncpq.indexing.build.index_source import IndexSource, described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.kinds import Bounds, Footers, IndexKind

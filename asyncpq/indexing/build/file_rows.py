@@ -17,8 +17,7 @@ import pyarrow as pa
 from asyncpq.caching.entry import ContentKey
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import DataFile, TableField
-from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
-from asyncpq.datasets.opener import is_bad_file
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, is_bad_file
 from asyncpq.decoding.arrow import children_of
 from asyncpq.decoding.field_types import field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
@@ -28,6 +28,7 @@ from asyncpq.indexing.text_keys import ngrams, token_lists
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.scan.prefetch import Job, Pipeline
+from asyncpq.scan.request import ScanRequest
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
@@ -460,7 +461,7 @@ async def _batches(
 ) -> AsyncGenerator[pa.RecordBatch]:
     """Yield all rows of the file in order, in the dataset's types."""
     async with runtime.deadline(opened.operation.url):
-        await opened.prepare(DatasetRequest(columns=names), columns, scan=True, other_bytes=0)
+        await opened.prepare(ScanRequest(columns=names), columns, scan=True, other_bytes=0)
     jobs = opened.jobs(runtime.options.limits.unit_bytes, None)
     if len(jobs) == 1:  # nothing to fetch ahead
         ((read, unit, _),) = jobs

@@ -25,9 +25,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.differences import BuildPlan, IndexSource, differences
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
-from asyncpq.indexing.build.lakes import another_place
+from asyncpq.indexing.build.index_source import BuildPlan, IndexSource, another_place, differences
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest

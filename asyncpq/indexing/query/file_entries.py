@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
@@ -38,6 +37,7 @@ from asyncpq.parquet.footer import join_pieces
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
 
@@ -248,7 +248,7 @@ class FooterReader:
         runtime: Runtime,
         backend: IndexBackend,
         manifest: Manifest,
-        ask: DatasetRequest,
+        ask: ScanRequest,
         payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None,
     ) -> None:
         self._runtime = runtime
@@ -404,7 +404,7 @@ def bloom_reads(manifest: Manifest, backend: IndexBackend, table: IndexTable, id
     return segment_reads(manifest, backend, table, id_ranges(ids), tolerant=True)
 
 
-def needed_leaves(manifest: Manifest, ask: DatasetRequest) -> frozenset[int] | None:
+def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None:
     """Return the ordinals of the leaves that a read needs; None for all.
 
     They are right for files that have the dataset's columns in its order. For other files they are a guess: the read

@@ -20,12 +20,11 @@ import pyarrow as pa
 
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.partitioning import read_partitions
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.lakes import partitioning_of
+from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_of
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection
@@ -35,6 +34,7 @@ from asyncpq.indexing.query.segment_reads import segment_reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 from asyncpq.storage.concurrency import results_of
 
@@ -84,9 +84,9 @@ class IndexedFiles:
         return self._base.known
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        if ask.access is not None:
+        if ask.by_file is not None:
             return await self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
         looking = asyncio.get_running_loop().create_task(
             self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
@@ -139,7 +139,7 @@ class IndexedFiles:
             logger.warning("reads of %s go on without its index: %s", operation.url, error)
             self.index = self._match = None
 
-    async def _pruner(self, ask: DatasetRequest, operation: Operation) -> Prune:
+    async def _pruner(self, ask: ScanRequest, operation: Operation) -> Prune:
         """Ask the index; return the function that prunes a listing by its answer."""
         restarts = self._runtime.options.limits.max_restarts
         while (index := self.index) is not None:
@@ -156,7 +156,7 @@ class IndexedFiles:
         return lambda listed: self._with_own(listed, list(listed.files), answered, None)
 
     async def _indexed_pruner(
-        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation
+        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation
     ) -> Prune:
         footers = FooterReader(self._runtime, index.backend, manifest, ask)
         if index.catalog is not None and index.catalog[0] is manifest:
@@ -184,7 +184,7 @@ class IndexedFiles:
         return not any(name in changed for index_table in manifest.tables for name in index_table.columns)
 
     async def _ask_with_catalog(
-        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, footers: FooterReader
+        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation, footers: FooterReader
     ) -> tuple[Mapping[str, FileEntry], tuple[IndexAnswer, FileSelection]]:
         """Ask the index, and load the entries of all files by url at the same time."""
         beside, loop = operation.part(operation.url, operation.metrics.rounds), asyncio.get_running_loop()
@@ -197,7 +197,7 @@ class IndexedFiles:
         return loading.result(), asking.result()
 
     async def _ask(
-        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, footers: FooterReader
+        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation, footers: FooterReader
     ) -> tuple[IndexAnswer, FileSelection]:
         answered = await answer(self._runtime, index, manifest, self._own, ask, operation)
         selection = answered.selection or FileSelection(manifest.live)
@@ -300,7 +300,7 @@ class SnapshotFiles:
         return FileSet((), total=self.index.manifest.num_files)
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         if self.index.is_fresh:
             return (await self._find_newest(ask, operation))[1]
@@ -316,7 +316,7 @@ class SnapshotFiles:
             raise
 
     async def _renewed(
-        self, first: asyncio.Future[tuple[Manifest, FileSet]], ask: DatasetRequest, operation: Operation
+        self, first: asyncio.Future[tuple[Manifest, FileSet]], ask: ScanRequest, operation: Operation
     ) -> FileSet:
         """Return the files of :meth:`files`; or those of a newer snapshot, if there is one."""
         await self.index.advance(operation)
@@ -326,9 +326,7 @@ class SnapshotFiles:
         _, again = await self._find_newest(ask, operation, rounds=1)
         return found if _same(again.files, found.files) else again
 
-    async def _find_newest(
-        self, ask: DatasetRequest, operation: Operation, rounds: int = 0
-    ) -> tuple[Manifest, FileSet]:
+    async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """Return the newest known snapshot, and the files by it."""
         index_reads = operation.part(self.index.backend.description, rounds)
         try:
@@ -344,7 +342,7 @@ class SnapshotFiles:
         finally:
             operation.metrics.add_part(index_reads.metrics)
 
-    async def _find(self, manifest: Manifest, ask: DatasetRequest, operation: Operation) -> FileSet:
+    async def _find(self, manifest: Manifest, ask: ScanRequest, operation: Operation) -> FileSet:
         backend = self.index.backend
         answered = await answer(self._runtime, self.index, manifest, self._own, ask, operation)
         selection = answered.selection or FileSelection(manifest.live)
@@ -396,12 +394,12 @@ def _data_files(
     entries: Mapping[int, FileEntry],
     plans: Mapping[int, AccessPlan],
     footers: FooterReader,
-    ask: DatasetRequest,
+    ask: ScanRequest,
 ) -> list[DataFile]:
     """Return the files of ``plans``, by name, as listings have them."""
     named = [(url_of(manifest, entries[file]), file) for file in plans]
-    if ask.access is not None:
-        named = [item for item in named if item[0] in ask.access]
+    if ask.by_file is not None:
+        named = [item for item in named if item[0] in ask.by_file]
     named.sort(key=lambda item: item[0].encode("utf-8", "surrogatepass") if manifest.root else item[1])
     urls = [url for url, _ in named]
     partitioning = partitioning_of(manifest)

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.index_model import IndexBackend, whole_bytes
@@ -25,6 +24,7 @@ from asyncpq.indexing.query.segment_reads import Reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.concurrency import results_of
 
 
@@ -112,7 +112,7 @@ async def answer(
     index: OpenIndex | None,
     manifest: Manifest | None,
     own: Sequence[FileIndex],
-    ask: DatasetRequest,
+    ask: ScanRequest,
     operation: Operation,
 ) -> IndexAnswer:
     """Ask one snapshot of an index, and the caller's own indexes, for the files that may match a request.
@@ -120,7 +120,7 @@ async def answer(
     Without a predicate, or where the request names rows, all files may.
     """
     where = ask.where if ask.prune is None else ask.prune
-    if where is None or ask.access is not None:
+    if where is None or ask.by_file is not None:
         return IndexAnswer(None if manifest is None else FileSelection(manifest.live), None, ())
     where = simplify(where)
     if not own:

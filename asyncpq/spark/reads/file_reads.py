@@ -17,7 +17,7 @@ import pyarrow as pa
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import TableField, View
-from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import field_types
@@ -25,6 +25,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
+from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import is_variant
 
@@ -232,14 +233,14 @@ class SparkRequests:
         needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.LakePlan`.
     """
 
-    def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
+    def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
         self.variants: list[tuple[TableField, ...]] = []
         self.needs_jvm_zone = False
         self.conf = conf
         self._state = state
         self._ask = ask
         self._same = SameRequest(state, ask)
-        self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, DatasetRequest]] = {}
+        self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
@@ -248,7 +249,7 @@ class SparkRequests:
         if found is not None and found[0].fields is not None:
             opened.file = replace(opened.file, fields=found[0].fields)
 
-    def request(self, opened: OpenedFile) -> DatasetRequest:
+    def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         found = self._columns_of(opened)
         return self._ask if found is None else found[1]
@@ -257,7 +258,7 @@ class SparkRequests:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
-    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, DatasetRequest] | None:
+    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest] | None:
         """The columns of a file, and the request for it; None if a table defines the file's columns.
 
         Raises:
@@ -283,7 +284,7 @@ class SparkRequests:
         asked = {str(name) for name in ask.columns} | set(() if ask.where is None else columns(ask.where))
         return {name for name in names if name in asked or any(one.startswith(f"{name}.") for one in asked)}
 
-    def _request_for(self, own: OwnColumns) -> DatasetRequest:
+    def _request_for(self, own: OwnColumns) -> ScanRequest:
         """The request for a file: the same object if it means the same for the file."""
         ask, lake = self._ask, self._state.columns.schema
         if own.fields is None or ask.where is None:
@@ -350,7 +351,7 @@ class NarrowedRequests:
         return self._source.known
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         where, prune = (condition_on(one, self._schema, self._known, self._conf) for one in (ask.where, ask.prune))
         return await self._source.files(

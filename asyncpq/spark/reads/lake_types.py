@@ -15,7 +15,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
@@ -23,6 +22,7 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Expression, columns
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.file_reads import sure_part
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type, unescaped
@@ -198,7 +198,7 @@ async def with_spark_partitions(
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
-        files = (await state.source.files(DatasetRequest(), operation)).files
+        files = (await state.source.files(ScanRequest(), operation)).files
     schema = state.columns.schema
     names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
     if not hive:
@@ -270,12 +270,12 @@ class TypedFiles:
         return None
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         found = await self.source.files(self._without_kinds(ask), operation, scan=scan)
         return found if self._is_typed else found._replace(files=[self._typed(file) for file in found.files])
 
-    def _without_kinds(self, ask: DatasetRequest) -> DatasetRequest:
+    def _without_kinds(self, ask: ScanRequest) -> ScanRequest:
         """The request without conditions on these columns, of which the index has other values."""
 
         def is_sure(part: Expression) -> bool:

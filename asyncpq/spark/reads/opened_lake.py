@@ -13,8 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
-from asyncpq.datasets.opener import Opener
+from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.datasets.providers import FileProvider
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError
@@ -24,6 +23,7 @@ from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import NarrowedRequests
 from asyncpq.spark.reads.lake_types import (
@@ -415,7 +415,7 @@ async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
-        files = (await state.source.files(DatasetRequest(), operation)).files
+        files = (await state.source.files(ScanRequest(), operation)).files
     return sorted(files, key=lambda file: file.url)
 
 

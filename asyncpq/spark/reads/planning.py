@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.events import Operation
@@ -36,6 +36,7 @@ from asyncpq.options import KIB, MIB
 from asyncpq.parquet.footer import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPacker, SplitPiece, group_pieces, pack_split
@@ -119,7 +120,7 @@ async def plan_lake(
     places = range(len(names)) if columns is None else list(dict.fromkeys(opened.columns(columns, conf)))
     where = None if pruning is None else pruning(opened.struct, opened.schema, names)
     operation = state.runtime.operation("plan", state.url)
-    ask = DatasetRequest(columns=tuple(names[at] for at in places), where=where)
+    ask = ScanRequest(columns=tuple(names[at] for at in places), where=where)
     packer, kept, urls = SplitPacker(settings.split_bytes), _PieceStore(state, settings), set[str]()
     with told_to_refresh(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
@@ -183,7 +184,7 @@ def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: S
 
 
 async def _without_unopened(
-    state: DatasetState, ask: DatasetRequest, operation: Operation, split_bytes: int, share: float
+    state: DatasetState, ask: ScanRequest, operation: Operation, split_bytes: int, share: float
 ) -> tuple[list[PlannedFile], DatasetState]:
     """Files that need not be opened, and the dataset without them.
 
@@ -243,7 +244,7 @@ class _RemainingFiles:
         self._files = files
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         return FileSet(self._files)
 

@@ -12,11 +12,10 @@ from functools import lru_cache, partial
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
-from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
-from asyncpq.datasets.providers import FileSet
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
+from asyncpq.datasets.providers import CatalogReader, FileSet
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant
@@ -26,6 +25,7 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows
+from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -152,7 +152,7 @@ def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *
     )
     where = lake.where if filtered else None
     # the driver has pruned already
-    ask = DatasetRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
+    ask = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", lake.url)
     requests = _SplitRequests(SparkRequests(state, ask, lake.conf))
     executor = ScanExecutor(runtime, lake.url, DatasetFiles(state, ask, operation, scan=True, requests=requests))
@@ -201,7 +201,7 @@ class _PlannedFiles:
         self._files = files
 
     async def files(
-        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         return FileSet(self._files)
 
@@ -228,7 +228,7 @@ class _SplitRequests:
                     f"the file does not have the planned rows: {error.message}", url=opened.version.url
                 ) from error
 
-    def request(self, opened: OpenedFile) -> DatasetRequest:
+    def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self._requests.request(opened)
 

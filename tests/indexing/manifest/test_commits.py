@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.errors import StaleSnapshotError
 from asyncpq.indexing.build import build_executor as executor
-from asyncpq.indexing.build.differences import IndexSource
 from asyncpq.indexing.build.index_builder import build
+from asyncpq.indexing.build.index_source import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest import commits as heartbeats

@@ -18,7 +18,6 @@ import asyncpq
 from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
-from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlBackend
@@ -31,6 +30,7 @@ from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
+from asyncpq.scan.request import ScanRequest
 from tests.indexing.query.one_column_lakes import values, write
 from tests.lakes import FOOTERS, indexed
 
@@ -241,8 +241,8 @@ async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_loo
     files = IndexedFiles(runtime, base, OpenIndex(backend, Head(backend, manifest)))
     operation = runtime.operation("read", "lake")
     with operation:
-        found = await base.files(DatasetRequest(), operation)
-        prune = await files._pruner(DatasetRequest(), operation)
+        found = await base.files(ScanRequest(), operation)
+        prune = await files._pruner(ScanRequest(), operation)
         earlier = prune(found)
         prune(found._replace(files=found.files[:1]))
         for file in earlier.files:

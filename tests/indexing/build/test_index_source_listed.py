@@ -15,7 +15,7 @@ from asyncpq import col
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.build.differences import field_ids
+from asyncpq.indexing.build.index_source import field_ids
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, ValueSet
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol

@@ -26,7 +26,7 @@ from asyncpq.errors import (
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys
 from asyncpq.indexing.build import index_builder as building
-from asyncpq.indexing.build import lakes
+from asyncpq.indexing.build import index_source
 from asyncpq.indexing.build.adding import add_files
 from asyncpq.indexing.index_model import Segment
 from asyncpq.indexing.manifest.commits import load
@@ -213,23 +213,23 @@ async def test_an_overwrite_between_the_listing_and_the_manifest(
 ) -> None:
     """The lake is as it was before or after, not what both have in common."""
     lake, backend = tmp_path / "lake", str(tmp_path / "index")
-    first, second, own_lake = write(lake, 0), write(lake, 10), lakes.own_lake
+    first, second, committing_index = write(lake, 0), write(lake, 10), index_source.committing_index
     files: list[str] = [str(lake / first.path)]
 
     async def overwritten(*args: Any) -> Any:
-        monkeypatch.setattr(lakes, "own_lake", own_lake)
+        monkeypatch.setattr(index_source, "committing_index", committing_index)
         new = write(lake, 20)
         files.append(str(lake / new.path))
         await add(session, lake, [new], overwrite=True)
-        return await own_lake(*args)
+        return await committing_index(*args)
 
     async with asyncpq.Session() as session:
         await add(session, lake, [first, second])
         if verb == "build":
-            monkeypatch.setattr(lakes, "own_lake", overwritten)
+            monkeypatch.setattr(index_source, "committing_index", overwritten)
         index = await session.build_index(str(lake), [Keys("id")], at=backend)
         if verb != "build":
-            monkeypatch.setattr(lakes, "own_lake", overwritten)
+            monkeypatch.setattr(index_source, "committing_index", overwritten)
             await index.refresh(files if verb == "refresh of files" else None)
         expected = numbers(10) if verb == "refresh of files" else numbers(20)
         assert await _read(session, lake, index=backend, view="snapshot") == expected

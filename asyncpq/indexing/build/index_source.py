@@ -1,0 +1,498 @@
+"""The files that an index is to cover: listed as its manifest says, or of an open dataset; and their differences from a
+snapshot, which a build reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.dataset_files import DatasetState
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.datasets.listing import (
+    INDEX_FOLDER,
+    Commits,
+    Target,
+    folders_of,
+    is_file_of,
+    list_files,
+    may_be_uncommitted,
+    parse_target,
+)
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_backend
+from asyncpq.indexing.build.file_rows import FileTask
+from asyncpq.indexing.index_model import IndexBackend, IndexTable
+from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load, newest_by_path
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.query.segment_reads import worked
+from asyncpq.objects.runtime import Runtime
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSource:
+    """The files that an index is to cover."""
+
+    url: str  # of the dataset, without secrets
+    root: str  # url that paths are relative to; "" for none
+    dataset: Mapping[str, Any]  # as JSON: see Manifest.dataset
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None  # how a table's files hold the columns
+    partitions: tuple[str, ...]  # columns whose values are not in the files
+    files: Sequence[DataFile]  # each url once
+    complete: bool = True  # if not, other files stay as they are, except for the paths in `asked`
+    asked: Set[str] = frozenset()  # paths that are gone unless they are in `files`
+    required: bool = False  # the files were written for this index: each must exist, with the index's columns
+    alone: bool = False  # no other file is live after the commit, even if committed meanwhile; its columns change too
+    as_of: datetime  # time of the listing, with a zone
+
+    def path(self, url: str) -> str:
+        """Return the file's path in the index; "" if the root itself is the one file."""
+        if self.root == f"{url}/":
+            return ""
+        return url[len(self.root) :] if self.root and url.startswith(self.root) else url
+
+    def by_path(self) -> dict[str, DataFile]:
+        """Return the files by path; raise InvalidOptionError if a file is named twice."""
+        by_path = {self.path(file.url): file for file in self.files}
+        if len(by_path) < len(self.files):
+            raise InvalidOptionError("a file is named twice; an index lists each file once", url=self.url)
+        return by_path
+
+    def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:
+        """Return the tables whose columns the dataset has now. A column that was dropped may come back, or be in an
+        older version of the table: files that are read meanwhile are unknown to its index tables."""
+        return tuple(
+            index_table
+            for index_table in index_tables
+            if all(type_of(self.schema, name) is not None for name in index_table.columns)
+        )
+
+    def field_ids(self, index_tables: Iterable[IndexTable]) -> tuple[tuple[str, int], ...]:
+        """Return the field ids of the indexed columns (see :func:`field_ids`)."""
+        names = (name for index_table in index_tables for name in index_table.columns)
+        return tuple(field_ids(self.fields or (), names).items())
+
+    def only(self, urls: Sequence[str]) -> IndexSource:
+        """Return the source with these files alone; a url that it lacks is a file that is gone."""
+        wanted = dict.fromkeys(urls)
+        files = [file for file in self.files if file.url in wanted]
+        return replace(self, files=files, complete=False, asked={self.path(url) for url in wanted})
+
+
+def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
+    """Return ids that tell columns (names or dotted paths), and the structs around them, from later columns of the same
+    names: field ids, or hashes of their names in the files, if the table reads its files by name."""
+    ids: dict[str, int] = {}
+
+    def visit(parts: Sequence[TableField], above: str, column: str) -> None:
+        for part in parts:
+            path = above + part.name
+            if column == path or column.startswith(f"{path}."):
+                number = part.field_id
+                if number is None and part.names not in ((), (part.name,)):
+                    digest = hashlib.blake2b("\0".join(part.names).encode(), digest_size=6).digest()
+                    number = int.from_bytes(digest, "big")
+                if number is not None:
+                    ids[path] = number
+                visit(part.children, f"{path}.", column)
+
+    for column in columns:
+        visit(fields, "", column)
+    return ids
+
+
+# -- differences from a snapshot --------------------------------------------------------------------
+
+
+class BuildPlan(NamedTuple):
+    """The work of a build: how the files differ from a snapshot."""
+
+    base: Manifest | None  # the snapshot; None before the first
+    works: tuple[FileTask, ...] = ()  # files to read
+    taken: tuple[IndexedFile, ...] = ()  # files that broken-off builds have read
+    removed: tuple[IndexedFile, ...] = ()  # files that are gone
+    replaced: Mapping[str, IndexedFile] = {}  # files that have, or may have, another version, by path
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.works or self.taken or self.removed)
+
+
+async def differences(
+    runtime: Runtime,
+    backend: IndexBackend,
+    base: Manifest | None,
+    source: IndexSource,
+    before: RowRanges,
+    operation: Operation | None = None,
+) -> BuildPlan:
+    """Compare ``source`` with ``base``. The listing may be outdated for files whose ids are not in ``before``: these
+    were live before it began. Raise InvalidOptionError if a file is named twice."""
+    if base is None:
+        return _all_files(None, source)
+    indexed = await files_of(runtime, backend, base, base.live | base.reserved, operation)
+    return await worked(runtime, len(source.files), partial(_compared, base, source, indexed, before))
+
+
+def _all_files(base: Manifest | None, source: IndexSource) -> BuildPlan:
+    return BuildPlan(base, tuple(FileTask(id=0, path=path, file=file) for path, file in source.by_path().items()))
+
+
+def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
+    if source.alone:  # a new index knows nothing of files of the old one
+        return _all_files(base, source)
+    files, live = source.by_path(), base.live
+    listed = newest_by_path(file for file in indexed if file.id in live)
+    begun: dict[str, list[IndexedFile]] = {}
+    for file in indexed:
+        if file.id not in live:
+            begun.setdefault(file.path, []).append(file)
+    works: list[FileTask] = []
+    taken: list[IndexedFile] = []
+    replaced: dict[str, IndexedFile] = {}
+    for path, data_file in files.items():
+        known = listed.get(path)
+        if known is not None:
+            if known.id not in before or known.is_version_of(data_file):
+                continue
+            replaced[path] = known
+        already_read = next((other for other in begun.get(path, ()) if other.is_version_of(data_file)), None)
+        if already_read is not None:
+            taken.append(already_read)
+        else:
+            works.append(FileTask(id=0, path=path, file=data_file))
+    looked_at = listed if source.complete else source.asked
+    removed = [file for path, file in listed.items() if path in looked_at and path not in files and file.id in before]
+    return BuildPlan(base, tuple(works), tuple(taken), tuple(removed), replaced)
+
+
+# -- where the files are ----------------------------------------------------------------------------
+
+
+def described_files(
+    target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
+) -> dict[str, Any]:
+    """Return ``Manifest.dataset`` of a prefix, a pattern or a list of urls.
+
+    Args:
+        inside: the index is in ``_asyncpq/`` below the prefix, and moves with the folder.
+        plain: all files count, even those that asyncpq wrote and no index lists.
+    """
+    named = target.url if target.urls is None else list(target.urls)
+    described = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
+    return {**described, "plain": True} if plain else described
+
+
+def _described(partitioning: Partitioning | None) -> str | list[str] | None:
+    if partitioning is None:
+        return None
+    return "hive" if partitioning.names is None else list(partitioning.names)
+
+
+def folder_around(at: object) -> str | None:
+    """Return the prefix, with a slash, if ``at`` is ``_asyncpq/`` below one."""
+    if not isinstance(at, (str, os.PathLike)):
+        return None
+    url = f"{str(os.fspath(at)).removesuffix('/')}/"
+    return url.removesuffix(INDEX_FOLDER) if url.endswith(f"/{INDEX_FOLDER}") else None
+
+
+def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
+    """Return where to list the files of an index: the manifest's target, or the folder around the index.
+
+    Args:
+        given: target that the caller named; raise InvalidOptionError if the index is of another.
+        at: place of the index, as the caller named it.
+    """
+    known = parse_target(manifest.dataset["target"])
+    folder = folder_around(at)
+    if folder is not None and manifest.dataset.get("inside"):
+        known = parse_target(folder)
+    if given is not None and (given.folder, given.pattern, given.urls) != (known.folder, known.pattern, known.urls):
+        raise InvalidOptionError(
+            "the index there is of other files",
+            url=safe_url(known.url),
+            hint="Build this index in another place, or drop the other one first.",
+        )
+    return known
+
+
+def root_of(target: Target) -> str:
+    """Return the url that paths of the target's files are relative to."""
+    return "" if target.urls is not None else target.folder
+
+
+async def dataset_source(
+    state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation
+) -> IndexSource:
+    """Return the current files of an open dataset; ``root`` and ``dataset`` as in :class:`IndexSource`."""
+    began = datetime.now(UTC)
+    files = (await state.source.files(ScanRequest(), operation)).files
+    partitions = dict.fromkeys(name for file in files for name in file.partition)
+    schema, fields, _ = state.columns
+    return IndexSource(
+        url=state.url,
+        root=root,
+        dataset=dataset,
+        schema=schema,
+        fields=fields,
+        partitions=tuple(name for name in partitions if name in schema.names),
+        files=files,
+        as_of=began,
+    )
+
+
+async def listed_source(
+    runtime: Runtime,
+    manifest: Manifest,
+    operation: Operation,
+    urls: Sequence[str] | None = None,
+    *,
+    given: Target | None = None,
+    at: object = None,
+) -> IndexSource:
+    """List the current files of the prefix, pattern or list of an index.
+
+    Args:
+        urls: look only at these, which are new, were replaced or are gone.
+        given, at: see :func:`target_of`.
+
+    Raises:
+        InvalidOptionError: the index is of other files than ``given``, or a url is not among them.
+        UsageError: the index is of a table.
+    """
+    if manifest.dataset.get("kind") != "files":
+        raise UsageError(
+            "the index is of a table; only the table's metadata names its files",
+            hint="Open the index with the table: session.open_index(at, table=table).",
+        )
+    target = target_of(manifest, given, at)
+    partitioning = partitioning_of(manifest)
+    source = IndexSource(
+        url=safe_url(target.url),
+        root=root_of(target),
+        dataset=manifest.dataset,
+        schema=manifest.schema,
+        fields=None,
+        partitions=manifest.partitions,
+        files=(),
+        as_of=datetime.now(UTC),
+    )
+    if urls is not None:
+        named = _named(list(dict.fromkeys(urls)), target, partitioning)
+        if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
+            return replace(source, files=named).only(urls)
+    files, may_have_own_index = await _list(runtime, manifest, target, partitioning, operation)
+    source = replace(source, files=files)
+    if may_have_own_index:
+        source = await as_committed(runtime, target, source, operation)
+    return source if urls is None else source.only(urls)
+
+
+async def _list(
+    runtime: Runtime, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
+) -> tuple[Sequence[DataFile], bool]:
+    """Return the listed files, and whether another index may decide which of them are live."""
+    store, _ = await runtime.store(target.url)
+    context = RequestContext(operation.metrics, purpose="list")
+    plain = counts_all(manifest)
+    try:
+        async with runtime.deadline(safe_url(target.url)):
+            listing = await list_files(
+                store,
+                target,
+                context,
+                commit_check(runtime, operation),
+                partitioning=partitioning,
+                allow_empty=not manifest.num_files or is_committed(manifest),
+                plain=plain,
+            )
+    except ObjectNotFoundError:
+        # the folder's own index may list no files
+        if plain or target.urls is not None or target.pattern is not None:
+            raise
+        own = await committing_index(runtime, target.folder, operation)
+        if own is None or own[1].num_files:
+            raise
+        return (), False
+    for error in listing.errors:
+        raise error
+    return listing.files, listing.has_index and listing.is_written
+
+
+def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
+    """Return the files of ``urls`` that a listing of the target would give. Raise InvalidOptionError for a url outside
+    of the target, PartitionError for a value in a path that does not fit its column's type."""
+    for url in urls:
+        if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
+            raise InvalidOptionError(
+                "files: the dataset has no such file",
+                url=safe_url(url),
+                hint=f"Name files by urls below {safe_url(target.url)}.",
+            )
+    urls = [url for url in urls if is_file_of(target, url)]
+    root = "" if target.pattern is not None else target.folder
+    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
+    for error in partitions.errors.values():
+        raise error
+    return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]
+
+
+# -- files that asyncpq wrote ------------------------------------------------------------------------
+
+
+def counts_all(manifest: Manifest) -> bool:
+    """Whether all files count, whatever other indexes list."""
+    return is_committed(manifest) or manifest.dataset.get("plain") is True
+
+
+def is_committed(manifest: Manifest) -> bool:
+    """Whether asyncpq wrote the files: a file is live once the index lists it."""
+    return manifest.dataset.get("committed") is True
+
+
+async def only_committed(
+    runtime: Runtime,
+    backend: IndexBackend,
+    manifest: Manifest,
+    source: IndexSource,
+    operation: Operation | None = None,
+) -> IndexSource:
+    """Return only the files that the index lists; the others were never committed, or were removed."""
+    listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
+    return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
+
+
+async def committing_index(
+    runtime: Runtime, folder: str, operation: Operation | None = None
+) -> tuple[IndexBackend, Manifest] | None:
+    """Return the index below a folder that decides which of its files are live; None if there is none."""
+    backend = await open_backend(runtime, folder + INDEX_FOLDER, create=False)
+    manifest = await load(backend, operation)
+    return None if manifest is None or not is_committed(manifest) else (backend, manifest)
+
+
+def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commits:
+    """Return the check that :func:`asyncpq.datasets.listing.list_files` takes (see :func:`committing_index`)."""
+
+    async def commits(folder: str) -> bool:
+        return await committing_index(runtime, folder, operation) is not None
+
+    return commits
+
+
+async def as_committed(
+    runtime: Runtime, target: Target, source: IndexSource, operation: Operation, *, own_columns: bool = False
+) -> IndexSource:
+    """Return only the live files of a folder, for an index kept elsewhere (see :func:`committing_index`).
+
+    Live files that are not in ``source.files`` are added: they were committed since the listing, or they are gone and
+    reading them is an error.
+
+    Args:
+        own_columns: take the columns of the live files; those of ``source`` may come from other files.
+    """
+    own = await committing_index(runtime, target.folder, operation)
+    if own is None:
+        return source
+    backend, manifest = own
+    by_path = {source.path(file.url): file for file in source.files}
+    files = await files_of(runtime, backend, manifest, manifest.live, operation)
+    missing = {f"{target.folder}{file.path}": file for file in files if file.path not in by_path}
+    for named in _named(list(missing), target, _with_types(source.dataset, source.schema, source.partitions)):
+        version = missing[named.url].validator
+        size = None if version is None else version.size
+        by_path[source.path(named.url)] = replace(named, validator=version, size=size)
+    live = [by_path[file.path] for file in files if file.path in by_path]
+    schema = source.schema
+    if own_columns:
+        fields = [schema.field(name) for name in source.partitions if name not in manifest.schema.names]
+        schema = pa.schema([*manifest.schema, *fields])
+    return replace(source, files=sorted(live, key=lambda file: file.url), schema=schema)
+
+
+# -- whether an index fits ---------------------------------------------------------------------------
+
+
+def another_place(manifest: Manifest) -> str:
+    """Return the hint for a place that holds another index."""
+    if is_committed(manifest):
+        return (
+            "Keep that index: it decides which files of the folder are live. Build this one outside of the folder"
+            " (at=...), and name both in reads (index=...)."
+        )
+    return "Refresh that index, drop it first, or build this one in another place."
+
+
+def check_columns(manifest: Manifest, state: DatasetState) -> None:
+    """Raise SchemaMismatchError if an indexed column is another one in the dataset, or of another type."""
+    schema, fields, _ = state.columns
+    known = dict(manifest.field_ids)
+    in_paths = manifest.partitions if state.partitions is None else state.partitions
+    for name in dict.fromkeys(name for index_table in manifest.tables for name in index_table.columns):
+        now, indexed = type_of(schema, name), type_of(manifest.schema, name)
+        if now is None:
+            continue
+        ids = field_ids(fields or (), [name])
+        if now != indexed:
+            difference = f"of type {now}, not {indexed}"
+        elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
+            difference = "of the same name"
+        elif (name in in_paths) != (name in manifest.partitions):
+            place = "paths" if name in in_paths else "files"
+            difference = f"its values are in the {place} and were not when it was indexed"
+        else:
+            continue
+        raise SchemaMismatchError(
+            f"the dataset has another column than the one that was indexed: {difference}",
+            url=state.url,
+            column=name,
+            hint="Drop the index and build it again, or open the dataset without it.",
+        )
+
+
+def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) -> None:
+    """Raise InvalidOptionError if paths hold other columns for the index than for a dataset of files."""
+    known = manifest.dataset.get("partitioning")
+    if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
+        raise InvalidOptionError(
+            f"partitioning: the index was built with {known!r}",
+            hint="Give the same, or open the dataset without the index.",
+        )
+
+
+def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
+    """Raise InvalidOptionError if the index lacks a column of the caller's ``schema``; None: any columns."""
+    for field in schema or ():
+        if type_of(manifest.schema, field.name) != field.type:
+            raise InvalidOptionError(
+                f"schema: the index there was built with another column {field.name!r}",
+                hint=another_place(manifest),
+            )
+
+
+def partitioning_of(manifest: Manifest) -> Partitioning | None:
+    """Return how paths hold partition values; None if they hold none."""
+    return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
+
+
+def _with_types(dataset: Mapping[str, Any], schema: pa.Schema, partitions: Sequence[str]) -> Partitioning | None:
+    names = dataset.get("partitioning")
+    if names is None:
+        return None
+    types = {name: schema.field(name).type for name in partitions}
+    return Partitioning(None if names == "hive" else tuple(names), types)
