@@ -9,8 +9,9 @@ VENV_BENCH ?= .venv-bench
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
-# Tests run in as many processes. 0: in one, as for a debugger.
-JOBS ?= 2
+# Tests run in as many processes: one more than most small machines have cores, since a third of their time is waiting
+# for deadlines and retries. 0: in one, as for a debugger.
+JOBS ?= 3
 
 PY := $(VENV)/bin/python
 PY_BENCH := $(VENV_BENCH)/bin/python
