@@ -9,8 +9,8 @@ VENV_BENCH ?= .venv-bench
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
-# Tests run in as many processes: one more than most small machines have cores, since a third of their time is waiting
-# for deadlines and retries. 0: in one, as for a debugger.
+# Tests run in as many processes. Three suit two cores: a third of the time is waiting for deadlines and retries.
+# 0: in one, as for a debugger.
 JOBS ?= 3
 
 PY := $(VENV)/bin/python
