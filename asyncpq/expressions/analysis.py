@@ -56,26 +56,18 @@ COMPLEMENTS: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<="
 
 
 class Comparable(NamedTuple):
-    """A literal that compares exactly with the column's values.
+    """A literal that compares exactly with the column's values."""
 
-    Attributes:
-        key: compares with the keys of values; perhaps NaN.
-        same_type: the literal has the column's own type and one of its values may equal it. ``isin`` casts
-            literals to the column's type; only these survive the cast unchanged.
-    """
-
-    key: Any
+    key: Any  # compares with the keys of values; perhaps NaN
+    # the literal has the column's own type and one of its values may equal it. ``isin`` casts literals to the column's
+    # type; only these survive the cast unchanged.
     same_type: bool = True
 
 
 class Incomparable(NamedTuple):
-    """A literal that says nothing of the column's values.
+    """A literal that says nothing of the column's values."""
 
-    Attributes:
-        reason: why, for ``explain()``.
-    """
-
-    reason: str
+    reason: str  # why, for ``explain()``
 
 
 ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
@@ -83,39 +75,26 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
-    """How literals compare with the values of a column. Domains are compared by identity.
+    """How literals compare with the values of a column. Domains are compared by identity."""
 
-    Attributes:
-        to_key: makes the key of a literal that is not None. Keys have the order of the values.
-        plain: types whose literals are all comparable and of the column's type, each with a function that makes the
-            key; None where the literal is the key.
-        spark: comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null
-            for null.
-        shared: the domain is made once for all columns like this one, so that predicates keep the keys of their
-            literals for it.
-    """
-
-    to_key: ToKey
+    to_key: ToKey  # makes the key of a literal that is not None. Keys have the order of the values.
+    # types whose literals are all comparable and of the column's type, each with a function that makes the key; None
+    # where the literal is the key
     plain: Mapping[type, Callable[[Any], Any] | None] = field(default_factory=dict)
+    # comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null for null
     spark: bool = False
+    # the domain is made once for all columns like this one, so that predicates keep the keys of their literals for it
     shared: bool = False
 
 
 class _Keys(NamedTuple):
-    """The literals of an ``In`` or ``KeyIn``.
+    """The literals of an ``In`` or ``KeyIn``."""
 
-    Attributes:
-        keys: without null and NaN, ascending, distinct.
-        null, nan: they are among the literals.
-        incomparable: why some literal is not comparable; None if all are.
-        same_type: all literals have the column's type.
-    """
-
-    keys: Sequence[Any]
+    keys: Sequence[Any]  # without null and NaN, ascending, distinct
     null: bool
     nan: bool
-    incomparable: str | None = None
-    same_type: bool = True
+    incomparable: str | None = None  # why some literal is not comparable; None if all are
+    same_type: bool = True  # all literals have the column's type
 
 
 def keys_of(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
@@ -176,29 +155,18 @@ EVERYTHING: Final[Intervals] = (Interval(),)
 
 
 class ResultValues(NamedTuple):
-    """A set that holds every value for which an atom has one result; more than those unless ``exact``.
+    """A set that holds every value for which an atom has one result; more than those unless ``exact``."""
 
-    Attributes:
-        values: those other than null and NaN: intervals that ascend and do not meet, or points.
-        null, nan: they are members.
-        exact: all members give the result.
-        comparable: False where a literal is not; then ``values`` is everything.
-        reason: why ``values`` is everything, where the predicate says more; None else.
-        of_elements: the values are elements of a list: a list gives the result only if one of its elements is
-            a member.
-        texts: substrings of all members.
-        tokens: tokens (:mod:`asyncpq.expressions.tokens`) of all members.
-    """
-
-    values: Intervals | Points
-    null: bool
+    values: Intervals | Points  # those other than null and NaN: intervals that ascend and do not meet, or points
+    null: bool  # nulls, NaN are members
     nan: bool
-    exact: bool = True
-    comparable: bool = True
-    reason: str | None = None
+    exact: bool = True  # all members give the result
+    comparable: bool = True  # False where a literal is not; then ``values`` is everything
+    reason: str | None = None  # why ``values`` is everything, where the predicate says more; None else
+    # the values are elements of a list: a list gives the result only if one of its elements is a member
     of_elements: bool = False
-    texts: tuple[str | bytes, ...] = ()
-    tokens: tuple[str, ...] = ()
+    texts: tuple[str | bytes, ...] = ()  # substrings of all members
+    tokens: tuple[str, ...] = ()  # tokens (:mod:`asyncpq.expressions.tokens`) of all members
 
     @property
     def is_empty(self) -> bool:
@@ -256,12 +224,8 @@ def follow(
     ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are; it is false, or null, only
     where one of them is. An OR mirrors that.
 
-    Args:
-        expr: a predicate.
-        truth: the result asked for.
-        atom: where one atom has one result.
-        all_of: where all parts hold; everywhere for no parts. The parts come lazily.
-        any_of: where one of the parts holds; nowhere for no parts.
+    ``truth``: the result asked for. ``atom``: where one atom has one result. ``all_of``: where all parts hold;
+    everywhere for no parts. The parts come lazily. ``any_of``: where one of the parts holds; nowhere for no parts.
     """
     if isinstance(expr, Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
@@ -277,8 +241,7 @@ def follow(
 def result_values(atom: Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
     """The values for which ``atom`` has the result ``truth``; of several columns, those of each of them.
 
-    Raises:
-        TypeError: ``atom`` is no atom.
+    Raises TypeError if ``atom`` is no atom.
     """
     make = _RESULT_VALUES.get(type(atom))
     if make is None:

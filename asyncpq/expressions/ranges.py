@@ -99,13 +99,7 @@ def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ran
 def is_unsatisfiable(
     expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
 ) -> bool:
-    """Whether ``expr`` alone shows that it is true for no row.
-
-    Args:
-        expr: a predicate.
-        inexact: see :func:`column_ranges`.
-        among: looks at these columns only; None for all.
-    """
+    """Whether ``expr`` alone shows that it is true for no row. ``among``: looks at these columns only; None for all."""
     return _ranges(expr, inexact, among) is None
 
 
@@ -113,10 +107,6 @@ def without_contradictions(expr: Expression, inexact: Collection[Expression] = (
     """An expression that is true for the same rows, without the parts that no row can meet.
 
     Where it is not true it may be false for null, and the other way round.
-
-    Args:
-        expr: a predicate.
-        inexact: see :func:`column_ranges`.
     """
     if not isinstance(expr, (And, Or, Not)):
         return expr

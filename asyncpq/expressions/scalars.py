@@ -27,26 +27,17 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time finer than ``datetime`` can hold; made from numpy, pandas and pyarrow nanoseconds.
+    """A point in time finer than ``datetime`` can hold; made from numpy, pandas and pyarrow nanoseconds."""
 
-    Attributes:
-        nanoseconds: since 1970-01-01, in UTC when ``timezone`` is given, else of the wall clock.
-        timezone: a zone name, or None for local (zoneless) time.
-    """
-
-    nanoseconds: int
-    timezone: str | None = None
+    nanoseconds: int  # since 1970-01-01, in UTC when ``timezone`` is given, else of the wall clock
+    timezone: str | None = None  # a zone name, or None for local (zoneless) time
 
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay:
-    """A time of day finer than ``time`` can hold.
+    """A time of day finer than ``time`` can hold."""
 
-    Attributes:
-        nanoseconds: since midnight.
-    """
-
-    nanoseconds: int
+    nanoseconds: int  # since midnight
 
     def __str__(self) -> str:
         seconds, fraction = divmod(self.nanoseconds, NANOSECONDS["s"])
@@ -55,13 +46,9 @@ class TimeOfDay:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration finer or longer than ``timedelta`` can hold.
+    """A duration finer or longer than ``timedelta`` can hold."""
 
-    Attributes:
-        nanoseconds: negative for durations into the past.
-    """
-
-    nanoseconds: int
+    nanoseconds: int  # negative for durations into the past
 
     def __str__(self) -> str:
         return f"{self.nanoseconds} ns"
@@ -69,13 +56,9 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class RelativeTime:
-    """A time relative to the beginning of a read; made by :func:`now`. Adding a ``timedelta`` moves it.
+    """A time relative to the beginning of a read; made by :func:`now`. Adding a ``timedelta`` moves it."""
 
-    Attributes:
-        offset: from the beginning; negative before it.
-    """
-
-    offset: dt.timedelta
+    offset: dt.timedelta  # from the beginning; negative before it
 
     def __add__(self, other: object) -> RelativeTime:
         if not isinstance(other, dt.timedelta):
@@ -139,8 +122,7 @@ def as_scalar(value: object) -> Scalar:
 
     Scalars of numpy, pandas and pyarrow are unwrapped.
 
-    Raises:
-        ExpressionError: the value is not a scalar of a known type.
+    Raises ExpressionError if the value is not a scalar of a known type.
     """
     if type(value) in _PLAIN:
         return value  # type: ignore[return-value]  # just checked
@@ -315,11 +297,8 @@ def is_collection(value: object) -> bool:
 def as_scalars(values: object) -> tuple[Scalar, ...]:
     """Convert each value of a collection by :func:`as_scalar`.
 
-    Args:
-        values: any iterable, or one column of pyarrow, numpy, pandas or Polars. NaN of pandas is null, as in pyarrow.
-
-    Raises:
-        ExpressionError: not a collection, or one with other values than scalars.
+    ``values``: any iterable, or one column of pyarrow, numpy, pandas or Polars. NaN of pandas is null, as in pyarrow.
+    Raises ExpressionError if it is no collection, or one with other values than scalars.
     """
     _refuse_several_columns(values)
     if not is_collection(values):

@@ -64,12 +64,8 @@ def _simplify_junction(expr: And | Or) -> Expression:
 def implied(expr: Expression, change: Callable[[Atom], Expression | None]) -> Expression | None:
     """A predicate that is true wherever ``expr`` is, of changed atoms.
 
-    Args:
-        expr: a predicate.
-        change: an atom with the same result for every row, or None to do without it.
-
-    Returns:
-        None for a predicate that is true for every row.
+    ``change``: an atom with the same result for every row, or None to do without it. None stands for a predicate
+    that is true for every row.
     """
 
     def of_atom(atom: Atom, truth: Truth) -> Expression | None:
@@ -115,16 +111,9 @@ def has_relative_times(expr: Expression) -> bool:
 def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] = ()) -> Expression:
     """Replace times relative to now by points in time.
 
-    Args:
-        expr: a predicate.
-        now: with a time zone.
-        zoneless: columns of times without a zone, which are compared with UTC's clock; others hold instants.
-
-    Returns:
-        ``expr`` itself if it has no relative times.
-
-    Raises:
-        ExpressionError: a time is out of datetime's range.
+    ``now``: with a time zone. ``zoneless``: columns of times without a zone, which are compared with UTC's clock;
+    others hold instants. Returns ``expr`` itself if it has no relative times. Raises ExpressionError if a time is out
+    of datetime's range.
     """
 
     def resolved(value: Scalar, column: str) -> Scalar:

@@ -147,10 +147,7 @@ def _words(text: str) -> list[str]:
 
 @functools.cache  # compiling takes some 20 ms, which few programs need
 def _word(high: bool) -> re.Pattern[str]:
-    """
-    Args:
-        high: include characters above U+FFFF. They slow the pattern down many times.
-    """
+    """``high``: include characters above U+FFFF. They slow the pattern down many times."""
     first, inner = [
         "".join(f"\\U{low:08x}-\\U{end:08x}" for low, end in ranges if high or end <= _LAST_LOW)
         for ranges in (code_points(LETTERS_AND_NUMBERS), code_points(LETTERS_AND_NUMBERS + MARKS))

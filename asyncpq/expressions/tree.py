@@ -92,17 +92,12 @@ class Constant(Expression):
 
 
 class Atom(Expression):
-    """A comparison: a leaf of the tree.
-
-    Attributes:
-        column: the column compared; None where there are several.
-        operator: names the comparison in ``explain()``.
-    """
+    """A comparison: a leaf of the tree."""
 
     __slots__ = ()
 
-    column: str | None
-    operator: ClassVar[str]
+    column: str | None  # the column compared; None where there are several
+    operator: ClassVar[str]  # names the comparison in ``explain()``
 
     @property
     def subject(self) -> str:

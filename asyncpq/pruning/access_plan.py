@@ -20,26 +20,19 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class RowGroupLayout:
-    """Where the row groups of a file begin and end.
-
-    Attributes:
-        counts: rows of each row group.
-        first_rows, stop_rows: the first row of each, and the one after its last, as rows of the file.
-        filled: ordinals of the row groups that have rows.
-        num_rows: rows of the file.
-        weight: approximate bytes held in memory.
-        wholes: what :meth:`whole` gave.
-    """
+    """Where the row groups of a file begin and end."""
 
     __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
 
     def __init__(self, counts: Iterable[int]) -> None:
-        self.counts = tuple(counts)
+        self.counts = tuple(counts)  # rows of each row group
         ends = tuple(accumulate(self.counts, initial=0))
+        # the first row of each, and the one after its last, as rows of the file
         self.first_rows, self.stop_rows, self.num_rows = ends[:-1], ends[1:], ends[-1]
+        # ordinals of the row groups that have rows
         self.filled = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
-        self.wholes: dict[int, RowRanges] = {}
-        self.weight = 300 + 300 * len(self.counts)
+        self.wholes: dict[int, RowRanges] = {}  # what :meth:`whole` gave
+        self.weight = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
         """All rows of a row group, numbered from its first; kept in ``wholes``."""
@@ -52,15 +45,8 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     Row groups that are readable as a whole are kept as ranges of ordinals: a file may have thousands.
 
-    Args:
-        layout: of the file.
-        whole: ordinals of the row groups that are readable as a whole; empty row groups are dropped.
-        parts: for other ordinals the readable rows, as rows of the row group.
-
-    Attributes:
-        layout: as given.
-        scanned: ordinals of the row groups that are readable as a whole.
-        selected: readable rows of the others: at least one, and not all.
+    ``whole``: ordinals of the row groups that are readable as a whole; empty row groups are dropped. ``parts``: for
+    other ordinals the readable rows, as rows of the row group.
     """
 
     __slots__ = ("_num_rows", "layout", "scanned", "selected")
@@ -68,22 +54,19 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     def __init__(self, layout: RowGroupLayout, whole: RowRanges, parts: Mapping[int, RowRanges]) -> None:
         self.layout = layout
         self._num_rows: int | None = None
-        self.selected: dict[int, RowRanges] = {}
+        self.selected: dict[int, RowRanges] = {}  # readable rows of the others: at least one, and not all
         full: list[int] = []
         for ordinal, rows in parts.items():
             if rows.num_rows == layout.counts[ordinal]:
                 full.append(ordinal)
             elif rows:
                 self.selected[ordinal] = rows
+        # ordinals of the row groups that are readable as a whole
         self.scanned = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
 
     @classmethod
     def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:
-        """Rows of the file.
-
-        Raises:
-            RowIndexError: the file has fewer rows.
-        """
+        """Rows of the file. Raises RowIndexError if the file has fewer rows."""
         if ranges.stop > layout.num_rows:
             outside = ranges.clip(layout.num_rows, ranges.stop).start
             raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows")

@@ -48,10 +48,8 @@ Probes: TypeAlias = "Probe | AllOf | AnyOf"
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
     """The lookups that tell where ``expr`` can be true; None if Bloom filters can rule nothing out.
 
-    Args:
-        expr: a predicate.
-        leaves: the columns that have filters, by name.
-        max_values: a list of more values is not looked up; None for no bound.
+    ``leaves``: the columns that have filters, by name. ``max_values``: a list of more values is not looked up; None for
+    no bound.
     """
 
     def of_atom(atom: Atom, truth: Truth) -> Probes | None:
@@ -73,9 +71,7 @@ def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: 
 def may_match(probes: Probes, contains: Contains) -> bool:
     """Whether a row group can hold a matching row.
 
-    Args:
-        probes: of the predicate.
-        contains: whether a column may hold a value with a hash; True where the filter is missing.
+    ``contains``: whether a column may hold a value with a hash; True where the filter is missing.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)

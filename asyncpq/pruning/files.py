@@ -42,14 +42,10 @@ def file_zones(
 
     All sequences have one entry for each file.
 
-    Args:
-        kind: of the column.
-        mins, maxs: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
-            unknown. NaN, and a value that is not compared exactly with the column, counts as unknown.
-        null_counts: None where unknown.
-        all_null: the file has only nulls in the column, or lacks the column.
-        may_be_nan: False where the file is known to hold no NaN.
-        is_nested: the column is inside a struct: null counts may leave out its parents' nulls.
+    ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
+    unknown. NaN, and a value that is not compared exactly with the column, counts as unknown. ``all_null``: the file
+    has only nulls in the column, or lacks the column. ``may_be_nan``: False where the file is known to hold no NaN.
+    ``is_nested``: the column is inside a struct: null counts may leave out its parents' nulls.
     """
     convert = domain_of(kind).to_key
     least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
@@ -90,13 +86,7 @@ def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
 def prune_files(expr: Expression, zones: Mapping[str, Zones], num_files: int) -> RowRanges:
     """Find the files in which ``expr`` may be true: a superset of those in which it is.
 
-    Args:
-        expr: the predicate.
-        zones: the files as zones, by column; an atom of another column prunes nothing.
-        num_files: of the dataset.
-
-    Returns:
-        numbers of files.
+    ``zones``: the files as zones, by column; an atom of another column prunes nothing. Returns numbers of files.
     """
     return rows_where(expr, Truth.TRUE, num_files, zones)
 

@@ -60,20 +60,13 @@ class Domain(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """
-    Attributes:
-        domain: how values compare.
-        scale: of decimals.
-        unit: of times and timestamps: s, ms, us or ns.
-        zoned: timestamps are instants; None where the filter checks that.
-        why_not: of ``FLOAT16`` and ``OTHER``, why values are never compared.
-    """
+    """What decides how a column's values compare with literals and bounds."""
 
-    domain: Domain
-    scale: int = 0
-    unit: str = ""
-    zoned: bool | None = None
-    why_not: str = ""
+    domain: Domain  # how values compare
+    scale: int = 0  # of decimals
+    unit: str = ""  # of times and timestamps: s, ms, us or ns
+    zoned: bool | None = None  # timestamps are instants; None where the filter checks that
+    why_not: str = ""  # of ``FLOAT16`` and ``OTHER``, why values are never compared
 
     @property
     def has_nan(self) -> bool:
@@ -96,12 +89,7 @@ _KINDS: Final = {
 
 
 def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
-    """The kind of a leaf's values.
-
-    Args:
-        leaf: a leaf of a file's schema.
-        order: of its statistics.
-    """
+    """The kind of the values of a file's leaf, whose statistics are in ``order``."""
     logical = leaf.element.logical_type
     kind = None if logical is None else logical.kind
     if order is SortOrder.UNDEFINED:

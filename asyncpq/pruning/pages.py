@@ -15,29 +15,15 @@ from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class PageZones:
-    """The pages of one chunk as zones, and the rows of each. Made once for each chunk: cache it.
-
-    Attributes:
-        zones: bounds by page.
-        num_rows: of the row group.
-        weight: approximate bytes held in memory.
-    """
+    """The pages of one chunk as zones, and the rows of each. Made once for each chunk: cache it."""
 
     __slots__ = ("_starts", "_stops", "domain", "num_rows", "weight", "zones")
 
     def __init__(
         self, leaf: Leaf, order: SortOrder, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int
     ) -> None:
-        """
-        Args:
-            leaf: the column.
-            order: of its statistics.
-            bounds: of its pages.
-            offset_index: checked by ``parquet.page_index.validate_offset_index``.
-            num_rows: of the row group.
-
-        Raises:
-            CorruptIndexError: the two indexes differ in their number of pages, or rows do not ascend.
+        """Raises CorruptIndexError if the two indexes differ in their number of pages,
+        or rows do not ascend.
         """
         firsts = offset_index.first_rows
         if len(firsts) != len(bounds.mins):
@@ -58,7 +44,7 @@ class PageZones:
             nan_counts=bounds.nan_counts,
         )
         self.domain: ValueDomain = self.zones.domain
-        self.weight = 600 + 100 * len(firsts) + bounds.weight
+        self.weight = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
 
     def holding(self, wanted: ResultValues) -> RowRanges:
         """The rows of the pages that may hold a member of the set."""
@@ -72,12 +58,7 @@ class PageZones:
 def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
     """The rows of a row group in which ``expr`` may be true: a superset of those in which it is.
 
-    Args:
-        expr: the predicate.
-        num_rows: of the row group.
-        pages: the pages by column; all rows may match an atom of another column.
-
-    Returns:
-        row numbers within the row group.
+    ``pages``: the pages by column; all rows may match an atom of another column.
+    Returns row numbers within the row group.
     """
     return rows_where(expr, Truth.TRUE, num_rows, pages)

@@ -28,22 +28,14 @@ from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class RowGroupZones:
-    """The row groups of a file as zones of one leaf. Made once for each file and leaf: cache it.
-
-    Attributes:
-        zones: bounds by row group.
-        reason: why the bounds of a row group are not used although the file has them; None if all are used.
-        proves: the bounds can prove that all rows match; the deprecated statistics only rule out.
-        weight: approximate bytes held in memory.
-    """
+    """The row groups of a file as zones of one leaf. Made once for each file and leaf: cache it."""
 
     __slots__ = ("domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
         """Parse the leaf's chunks in ``metadata``, and no others.
 
-        Raises:
-            CorruptFileError: a chunk's metadata contradicts the schema.
+        Raises CorruptFileError if a chunk's metadata contradicts the schema.
         """
         orders = metadata.column_orders
         order = order_of(leaf, None if orders is None else orders[leaf.index])
@@ -65,26 +57,23 @@ class RowGroupZones:
         )
         self.domain: ValueDomain = self.zones.domain
         self.holding = self.zones.holding
+        # why the bounds of a row group are not used although the file has them; None if all are used
         self.reason = next((reason for _, reason in known if reason is not None), None)
+        # the bounds can prove that all rows match; the deprecated statistics only rule out
         self.proves = orders is not None
         strings = sum([len(bound) for chunk in bounds for bound in (chunk.min, chunk.max) if isinstance(bound, bytes)])
-        self.weight = 600 + 200 * len(bounds) + strings
+        self.weight = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
 
 
 class RowGroupPruning:
-    """The result of :func:`prune_row_groups`.
-
-    Attributes:
-        kept: ordinals of the row groups in which the predicate may be true.
-        num_row_groups: of the file.
-    """
+    """The result of :func:`prune_row_groups`."""
 
     __slots__ = ("_expr", "_zones", "kept", "num_row_groups")
 
     def __init__(
         self, expr: Expression, kept: RowRanges, num_row_groups: int, zones: Mapping[str, RowGroupZones]
     ) -> None:
-        self.kept = kept
+        self.kept = kept  # ordinals of the row groups in which the predicate may be true
         self.num_row_groups = num_row_groups
         self._expr = expr
         self._zones = zones
@@ -133,10 +122,7 @@ class RowGroupPruning:
 def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> RowGroupPruning:
     """Find the row groups in which ``expr`` may be true: a superset of those in which it is.
 
-    Args:
-        expr: the predicate.
-        zones: the row groups as zones, by column; an atom of another column prunes nothing.
-        num_row_groups: of the file.
+    ``zones``: the row groups as zones, by column; an atom of another column prunes nothing.
     """
     return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
 
@@ -156,9 +142,8 @@ def narrowed(expr: Expression, zones: Mapping[str, Zones]) -> Expression:
 
     The result is the same for every row of the file; ``expr`` itself where no key is left out.
 
-    Args:
-        expr: a predicate whose literals are known to fit their columns' types.
-        zones: for columns that it names, the file's row groups.
+    ``expr``: a predicate whose literals are known to fit their columns' types. ``zones``: for columns that it names,
+    the file's row groups.
     """
 
     def narrow(atom: Atom) -> Expression:

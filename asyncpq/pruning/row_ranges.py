@@ -15,17 +15,13 @@ class RowRanges:
 
     Row numbers count within a row group, a file or any other sequence. Operations take time linear in the number of
     ranges, less where one side is small.
-
-    Attributes:
-        starts, stops: the ranges, as parallel tuples.
-        num_rows: how many rows the set holds.
     """
 
     __slots__ = ("num_rows", "starts", "stops")
 
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # the ranges, as parallel tuples
     stops: tuple[int, ...]
-    num_rows: int
+    num_rows: int  # how many rows the set holds
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """From half-open ranges in any order; they may overlap, touch or be empty."""
@@ -243,11 +239,7 @@ class RowRanges:
         return self.clip(self.row_at(start), self.row_at(stop - 1) + 1)
 
     def row_at(self, position: int) -> int:
-        """The ``position``-th row of the set, from 0.
-
-        Raises:
-            IndexError: the set has fewer rows.
-        """
+        """The ``position``-th row of the set, from 0. Raises IndexError if the set has fewer rows."""
         if not 0 <= position < self.num_rows:
             raise IndexError(f"position {position} of {self.num_rows} rows")
         ends = list(accumulate(stop - start for start, stop in self))

@@ -43,19 +43,12 @@ _EMPTY = RowRanges.empty()
 
 @dataclass(frozen=True, slots=True)
 class ZonedColumn:
-    """The column that zones are of.
-
-    Attributes:
-        kind: what its values are.
-        is_nested: counts of nulls may differ from counts of rows.
-        is_repeated: a row may have several values; bounds are not used.
-        is_nullable: the column may hold nulls.
-    """
+    """The column that zones are of."""
 
     kind: ValueKind
-    is_nested: bool = False
-    is_repeated: bool = False
-    is_nullable: bool = True
+    is_nested: bool = False  # counts of nulls may differ from counts of rows
+    is_repeated: bool = False  # a row may have several values; bounds are not used
+    is_nullable: bool = True  # the column may hold nulls
 
     @classmethod
     def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
@@ -79,11 +72,8 @@ class Searchable(Protocol):
 def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable]) -> RowRanges:
     """Rows (or zones) in which ``expr`` may have the result ``truth``: a superset.
 
-    Args:
-        expr: a predicate.
-        truth: the result asked for.
-        total: number of rows (or zones).
-        columns: bounds by column; an atom of another column may have any result.
+    ``truth``: the result asked for. ``total``: number of rows (or zones). ``columns``: bounds by column; an atom of
+    another column may have any result.
     """
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
@@ -108,17 +98,7 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
 
 
 class Zones:
-    """Zones and the values that they may hold. Immutable; answers are supersets, as ranges of zone numbers.
-
-    Attributes:
-        column: the column.
-        num_zones: the number of zones.
-        domain: how literals compare with the bounds.
-        is_sorted: whether bounds ascend or descend over the zones that have them.
-        present: zones with bounds.
-        unknown: zones without bounds, which may hold any value.
-        maybe_null, maybe_nan: zones that may hold nulls, NaN.
-    """
+    """Zones and the values that they may hold. Immutable; answers are supersets, as ranges of zone numbers."""
 
     __slots__ = (
         "_exact",
@@ -140,12 +120,12 @@ class Zones:
 
     column: ZonedColumn
     num_zones: int
-    domain: ValueDomain
-    is_sorted: bool
-    present: RowRanges
-    unknown: RowRanges
-    maybe_null: RowRanges
-    maybe_nan: RowRanges
+    domain: ValueDomain  # how literals compare with the bounds
+    is_sorted: bool  # whether bounds ascend or descend over the zones that have them
+    present: RowRanges  # zones with bounds
+    unknown: RowRanges  # zones without bounds, which may hold any value
+    maybe_null: RowRanges  # zones that may hold nulls
+    maybe_nan: RowRanges  # zones that may hold NaN
 
     def __init__(
         self,
@@ -160,14 +140,10 @@ class Zones:
     ) -> None:
         """All sequences have one entry for each zone.
 
-        Args:
-            column: the column.
-            mins, maxs: inclusive bounds of the values that are neither null nor NaN, in the domain of
-                ``pruning.literals``; None where unknown. A max in byte order may be a bare prefix of the
-                true one, unless ``exact``.
-            all_null: all values of the zone are null.
-            null_counts, nan_counts: None, as a whole or singly, where unknown.
-            exact: in byte order, neither bound is cut short; None for unknown everywhere.
+        ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN, in the domain of
+        ``pruning.literals``; None where unknown. A max in byte order may be a bare prefix of the true one, unless
+        ``exact``. ``all_null``: all values of the zone are null. ``null_counts``, ``nan_counts``: None, as a whole or
+        singly, where unknown. ``exact``: in byte order, neither bound is cut short; None for unknown everywhere.
         """
         self.column = column
         self.domain = domain_of(column.kind)

@@ -26,22 +26,14 @@ _FRAME_BYTES = 8  # length and checksum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionVector:
-    """The rows that one deletion vector deletes. Implements :class:`asyncpq.datasets.model.Deletes`.
+    """The rows that one deletion vector deletes. Implements :class:`asyncpq.datasets.model.Deletes`."""
 
-    Attributes:
-        url: the file that holds the vector; for an inline vector, the table.
-        start, stop: byte range of the framed vector in that file.
-        inline: the vector without its frame, if it is in no file.
-        cardinality: the number of rows that the table's metadata gives.
-        data_url: the file whose rows are deleted.
-    """
-
-    url: str
-    start: int = 0
+    url: str  # the file that holds the vector; for an inline vector, the table
+    start: int = 0  # byte range of the framed vector in that file
     stop: int = 0
-    inline: bytes | None = None
-    cardinality: int
-    data_url: str
+    inline: bytes | None = None  # the vector without its frame, if it is in no file
+    cardinality: int  # the number of rows that the table's metadata gives
+    data_url: str  # the file whose rows are deleted
 
     @property
     def identity(self) -> Hashable:
@@ -51,9 +43,8 @@ class DeletionVector:
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
         """Numbers of the deleted rows.
 
-        Raises:
-            CorruptFileError: the length, the checksum, the bitmap or its number of rows is wrong.
-            UnsupportedFeatureError: the vector has another format.
+        Raises CorruptFileError if the length, the checksum, the bitmap or its number of rows is wrong;
+        UnsupportedFeatureError if the vector has another format.
         """
         try:
             vector = self.inline
@@ -74,8 +65,7 @@ class DeletionVector:
 def unframed(stored: bytes) -> bytes:
     """Check a vector's frame and take it off. Its two numbers are big-endian.
 
-    Raises:
-        CorruptFileError: the length or the checksum is wrong.
+    Raises CorruptFileError if the length or the checksum is wrong.
     """
     length = len(stored) - _FRAME_BYTES
     if length < 4 or int.from_bytes(stored[:4], "big") != length:
@@ -89,9 +79,8 @@ def unframed(stored: bytes) -> bytes:
 def decode_vector(vector: bytes) -> RowRanges:
     """Rows of a vector: magic number and bitmap.
 
-    Raises:
-        CorruptFileError: the bitmap is malformed.
-        UnsupportedFeatureError: the magic number is that of another format.
+    Raises CorruptFileError if the bitmap is malformed; UnsupportedFeatureError if the magic number is that of another
+    format.
     """
     if vector[:4] != _MAGIC:
         raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, which is not read")
@@ -101,8 +90,7 @@ def decode_vector(vector: bytes) -> RowRanges:
 def decode_roaring(data: bytes) -> RowRanges:
     """Values of a serialized 64-bit Roaring bitmap. The memory taken grows with ``data``, not with the values.
 
-    Raises:
-        CorruptFileError: the bytes are not such a bitmap.
+    Raises CorruptFileError if the bytes are not such a bitmap.
     """
     from pyroaring import BitMap64  # few tables have deletion vectors
 
@@ -118,8 +106,7 @@ def decode_roaring(data: bytes) -> RowRanges:
 def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
     """Rows that the column ``pos`` of the delete file ``url`` names, in any order.
 
-    Raises:
-        CorruptFileError: a position is null, negative or not an int64.
+    Raises CorruptFileError if a position is null, negative or not an int64.
     """
     if positions.type != pa.int64() or positions.null_count:
         raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
@@ -130,11 +117,7 @@ def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
 
 
 def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
-    """Check that a file of ``num_rows`` rows has the deleted ``rows``.
-
-    Raises:
-        CorruptFileError: it does not.
-    """
+    """Check that a file of ``num_rows`` rows has the deleted ``rows``. Raises CorruptFileError if it does not."""
     if rows.stop > num_rows:
         raise CorruptFileError(
             f"row {rows.stop - 1} of {safe_url(data_url)} is deleted, but the file has {num_rows} rows"

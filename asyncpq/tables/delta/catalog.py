@@ -184,9 +184,8 @@ class _AddDecoder:
     def data_file(self, add: AddAction) -> DataFile:
         """The file of one action.
 
-        Raises:
-            CorruptFileError, UnsupportedFeatureError: the path, a partition value or the deletion vector cannot be
-                used.
+        Raises CorruptFileError or UnsupportedFeatureError if the path, a partition value or the deletion vector cannot
+        be used.
         """
         url = self._root.resolve(add.path)
         try:
@@ -208,8 +207,8 @@ class _AddDecoder:
     def _value(self, leaf: DeltaLeaf, values: Mapping[str, str | None]) -> Any:
         """A partition value. It is null where the action has none, as in Spark, deltalake and DuckDB.
 
-        Raises:
-            CorruptFileError: the text is no value of the column, or the action has values of other columns instead.
+        Raises CorruptFileError if the text is no value of the column, or the action has values of other columns
+        instead.
         """
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):

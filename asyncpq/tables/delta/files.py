@@ -30,13 +30,9 @@ _Z85_DIGIT = {character: digit for digit, character in enumerate(_Z85)}
 
 @dataclass(frozen=True, slots=True)
 class DeltaRoot:
-    """The folder of a Delta table.
+    """The folder of a Delta table."""
 
-    Attributes:
-        url: as given, without a trailing slash.
-    """
-
-    url: str
+    url: str  # as given, without a trailing slash
 
     @classmethod
     def of(cls, url: str | os.PathLike[str]) -> DeltaRoot:
@@ -56,10 +52,8 @@ class DeltaRoot:
     def resolve(self, path: str) -> str:
         """The url of an action's path.
 
-        Raises:
-            CorruptFileError: the path cannot be decoded.
-            UnsupportedFeatureError: the path is absolute and leads to another protocol or host than the table's own
-                url: a log must not choose which servers are contacted.
+        Raises CorruptFileError if the path cannot be decoded; UnsupportedFeatureError if the path is absolute and leads
+        to another protocol or host than the table's own url: a log must not choose which servers are contacted.
         """
         match = _SCHEME.fullmatch(path)
         plain = self._decoded(path if match is None else match[2])
@@ -99,29 +93,17 @@ class DeltaRoot:
 
 @dataclass(frozen=True, slots=True)
 class VectorDescriptor:
-    """The deletion vector descriptor of an ``add`` or ``remove`` action.
+    """The deletion vector descriptor of an ``add`` or ``remove`` action."""
 
-    Attributes:
-        storage: "u" for a file with a relative path, "p" for one with an absolute path, "i" for an inline vector.
-        text: the file's name, or the inline vector.
-        offset: where the vector begins in the file; None where the action does not say.
-        size: bytes of the vector without its frame.
-        cardinality: number of deleted rows.
-    """
-
-    storage: str
-    text: str
-    offset: int | None
-    size: int
-    cardinality: int
+    storage: str  # "u" for a file with a relative path, "p" for one with an absolute path, "i" for an inline vector
+    text: str  # the file's name, or the inline vector
+    offset: int | None  # where the vector begins in the file; None where the action does not say
+    size: int  # bytes of the vector without its frame
+    cardinality: int  # number of deleted rows
 
     @classmethod
     def from_action(cls, action: Mapping[str, Any] | None) -> VectorDescriptor | None:
-        """Decode the ``deletionVector`` of an action.
-
-        Raises:
-            TypeError, ValueError, KeyError: it is malformed.
-        """
+        """Decode the ``deletionVector`` of an action. Raises TypeError, ValueError or KeyError if it is malformed."""
         if action is None:
             return None
         storage, text, offset = action["storageType"], action["pathOrInlineDv"], action.get("offset")
@@ -140,9 +122,8 @@ class VectorDescriptor:
     def resolve(self, root: DeltaRoot, data_url: str) -> DeletionVector:
         """The vector that deletes rows of ``data_url``.
 
-        Raises:
-            CorruptFileError: the descriptor does not say where the vector is.
-            UnsupportedFeatureError: the storage type is not read, or the vector is in another store.
+        Raises CorruptFileError if the descriptor does not say where the vector is; UnsupportedFeatureError if the
+        storage type is not read, or the vector is in another store.
         """
         inline = None
         url = root.shown
@@ -179,11 +160,7 @@ class VectorDescriptor:
 
 
 def decode_z85(text: str) -> bytes:
-    """Decode Z85 text (ZeroMQ RFC 32): five characters for four bytes.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Decode Z85 text (ZeroMQ RFC 32): five characters for four bytes. Raises ValueError if it is malformed."""
     if len(text) % 5:
         raise ValueError(f"Z85 text of {len(text)} characters")
     decoded = bytearray()

@@ -50,31 +50,20 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """The files of the log that make up one version, by their names in its folder.
-
-    Attributes:
-        checkpoint: parts of the newest complete checkpoint at or before the version; () for none.
-        commits: all commits after it, oldest first.
-    """
+    """The files of the log that make up one version, by their names in its folder."""
 
     version: int
-    checkpoint: tuple[str, ...]
-    commits: tuple[str, ...]
+    checkpoint: tuple[str, ...]  # parts of the newest complete checkpoint at or before the version; () for none
+    commits: tuple[str, ...]  # all commits after it, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaListing:
-    """The commits and checkpoints in the log's folder.
+    """The commits and checkpoints in the log's folder."""
 
-    Attributes:
-        commits: versions that have a commit.
-        checkpoints: names of the parts of a complete checkpoint, by version.
-        url: the log's url, for messages.
-    """
-
-    commits: frozenset[int]
-    checkpoints: Mapping[int, tuple[str, ...]]
-    url: str
+    commits: frozenset[int]  # versions that have a commit
+    checkpoints: Mapping[int, tuple[str, ...]]  # names of the parts of a complete checkpoint, by version
+    url: str  # the log's url, for messages
 
     @classmethod
     def of(cls, names: Iterable[str], url: str) -> DeltaListing:
@@ -98,11 +87,7 @@ class DeltaListing:
 
     @property
     def latest(self) -> int:
-        """The newest version.
-
-        Raises:
-            CorruptFileError: there is none.
-        """
+        """The newest version. Raises CorruptFileError if there is none."""
         if not self.commits and not self.checkpoints:
             raise CorruptFileError("the Delta log has neither commits nor a complete checkpoint", url=self.url)
         return max((*self.commits, *self.checkpoints))
@@ -110,9 +95,7 @@ class DeltaListing:
     def segment(self, version: int) -> LogSegment:
         """The checkpoint and the commits of ``version``.
 
-        Raises:
-            InvalidOptionError: there is no such version.
-            CorruptFileError: commits that it needs are missing.
+        Raises InvalidOptionError if there is no such version; CorruptFileError if commits that it needs are missing.
         """
         if version > self.latest:
             raise InvalidOptionError(f"version={version}: the newest version is {self.latest}", url=self.url)
@@ -135,41 +118,28 @@ class DeltaListing:
 
 @dataclass(frozen=True, slots=True)
 class AddAction:
-    """An ``add`` action: a file of the table.
+    """An ``add`` action: a file of the table."""
 
-    Attributes:
-        path: url-encoded, relative or absolute.
-        partition_values: texts by physical column name.
-        size: bytes; None where the action gives no valid size.
-        stats: JSON text, or the struct that a checkpoint may have instead.
-        vector: the deletion vector of the file.
-    """
-
-    path: str
-    partition_values: Mapping[str, str | None]
-    size: int | None
-    stats: str | pa.StructScalar | None
+    path: str  # url-encoded, relative or absolute
+    partition_values: Mapping[str, str | None]  # texts by physical column name
+    size: int | None  # bytes; None where the action gives no valid size
+    stats: str | pa.StructScalar | None  # JSON text, or the struct that a checkpoint may have instead
     vector: VectorDescriptor | None
 
 
 @dataclass(slots=True)
 class DeltaState:
-    """The reconciled actions of a log.
+    """The reconciled actions of a log."""
 
-    Attributes:
-        protocol, metadata: the newest of each.
-        files: the live ``add`` actions by path, in the order in which the log first names the paths.
-    """
-
-    protocol: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None  # the newest; so is ``metadata``
     metadata: dict[str, Any] | None = None
+    # the live ``add`` actions by path, in the order in which the log first names the paths
     files: dict[str, AddAction] = field(default_factory=dict)
 
     def apply(self, action: Mapping[str, Any]) -> None:
         """Apply one object of the log: an action, or several. Actions that only writers need change nothing.
 
-        Raises:
-            TypeError, ValueError, KeyError: it is malformed.
+        Raises TypeError, ValueError or KeyError if it is malformed.
         """
         if (add := action.get("add")) is not None:
             added = _decode_add(add)
@@ -236,10 +206,8 @@ class DeltaLog:
 
         The protocol is checked first: a log of an unknown protocol may not follow the rules of this one.
 
-        Raises:
-            UnsupportedFeatureError: the protocol needs a feature that is not read.
-            CorruptFileError: an action, or a file of actions, is malformed.
-            StoreError: a file of the log cannot be read.
+        Raises UnsupportedFeatureError if the protocol needs a feature that is not read; CorruptFileError if an action,
+        or a file of actions, is malformed; StoreError if a file of the log cannot be read.
         """
         state = DeltaState()
         commits = await self._contents(segment.commits)
@@ -291,8 +259,7 @@ class DeltaLog:
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
         """The actions of a file: one on each line, as the protocol says, or JSON objects that span several lines.
 
-        Args:
-            part: skip one-line actions without these bytes.
+        ``part``: skip one-line actions without these bytes.
         """
         begin = 0
         for number, line in enumerate(content.splitlines(keepends=True), 1):
@@ -311,8 +278,7 @@ class DeltaLog:
     def _actions_over_lines(self, name: str, content: bytes, number: int) -> Iterator[dict[str, Any]]:
         """The actions of JSON objects, separated by white space or nothing.
 
-        Args:
-            number: the line that is no action by itself, for messages.
+        ``number``: the line that is no action by itself, for messages.
         """
         try:
             text, position = content.decode("utf-8-sig"), 0
@@ -340,8 +306,7 @@ class DeltaLog:
     async def _replay_parts(self, names: Sequence[str], state: DeltaState, has_protocol: bool) -> list[str]:
         """Apply the parts of a checkpoint; return the names of its sidecars.
 
-        Args:
-            has_protocol: the checkpoint's protocol is the table's, as no commit has a newer one.
+        ``has_protocol``: the checkpoint's protocol is the table's, as no commit has a newer one.
         """
         sidecars: list[str] = []
         for begin in range(0, len(names), _CONCURRENT_PARTS):

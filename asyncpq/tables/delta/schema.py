@@ -84,27 +84,19 @@ class MappingMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeltaLeaf:
-    """A primitive column, or a primitive part of a struct: what statistics and partition values can describe.
+    """A primitive column, or a primitive part of a struct: what statistics and partition values can describe."""
 
-    Attributes:
-        name: dotted path in the table.
-        path: physical names, from the top.
-        type: Arrow type.
-        was_float: older files hold 4-byte floats.
-    """
-
-    name: str
-    path: tuple[str, ...]
+    name: str  # dotted path in the table
+    path: tuple[str, ...]  # physical names, from the top
     type: pa.DataType
-    was_float: bool = False
+    was_float: bool = False  # older files hold 4-byte floats
 
 
 def check_protocol(protocol: Any, url: str) -> None:
     """Check that a table of this protocol can be read.
 
-    Raises:
-        UnsupportedFeatureError: it needs a reader version or feature that is not read.
-        CorruptFileError: the protocol is malformed.
+    Raises UnsupportedFeatureError if it needs a reader version or feature that is not read; CorruptFileError if the
+    protocol is malformed.
     """
     if not isinstance(protocol, dict):
         raise CorruptFileError("Delta protocol: not an object", url=url)
@@ -125,22 +117,16 @@ def check_protocol(protocol: Any, url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """A table's column mapping.
+    """A table's column mapping."""
 
-    Attributes:
-        mode: the mode in the table's properties.
-        supported: the protocol has the feature; without it, readers ignore the mode.
-    """
-
-    mode: MappingMode
-    supported: bool
+    mode: MappingMode  # the mode in the table's properties
+    supported: bool  # the protocol has the feature; without it, readers ignore the mode
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
         """Decode it. A feature in either list of the protocol is supported ("Supported Features").
 
-        Raises:
-            UnsupportedFeatureError: the mode is unknown.
+        Raises UnsupportedFeatureError if the mode is unknown.
         """
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
@@ -154,25 +140,20 @@ class ColumnMapping:
 
 @dataclass(frozen=True, slots=True)
 class DeltaSchema:
-    """A decoded schema.
-
-    Attributes:
-        fields: the columns.
-        leaves: the columns and struct parts that can have statistics, partition columns included. Dotted paths that
-            name two leaves are left out.
-    """
+    """A decoded schema."""
 
     fields: tuple[TableField, ...]
+    # the columns and struct parts that can have statistics, partition columns included. Dotted paths that name two
+    # leaves are left out.
     leaves: tuple[DeltaLeaf, ...]
 
 
 def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
     """Decode a ``schemaString``.
 
-    Raises:
-        CorruptFileError: it is malformed.
-        UnsupportedFeatureError: a type or a type change is not read, or a column has a physical name while the
-            protocol does not list column mapping: Spark applies such names, deltalake does not.
+    Raises CorruptFileError if it is malformed; UnsupportedFeatureError if a type or a type change is not read, or a
+    column has a physical name while the protocol does not list column mapping: Spark applies such names, deltalake does
+    not.
     """
     try:
         root = json.loads(text)

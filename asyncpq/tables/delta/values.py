@@ -54,10 +54,9 @@ def num_records(stats: str | pa.StructScalar | None) -> int | None:
 class DeltaStatistics(Mapping[str, ColumnBounds]):
     """Bounds of a file's columns by dotted path, parsed on first access.
 
-    Args:
-        stats: the JSON text of an ``add`` action, or the struct that a checkpoint has instead.
-        leaves: the columns that can have statistics, by dotted path.
-        has_deletes: the file has a deletion vector, so its null counts may be outdated.
+    ``stats``: the JSON text of an ``add`` action, or the struct that a checkpoint has instead. ``leaves``: the columns
+    that can have statistics, by dotted path. ``has_deletes``: the file has a deletion vector, so its null counts may be
+    outdated.
     """
 
     __slots__ = ("_bounds", "_has_deletes", "_leaves", "_stats")
@@ -238,11 +237,8 @@ def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime |
 def partition_value(text: str | None, leaf: DeltaLeaf) -> Any:
     """The partition value that an ``add`` action gives as ``text``; an empty string is null.
 
-    Returns:
-        A Python value, or a pyarrow scalar for a date or time outside of Python's range.
-
-    Raises:
-        CorruptFileError: the text is no value of the column's type.
+    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range. Raises CorruptFileError if
+    the text is no value of the column's type.
     """
     if text is None or text == "":
         return None

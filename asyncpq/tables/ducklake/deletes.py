@@ -22,36 +22,23 @@ _PUFFIN_MAGIC = b"PFA1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeDeleteFile:
-    """A file of deleted rows.
-
-    Attributes:
-        url: the file.
-        format: "parquet" for a file with the column ``pos`` and maybe a snapshot id; "puffin" for one deletion vector.
-    """
+    """A file of deleted rows."""
 
     url: str
+    # "parquet" for a file with the column ``pos`` and maybe a snapshot id; "puffin" for one deletion vector
     format: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeDeletes:
-    """Rows of one data file that are not in a snapshot. Implements :class:`asyncpq.datasets.model.Deletes`.
+    """Rows of one data file that are not in a snapshot. Implements :class:`asyncpq.datasets.model.Deletes`."""
 
-    Attributes:
-        data_url: the data file. Its rows may carry the ids of their snapshots.
-        snapshot: id of the snapshot. Rows that were deleted after it are still there; rows added after it are not.
-        files: the delete files.
-        inlined: deleted rows that the catalog names.
-        later_rows: the data file also holds rows of later snapshots.
-        visible_rows: number of leading rows that belong to the snapshot; None for all.
-    """
-
-    data_url: str
-    snapshot: int
+    data_url: str  # the data file. Its rows may carry the ids of their snapshots.
+    snapshot: int  # id of the snapshot. Rows that were deleted after it are still there; rows added after it are not.
     files: tuple[DuckLakeDeleteFile, ...] = ()
-    inlined: RowRanges
-    later_rows: bool = False
-    visible_rows: int | None = None
+    inlined: RowRanges  # deleted rows that the catalog names
+    later_rows: bool = False  # the data file also holds rows of later snapshots
+    visible_rows: int | None = None  # number of leading rows that belong to the snapshot; None for all
 
     @property
     def identity(self) -> Hashable:
@@ -61,9 +48,8 @@ class DuckLakeDeletes:
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
         """Numbers of the rows that are not in the snapshot.
 
-        Raises:
-            CorruptFileError: a delete file is malformed, or names a row that the file does not have.
-            UnsupportedFeatureError: a deletion vector has a format that is not read.
+        Raises CorruptFileError if a delete file is malformed, or names a row that the file does not have;
+        UnsupportedFeatureError if a deletion vector has a format that is not read.
         """
         deleted = self.inlined
         for file in self.files:
@@ -144,9 +130,8 @@ def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
 def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
     """Decode the ``partial_file_info`` of a merged file, before format 0.4.
 
-    Returns:
-        The snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
-        (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other, and where all rows are visible.
+    Returns the snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
+    (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other, and where all rows are visible.
     """
     try:
         pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]

@@ -38,8 +38,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[TableField], table: str) -> DataFile:
     """A file in memory with the inlined rows, and the columns that the table had when they were written.
 
-    Raises:
-        UnsupportedFeatureError: a value is not read; names the column and the table.
+    Raises UnsupportedFeatureError if a value is not read; names the column and the table.
     """
     wanted = {field.field_id for field in fields}
     arrays: list[pa.Array] = []
@@ -106,11 +105,8 @@ def _covers(row: Row, snapshot: int) -> bool:
 def _array(values: Sequence[Any], column: DuckLakeColumn) -> pa.Array:
     """An Arrow array of a column.
 
-    Args:
-        values: the database's values; nested ones are text or Python objects.
-
-    Raises:
-        ValueError, TypeError, KeyError, pyarrow.ArrowException: a value has another type than the column.
+    ``values``: the database's values; nested ones are text or Python objects. Raises ValueError, TypeError, KeyError or
+    pyarrow.ArrowException if a value has another type than the column.
     """
     if not column.children:
         return pa.array([_scalar(value, column.type_name) for value in values], column.field.type)
@@ -153,8 +149,7 @@ def _scalar(value: Any, type_name: str) -> Any:
 def parse_nested(text: str, column: DuckLakeColumn) -> Any:
     """Parse a list, struct or map into lists, dicts and lists of pairs with the texts of scalars in them.
 
-    Raises:
-        ValueError: DuckDB does not write values like this, or reads a different value back.
+    Raises ValueError if DuckDB does not write values like this, or reads a different value back.
     """
     parser = _NestedParser(text)
     value = parser.value(column, is_literal=column.type_name == "struct")
@@ -170,11 +165,7 @@ class _NestedParser:
         self._position = 0
 
     def value(self, column: DuckLakeColumn, *, is_literal: bool) -> Any:
-        """Parse the next value.
-
-        Args:
-            is_literal: scalars are SQL literals.
-        """
+        """Parse the next value. ``is_literal``: scalars are SQL literals."""
         self._space()
         if self._text.startswith("NULL", self._position) and self._ends(self._position + 4):
             self._position += 4
@@ -188,11 +179,7 @@ class _NestedParser:
         return self._scalar(is_literal)
 
     def end(self) -> None:
-        """Check that no text is left.
-
-        Raises:
-            ValueError: there is more text.
-        """
+        """Check that no text is left. Raises ValueError if there is more text."""
         self._space()
         if self._position != len(self._text):
             raise self._error()

@@ -30,37 +30,25 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeLeaf:
-    """A primitive column, or a primitive part of a struct, that can have bounds.
+    """A primitive column, or a primitive part of a struct, that can have bounds."""
 
-    Attributes:
-        column_id: id in the table; the Parquet field id in its files.
-        type_name: DuckLake's name of the type.
-    """
-
-    column_id: int
-    type_name: str
+    column_id: int  # id in the table; the Parquet field id in its files
+    type_name: str  # DuckLake's name of the type
 
 
 @dataclass(frozen=True, slots=True)
 class DuckLakeColumn:
-    """A column, or a part of a nested column.
-
-    Attributes:
-        field: the field of the table.
-        type_name: DuckLake's name of the type.
-        children: the parts of a nested type.
-    """
+    """A column, or a part of a nested column."""
 
     field: TableField
-    type_name: str
+    type_name: str  # DuckLake's name of the type
     children: tuple[DuckLakeColumn, ...]
 
 
 def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ...]:
     """Decode a snapshot's rows of ``ducklake_column``.
 
-    Raises:
-        UnsupportedFeatureError: a type or a default is not read; names the column and ``table``.
+    Raises UnsupportedFeatureError if a type or a default is not read; names the column and ``table``.
     """
     children = _by_parent(rows)
     return tuple(_column(row, children, table) for row in children.get(None, ()))
@@ -72,9 +60,7 @@ def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, DuckLake
     Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that
     name two columns.
 
-    Args:
-        columns: rows of the snapshot.
-        ever: rows of all snapshots.
+    ``columns``: rows of the snapshot. ``ever``: rows of all snapshots.
     """
     types: dict[int, set[str]] = {}
     for row in ever:
@@ -153,8 +139,7 @@ def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
 def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
     """The value of a text in the catalog or in a path.
 
-    Raises:
-        ValueError, pyarrow.ArrowException: it is no value of the type.
+    Raises ValueError or pyarrow.ArrowException if it is no value of the type.
     """
     value = value_of_text(text, type_name)
     return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
@@ -165,13 +150,9 @@ def mapped_fields(
 ) -> tuple[tuple[TableField, ...], dict[str, Any]]:
     """The table's columns in a file that was added as it is: its fields, and the partition values in its path.
 
-    Args:
-        names: the rows of ``ducklake_name_mapping`` for the file.
-        types: DuckLake's type names by column id.
-        url: the file. Directories ``key=value`` are partition columns, percent-encoded.
-
-    Raises:
-        UnsupportedFeatureError: a partition value of the mapping is not in the path, or has the wrong type.
+    ``names``: the rows of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names by column id.
+    ``url``: the file. Directories ``key=value`` are partition columns, percent-encoded. Raises UnsupportedFeatureError
+    if a partition value of the mapping is not in the path, or has the wrong type.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}

@@ -29,52 +29,31 @@ _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinedRows:
-    """Inlined rows: one of the table's ``ducklake_inlined_data_tables``.
+    """Inlined rows: one of the table's ``ducklake_inlined_data_tables``."""
 
-    Attributes:
-        name: name of the catalog's table.
-        schema_version: version of the table's schema that ``names`` belong to.
-        names: names of the columns.
-        rows: the rows in the snapshot.
-    """
-
-    name: str
-    schema_version: int
-    names: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    name: str  # name of the catalog's table
+    schema_version: int  # version of the table's schema that ``names`` belong to
+    names: tuple[str, ...]  # of the columns
+    rows: tuple[tuple[Any, ...], ...]  # the rows in the snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeState:
-    """One table at one snapshot, as rows of the catalog.
+    """One table at one snapshot, as rows of the catalog."""
 
-    Attributes:
-        version: version of the format.
-        snapshot_id, time: the snapshot, and when it was committed.
-        table_id: id of the table. Column ids are unique within a table.
-        location: url or path of the table's folder, ending with ``/``.
-        columns: rows of ``ducklake_column`` of all snapshots; :meth:`visible` selects those of this one.
-        data_files, delete_files: rows of the snapshot.
-        inlined_deletes: numbers of deleted rows that the catalog holds, by data file id.
-        inlined: rows that the catalog holds.
-        schema_begins: first snapshot of each version of the table's schema.
-        mappings: type of each column mapping in use, by id.
-        names_by_mapping: rows of ``ducklake_name_mapping``, by mapping id.
-    """
-
-    version: str
+    version: str  # of the format
     snapshot_id: int
-    time: dt.datetime | None
-    table_id: int
-    location: str
-    columns: Sequence[Row]
-    data_files: Sequence[Row]
+    time: dt.datetime | None  # when the snapshot was committed
+    table_id: int  # id of the table. Column ids are unique within a table.
+    location: str  # url or path of the table's folder, ending with ``/``
+    columns: Sequence[Row]  # rows of ``ducklake_column`` of all snapshots; :meth:`visible` selects those of this one
+    data_files: Sequence[Row]  # rows of the snapshot
     delete_files: Sequence[Row]
-    inlined_deletes: Mapping[int, Sequence[int]]
-    inlined: Sequence[InlinedRows]
-    schema_begins: Mapping[int, int]
-    mappings: Mapping[int, str]
-    names_by_mapping: Mapping[int, Sequence[Row]]
+    inlined_deletes: Mapping[int, Sequence[int]]  # numbers of deleted rows that the catalog holds, by data file id
+    inlined: Sequence[InlinedRows]  # rows that the catalog holds
+    schema_begins: Mapping[int, int]  # first snapshot of each version of the table's schema
+    mappings: Mapping[int, str]  # type of each column mapping in use, by id
+    names_by_mapping: Mapping[int, Sequence[Row]]  # rows of ``ducklake_name_mapping``, by mapping id
 
     def visible(self, row: Row) -> bool:
         """Whether a row with ``begin_snapshot`` and ``end_snapshot`` is in the snapshot."""
@@ -89,12 +68,8 @@ class DuckLakeState:
 class SqlCatalog:
     """A DuckLake's catalog database.
 
-    Args:
-        database: SQLAlchemy url or engine.
-        metadata_schema: database schema with the ``ducklake_`` tables; None for the default one.
-
-    Raises:
-        UsageError: SQLAlchemy or the driver is not installed, or the url is malformed.
+    ``database``: SQLAlchemy url or engine. ``metadata_schema``: database schema with the ``ducklake_`` tables; None for
+    the default one. Raises UsageError if SQLAlchemy or the driver is not installed, or the url is malformed.
     """
 
     def __init__(self, database: str | URL | Engine, metadata_schema: str | None) -> None:
@@ -129,13 +104,9 @@ class SqlCatalog:
     ) -> DuckLakeState:
         """Read a table at a snapshot. Default: the newest, or the newest at ``as_of``.
 
-        Args:
-            data_path: replaces the catalog's data path.
-
-        Raises:
-            ObjectNotFoundError: no such catalog, snapshot, schema or table.
-            UnsupportedFeatureError: the catalog's version is not read.
-            StoreError: the database failed.
+        ``data_path``: replaces the catalog's data path. Raises ObjectNotFoundError if a catalog, snapshot, schema
+        or table is missing; UnsupportedFeatureError if the catalog's version is not read; StoreError if the
+        database failed.
         """
         with self._transaction() as connection:
             return self._state(_Tables(connection, self.metadata_schema), schema, table, snapshot, as_of, data_path)

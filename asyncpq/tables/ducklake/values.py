@@ -101,8 +101,7 @@ def arrow_type(name: str) -> pa.DataType | None:
 def value_of_text(text: str, type_name: str) -> Scalar:
     """Parse a value of the catalog.
 
-    Raises:
-        ValueError: DuckDB does not write the type like this, or Python has no such value (infinity, BC).
+    Raises ValueError if DuckDB does not write the type like this, or Python has no such value (infinity, BC).
     """
     if type_name in ("varchar", "json"):
         return text
@@ -336,8 +335,7 @@ _BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timet
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
     """A ``snapshot_time`` in UTC. Databases without timestamps hold text.
 
-    Raises:
-        ValueError: the text is not a timestamp with a zone.
+    Raises ValueError if the text is not a timestamp with a zone.
     """
     if value is None or isinstance(value, dt.datetime):
         return value if value is None or value.tzinfo is not None else value.replace(tzinfo=dt.UTC)

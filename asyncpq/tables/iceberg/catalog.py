@@ -174,28 +174,17 @@ def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
 
 @dataclass(kw_only=True)
 class IcebergSnapshot:
-    """A snapshot of a table, as a :class:`asyncpq.datasets.model.Snapshot`.
+    """A snapshot of a table, as a :class:`asyncpq.datasets.model.Snapshot`."""
 
-    Attributes:
-        description: table and snapshot.
-        fields: the columns.
-        name: the table's name, for messages.
-        schema, specs: the snapshot's schema, and the table's partition specs by id.
-        untrusted: ids of fields whose values in manifests may be those of another column.
-        keys: columns of equality deletes.
-        manifest_list: location of the manifest list; None for a table without a snapshot.
-        entries: cache of decoded manifests: their live files, by path.
-    """
-
-    description: str
+    description: str  # table and snapshot
     fields: tuple[TableField, ...]
-    name: str
+    name: str  # the table's name, for messages
     schema: Schema
-    untrusted: frozenset[int]
-    keys: KeyColumns
+    untrusted: frozenset[int]  # ids of fields whose values in manifests may be those of another column
+    keys: KeyColumns  # of equality deletes
     specs: dict[int, PartitionSpec]
-    manifest_list: str | None
-    entries: LRUCache[str, tuple[ManifestFileEntry, ...]]
+    manifest_list: str | None  # location of the manifest list; None for a table without a snapshot
+    entries: LRUCache[str, tuple[ManifestFileEntry, ...]]  # cache of decoded manifests: their live files, by path
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
     _decoded: LRUCache[Hashable, _ManifestFiles] = field(
         default_factory=lambda: LRUCache(_CACHED_SELECTIONS), init=False
@@ -204,9 +193,8 @@ class IcebergSnapshot:
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """The files that may hold rows for which ``where`` is true, in the order of the manifests.
 
-        Raises:
-            UnsupportedFeatureError: the metadata has a feature that is not read.
-            CorruptFileError: the metadata is malformed.
+        Raises UnsupportedFeatureError if the metadata has a feature that is not read; CorruptFileError if the metadata
+        is malformed.
         """
         if self.manifest_list is None:
             return ()
@@ -262,13 +250,9 @@ class _ManifestFiles:
         equality: EqualityIndex,
         table: str,
     ) -> None:
-        """
-        Args:
-            manifests: the manifests with their live files.
-            schema, specs: the snapshot's schema, and the table's partition specs.
-            bounded: the leaves whose bounds are decoded, by dotted path.
-            equality: takes the equality deletes.
-            table: names the table in errors.
+        """``manifests``: the manifests with their live files. ``schema``, ``specs``: the snapshot's schema, and the
+        table's partition specs. ``bounded``: the leaves whose bounds are decoded, by dotted path. ``equality``:
+        takes the equality deletes. ``table``: names the table in errors.
         """
         data: list[ManifestFileEntry] = []
         deletes: list[ManifestFileEntry] = []
@@ -325,8 +309,7 @@ class _ManifestFiles:
     def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
         """Values of the columns that have one value in the whole file.
 
-        Raises:
-            UnsupportedFeatureError: a value is not read.
+        Raises UnsupportedFeatureError if a value is not read.
         """
         return {
             column.name: partition_value(column, entry.partition[position], self._table, entry.url)

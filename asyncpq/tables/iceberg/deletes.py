@@ -28,15 +28,10 @@ _FILE_PATH_ID = 2147483546  # field id of the column file_path in every position
 
 @dataclass(frozen=True, slots=True)
 class PositionDeletes:
-    """Rows of a data file that position delete files name.
+    """Rows of a data file that position delete files name."""
 
-    Attributes:
-        data_path: the data file, as the metadata writes it.
-        urls: the delete files, ascending.
-    """
-
-    data_path: str
-    urls: tuple[str, ...]
+    data_path: str  # the data file, as the metadata writes it
+    urls: tuple[str, ...]  # the delete files, ascending
 
     @property
     def identity(self) -> Hashable:
@@ -45,8 +40,7 @@ class PositionDeletes:
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
         """Numbers of the deleted rows.
 
-        Raises:
-            CorruptFileError: a position is null, negative or past the end of the file.
+        Raises CorruptFileError if a position is null, negative or past the end of the file.
         """
         rows = RowRanges.empty()
         for deleted in await call_each(partial(self._positions, reader), self.urls, at_once=_CONCURRENT_FILES):
@@ -90,11 +84,8 @@ class DeleteIndex:
     """The delete files of a snapshot, by the data files that they may apply to."""
 
     def __init__(self, entries: Iterable[ManifestFileEntry], equality: EqualityIndex, table: str) -> None:
-        """
-        Args:
-            entries: the entries of the delete manifests.
-            equality: takes their equality deletes.
-            table: names the table in errors.
+        """``entries``: the entries of the delete manifests. ``equality``: takes their equality deletes. ``table``:
+        names the table in errors.
         """
         self._table = table
         self._equality = equality
@@ -112,9 +103,8 @@ class DeleteIndex:
     def deletes_of(self, data: ManifestFileEntry) -> Deletes | None:
         """The deletes of a data file.
 
-        Raises:
-            UnsupportedFeatureError: a delete file that applies to it is not Parquet.
-            CorruptFileError: two deletion vectors apply to it, or equality deletes by columns that do not exist.
+        Raises UnsupportedFeatureError if a delete file that applies to it is not Parquet; CorruptFileError if two
+        deletion vectors apply to it, or equality deletes by columns that do not exist.
         """
         parts = [part for part in (self._by_position(data), self._equality.deletes_of(data)) if part is not None]
         return CombinedDeletes(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None

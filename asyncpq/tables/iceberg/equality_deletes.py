@@ -49,11 +49,8 @@ class KeyColumns:
     """
 
     def __init__(self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str) -> None:
-        """
-        Args:
-            schemas: all schemas of the table: the one that is read, then the others from new to old.
-            mapping: column names in files without field ids.
-            table: names the table in errors.
+        """``schemas``: all schemas of the table: the one that is read, then the others from new to old. ``mapping``:
+        column names in files without field ids. ``table``: names the table in errors.
         """
         self._schemas = schemas
         self._mapping = mapping
@@ -63,9 +60,8 @@ class KeyColumns:
     def fields_of(self, field_ids: tuple[int, ...]) -> tuple[TableField, ...]:
         """The columns with these field ids.
 
-        Raises:
-            CorruptFileError: no schema has such a field outside of lists and maps.
-            UnsupportedFeatureError: a type is not read.
+        Raises CorruptFileError if no schema has such a field outside of lists and maps; UnsupportedFeatureError if a
+        type is not read.
         """
         if field_ids not in self._fields:
             missing = sorted(set(field_ids) - self.leaves.keys())
@@ -115,15 +111,10 @@ def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int
 
 @dataclass(frozen=True, slots=True)
 class _KeyColumn:
-    """One column of a key set. Columns match one after another, each narrowing the set.
+    """One column of a key set. Columns match one after another, each narrowing the set."""
 
-    Attributes:
-        values: distinct values of the column.
-        prefixes: distinct pairs of a prefix (the columns before) and a value, each as one number; None for the first
-            column.
-    """
-
-    values: pa.Array
+    values: pa.Array  # distinct
+    # distinct pairs of a prefix (the columns before) and a value, each as one number; None for the first column
     prefixes: pa.Array | None
 
 
@@ -226,31 +217,20 @@ def _any_of(name: str, values: pa.Array) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """Delete files with the same key columns.
+    """Delete files with the same key columns."""
 
-    Attributes:
-        field_ids: the key columns, ascending.
-        urls: the delete files, ascending.
-    """
-
-    field_ids: tuple[int, ...]
-    urls: tuple[str, ...]
+    field_ids: tuple[int, ...]  # the key columns, ascending
+    urls: tuple[str, ...]  # the delete files, ascending
 
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Rows of a data file that equal a key of one of its delete files.
-
-    Attributes:
-        data_url: the data file.
-        groups: the delete files by key columns.
-        columns: resolves field ids to columns.
-        constants: identity partition values of the data file, by field id as text.
-    """
+    """Rows of a data file that equal a key of one of its delete files."""
 
     data_url: str
-    groups: tuple[KeyFiles, ...]
-    columns: KeyColumns = field(compare=False, repr=False)
+    groups: tuple[KeyFiles, ...]  # the delete files by key columns
+    columns: KeyColumns = field(compare=False, repr=False)  # resolves field ids to columns
+    # identity partition values of the data file, by field id as text
     constants: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
@@ -258,11 +238,7 @@ class EqualityDeletes:
         return ("iceberg equality deletes", self.data_url, self.groups)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows.
-
-        Raises:
-            CorruptFileError: a key column was never in the table.
-        """
+        """Numbers of the deleted rows. Raises CorruptFileError if a key column was never in the table."""
         deleted = RowRanges.empty()
         for group in self.groups:
             fields = self.columns.fields_of(group.field_ids)
@@ -293,11 +269,7 @@ class _Distinct:
         self._lock = asyncio.Lock()
 
     async def add(self, rows: pa.Table) -> None:
-        """Add the rows of a table.
-
-        Raises:
-            ResourceLimitError: the distinct rows take too much memory.
-        """
+        """Add the rows of a table. Raises ResourceLimitError if the distinct rows take too much memory."""
         async with self._lock:
             self._tables.append(rows)
             self._num_bytes += rows.nbytes
@@ -341,11 +313,8 @@ class EqualityIndex:
     def __init__(
         self, columns: KeyColumns, specs: Mapping[int, PartitionSpec], untrusted: Collection[int] | None, table: str
     ) -> None:
-        """
-        Args:
-            specs: partition specs by id.
-            untrusted: ids of fields whose bounds are not used; None: bounds of all fields are ignored.
-            table: names the table in errors.
+        """``specs``: partition specs by id. ``untrusted``: ids of fields whose bounds are not used; None: bounds of all
+        fields are ignored. ``table``: names the table in errors.
         """
         self._columns = columns
         self._specs = specs
@@ -369,9 +338,8 @@ class EqualityIndex:
         A delete file applies if it is newer, is global or in the file's partition, and the bounds of both files leave
         room for a common key.
 
-        Raises:
-            UnsupportedFeatureError: a delete file that applies is not Parquet.
-            CorruptFileError: a key column was never in the table.
+        Raises UnsupportedFeatureError if a delete file that applies is not Parquet; CorruptFileError if a key column
+        was never in the table.
         """
         candidates = [*self._everywhere, *self._by_partition.get(data.partition_key, ())]
         applied = [
@@ -422,11 +390,7 @@ class EqualityIndex:
 
 
 def check_parquet(entries: Iterable[ManifestFileEntry], table: str) -> None:
-    """Check that all delete files are Parquet.
-
-    Raises:
-        UnsupportedFeatureError: one is not.
-    """
+    """Check that all delete files are Parquet. Raises UnsupportedFeatureError if one is not."""
     for entry in entries:
         if entry.format != "PARQUET":
             content = "equality" if entry.content == EQUALITY_DELETES else "position"

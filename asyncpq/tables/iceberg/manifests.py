@@ -42,35 +42,22 @@ _PRIMITIVE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileEntry:
-    """A live data or delete file in a manifest.
+    """A live data or delete file in a manifest."""
 
-    Attributes:
-        content: DATA, POSITION_DELETES or EQUALITY_DELETES.
-        path: as the manifest writes it; delete files refer to data files by it.
-        url: the path as a url of a store.
-        format: in capitals, such as "PARQUET".
-        spec_id: id of the partition spec. ``partition`` holds values in the order of the spec's fields.
-        sequence_number: sequence number of the snapshot that added the file.
-        num_rows: rows, deleted ones included; for a delete file, its deletes.
-        referenced_path, content_offset, content_size: data file and byte range of a deletion vector.
-        equality_ids: field ids of the key columns of an equality delete file.
-        file: pyiceberg's record, for its statistics.
-    """
-
-    content: int
-    path: str
-    url: str
-    format: str
-    spec_id: int
+    content: int  # DATA, POSITION_DELETES or EQUALITY_DELETES
+    path: str  # as the manifest writes it; delete files refer to data files by it
+    url: str  # the path as a url of a store
+    format: str  # in capitals, such as "PARQUET"
+    spec_id: int  # id of the partition spec. ``partition`` holds values in the order of the spec's fields.
     partition: tuple[Any, ...]
-    sequence_number: int
-    num_rows: int
+    sequence_number: int  # sequence number of the snapshot that added the file
+    num_rows: int  # rows, deleted ones included; for a delete file, its deletes
     size: int
-    referenced_path: str | None
+    referenced_path: str | None  # data file and byte range of a deletion vector
     content_offset: int | None
     content_size: int | None
-    equality_ids: tuple[int, ...]
-    file: IcebergFile
+    equality_ids: tuple[int, ...]  # field ids of the key columns of an equality delete file
+    file: IcebergFile  # pyiceberg's record, for its statistics
 
     @property
     def lower_bounds(self) -> Mapping[int, bytes]:
@@ -89,9 +76,8 @@ class ManifestFileEntry:
 def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
     """Decode a ``.metadata.json`` file, which is gzipped if its name says so.
 
-    Raises:
-        UnsupportedFeatureError: the format version or a column type is not read.
-        CorruptFileError: it is malformed.
+    Raises UnsupportedFeatureError if the format version or a column type is not read; CorruptFileError if it is
+    malformed.
     """
     try:
         with Compressor.get_compressor(url).stream_decompressor(io.BytesIO(data)) as stream:
@@ -133,9 +119,7 @@ def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
     """Decode a manifest list into the manifests that may hold live files.
 
-    Raises:
-        UnsupportedFeatureError: a manifest is encrypted.
-        CorruptFileError: it is malformed.
+    Raises UnsupportedFeatureError if a manifest is encrypted; CorruptFileError if it is malformed.
     """
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
@@ -152,9 +136,7 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
 def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
     """Decode the live files of a manifest, in its order.
 
-    Raises:
-        UnsupportedFeatureError: a file is encrypted.
-        CorruptFileError: it is malformed.
+    Raises UnsupportedFeatureError if a file is encrypted; CorruptFileError if it is malformed.
     """
     url = store_url(manifest.manifest_path)
     try:

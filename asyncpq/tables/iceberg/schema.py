@@ -32,8 +32,7 @@ _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     """Convert a value that pyiceberg decoded from Avro, bytes or JSON (days, microseconds, ...) to a literal.
 
-    Raises:
-        ValueError, OverflowError, TypeError: it is no value of the type, or Python cannot hold it.
+    Raises ValueError, OverflowError or TypeError if it is no value of the type, or Python cannot hold it.
     """
     if value is None:
         return None
@@ -46,8 +45,7 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
 def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Scalar:
     """The value of an identity partition: the column has it in all rows of the data file at ``url``.
 
-    Raises:
-        UnsupportedFeatureError: a literal cannot hold the value.
+    Raises UnsupportedFeatureError if a literal cannot hold the value.
     """
     assert isinstance(column.field_type, types.PrimitiveType)
     try:
@@ -61,8 +59,7 @@ def partition_value(column: types.NestedField, value: Any, table: str, url: str)
 def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, types.NestedField]:
     """The primitive fields outside of lists and maps, by dotted path. A path that names two fields is left out.
 
-    Args:
-        without: ids of fields to leave out, with their children.
+    ``without``: ids of fields to leave out, with their children.
     """
     leaves: dict[str, types.NestedField] = {}
     shared = set()
@@ -125,12 +122,8 @@ def _is_nan(low: Scalar, high: Scalar) -> bool:
 def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
     """The columns of ``schema``.
 
-    Args:
-        mapping: column names in files without field ids; None refuses such files.
-        table: names the table in errors.
-
-    Raises:
-        UnsupportedFeatureError: a column's type or default is not read.
+    ``mapping``: column names in files without field ids; None refuses such files. ``table``: names the table in errors.
+    Raises UnsupportedFeatureError if a column's type or default is not read.
     """
     names = None if mapping is None else _by_id(mapping.root)
     return _children(schema.fields, names, table)
