@@ -56,7 +56,8 @@ def open_store(
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
     if protocol in _REFUSED:
         raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
-    from asyncpq.storage.fsspec import WRITABLE_PROTOCOLS, FsspecStore, WritableFsspecStore
+    from asyncpq.storage.fsspec import FsspecStore
+    from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 
     store_class = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
     return store_class(protocol, options, retry=retry, limits=limits)

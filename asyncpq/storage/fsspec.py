@@ -1,35 +1,40 @@
-"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...), for reading and writing.
+"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
-``info`` before and after brackets each read, unless the filesystem can name a generation in the path.
+``info`` before and after brackets each read, unless the filesystem can name a generation in the path. Filesystems give
+no responses to look at: their calls share the limits and the retry budget, and each is bounded in time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime
 import inspect
-import secrets
-import tempfile
+import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
 from fsspec.dircache import DirCache
 
 from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
     InvalidOptionError,
     InvalidResponseError,
     ObjectNotFoundError,
     StoreError,
+    ThrottledError,
     TransportError,
     UnsupportedStoreError,
     UsageError,
 )
-from asyncpq.metrics import RequestRecord
+from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
-    CreateProbe,
     Guarantee,
     ListedObject,
     ObjectExistsError,
@@ -39,26 +44,34 @@ from asyncpq.storage.base import (
     Unpicklable,
     Validator,
     Wants,
-    cannot_create,
-    is_gone,
+    info_time_s,
+    may_change_unseen,
 )
-from asyncpq.storage.concurrency import Threads, call_each
-from asyncpq.storage.connection_limiter import ConnectionLimiter
-from asyncpq.storage.fsspec_path import FsspecFolder, FsspecPath, is_young, modified_of, recorded, validator_of
+from asyncpq.storage.concurrency import Threads, results_of
+from asyncpq.storage.limits import (
+    RETRYABLE_STATUSES,
+    ConnectionLimiter,
+    RetryableError,
+    RetryBudget,
+    delay_before_retry_s,
+    within_deadline,
+)
 from asyncpq.storage.responses import RangeRequest, changed, empty
-from asyncpq.storage.retry import RetryableError, RetryBudget
 from asyncpq.storage.urls import refusal, safe_url
 
+T = TypeVar("T")
+
 _THREADS = 8
+_FOLDERS_AT_ONCE = 16
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
+_MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this serializes asyncpq's writes
+_ETAGS = ("ETag", "etag", "e_tag")
+_VERSIONS = ("version_id", "VersionId", "ino")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
 class FsspecStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
-
-    Args:
-        protocol: of fsspec's registry.
-        storage_options: of that filesystem.
 
     Raises:
         UnsupportedStoreError: the filesystem's package is not installed.
@@ -70,9 +83,9 @@ class FsspecStore(Unpicklable):
         self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
     ) -> None:
         self.protocol = protocol
-        self.retry = retry
+        self._retry = retry
         self.limiter = ConnectionLimiter(limits)
-        self.budget = RetryBudget(retry.retry_budget)
+        self._budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:
             class_ = fsspec.get_filesystem_class(protocol)
@@ -85,8 +98,8 @@ class FsspecStore(Unpicklable):
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
-        self._asynchronous = bool(class_.async_impl)
-        if self._asynchronous:
+        self.asynchronous = bool(class_.async_impl)
+        if self.asynchronous:
             options["asynchronous"] = True
         try:
             self.filesystem: Any = class_(skip_instance_cache=True, **options)
@@ -108,22 +121,66 @@ class FsspecStore(Unpicklable):
 
     async def open_object(self, url: str) -> FsspecObject:
         """Make a handle, without a call of the filesystem."""
-        if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+        self.check_open()
         if "::" in url:
             raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
-        path = self.filesystem._strip_protocol(url)
-        return FsspecObject(self, path, url)
+        return FsspecObject(self, self.filesystem._strip_protocol(url), url)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`: by the filesystem's ``find``, without its cache."""
-        if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
-        folder = url[: url.rindex("/") + 1]
-        below = await FsspecFolder(self, self.filesystem._strip_protocol(folder), folder).fetch(context, wants)
-        return [listed for listed in below if listed.url.startswith(url)]
+        """List with the filesystem's own ``find`` if it has one, else folder by folder."""
+        self.check_open()
+        folder_url = url[: url.rindex("/") + 1]
+        folder = self.filesystem._strip_protocol(folder_url)
+        prefix = folder.rstrip("/") + "/"
+        self.filesystem.invalidate_cache()
+        infos: Iterable[Mapping[str, Any]]
+        if _lists_flat(self.filesystem):
+            infos = (await self._list("find", folder, folder_url, context) or {}).values()
+        else:
+            infos = await self._walk(folder, folder_url, wants, context)
+        listed = []
+        for info in infos:
+            name = str(info.get("name", ""))
+            object_url = folder_url + name[len(prefix) :]
+            is_file = info.get("type", "file") == "file" and not name.endswith("/") and name.startswith(prefix)
+            if is_file and object_url.startswith(url):
+                validator = validator_of(info, object_url)
+                listed.append(
+                    ListedObject(object_url, validator.size, None if is_young(info) else validator, modified_of(info))
+                )
+        return sorted(listed, key=lambda item: os.fsencode(item.url))
+
+    async def _walk(
+        self, folder: str, folder_url: str, wants: Wants | None, context: RequestContext
+    ) -> list[Mapping[str, Any]]:
+        """List folder by folder. fsspec's own walk skips folders that it fails to list."""
+        begin = len(folder.rstrip("/")) + 1
+        files: list[Mapping[str, Any]] = []
+        folders = [folder]
+        while folders:
+            batch, folders = folders[:_FOLDERS_AT_ONCE], folders[_FOLDERS_AT_ONCE:]
+            listings = await results_of([self._list("ls", path, folder_url, context) for path in batch])
+            for path, infos in zip(batch, listings, strict=True):
+                for info in infos or ():
+                    name = str(info["name"]).rstrip("/")
+                    if name == path.rstrip("/"):
+                        continue  # the folder itself, or a file of its name
+                    if info.get("type") != "directory":
+                        files.append(info)
+                    elif wants is None or wants(f"{folder_url}{name[begin:]}/"):
+                        folders.append(name)
+        return files
+
+    async def _list(self, name: str, path: str, url: str, context: RequestContext) -> Any:
+        """The filesystem's listing; None if the folder does not exist, or vanished meanwhile."""
+        try:
+            return await self.ask(
+                RangeRequest(0, 0, safe_url(url)), "GET", context.purpose, context, name, path, detail=True
+            )
+        except ObjectNotFoundError:
+            return None
 
     async def credential_identity(self, url: str) -> str:
         """ "": the filesystem finds its own credentials; its options tell readers apart."""
@@ -135,28 +192,103 @@ class FsspecStore(Unpicklable):
             return
         self._closed = True
         await self._threads.close()
-        if self._asynchronous:
+        if self.asynchronous:
             await _close_client(self.filesystem)
 
-    async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the filesystem: its coroutine, or in a thread."""
+    async def ask(
+        self,
+        request: RangeRequest,
+        method: str,
+        purpose: Purpose,
+        context: RequestContext,
+        name: str,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
+        """Call a method of the filesystem with retries; each attempt counts as one request."""
+
+        async def once(attempt: int) -> Any:
+            with counted(method, purpose, request, attempt, context):
+                return await self.call(request, name, *arguments, **options)
+
+        return await self.repeat(once, request, context)
+
+    async def repeat(self, once: Callable[[int], Awaitable[T]], request: RangeRequest, context: RequestContext) -> T:
+        """Await ``once(attempt)`` until it succeeds, within the store's limits and the read's deadline."""
+        return await within_deadline(self._repeat(once, context), context.deadline, request.url, request.byte_range)
+
+    async def _repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
+        loop = asyncio.get_running_loop()
+        limiter = self.limiter
+        attempt = 1
+        while True:
+            if not limiter.try_take(context.scan):
+                await limiter.wait(context.scan)
+            sent = loop.time()
+            try:
+                result = await once(attempt)
+                limiter.speed_up()
+                self._budget.succeeded(attempt)
+                return result
+            except RetryableError as failure:
+                if isinstance(failure.error, ThrottledError):
+                    limiter.slow_down(sent, loop.time())
+                delay = delay_before_retry_s(
+                    failure,
+                    attempt=attempt,
+                    options=self._retry,
+                    budget=self._budget,
+                    now=loop.time(),
+                    deadline=context.deadline,
+                )
+            finally:
+                limiter.give(context.scan)
+            attempt += 1
+            await asyncio.sleep(delay)
+
+    async def call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the filesystem once, bounded in time, with typed errors."""
+        self.check_open()
+        body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
+        limit = asyncio.timeout(None if name == "find" else self._patience_s(body_bytes))  # find: many requests
+        try:
+            async with limit:
+                if self.asynchronous:
+                    return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
+                method = getattr(self.filesystem, name)
+                if name == "pipe_file":
+                    return await asyncio.shield(self._threads.start(_write_locked, method, *arguments, **options))
+                return await asyncio.shield(self._threads.start(method, *arguments, **options))
+        except AsyncpqError:
+            raise
+        except Exception as error:  # filesystems pass on their client's exceptions
+            raise _typed(error, request, name, timed_out=limit.expired()) from error
+
+    def _patience_s(self, length: int) -> float | None:
+        """Longest time of one call: the timeouts of a connection, and the slowest allowed body of ``length`` bytes."""
+        retry = self._retry
+        if retry.min_throughput_bytes_s <= 0:
+            return None
+        body_s = max(retry.stall_timeout_s, length / retry.min_throughput_bytes_s)
+        return retry.connect_timeout_s + retry.first_byte_timeout_s + body_s
+
+    def check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
-        if self._asynchronous:
-            return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
-        method: Callable[..., Any] = getattr(self.filesystem, name)
-        return await asyncio.shield(self._threads.start(method, *arguments, **options))
+            raise UsageError("the store is closed", hint="Read and write while the session is open.")
 
 
-class FsspecObject(FsspecPath):
-    """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
+class FsspecObject(Unpicklable):
+    """See :class:`asyncpq.storage.base.StoredObject`. ``path`` is in the filesystem's own form."""
 
     client = "fsspec"
     server = ""
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
-        super().__init__(store, path, url)
-        self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
+        self.url = safe_url(url)
+        self._store = store
+        self._path = path
+        # the token differs for filesystems with different options, without showing the options
+        self.identity = f"{store.protocol}://{path} {store.filesystem._fs_token}"
         self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
         self._young = False  # the last info's time is too recent to tell the version from the next one
 
@@ -164,12 +296,12 @@ class FsspecObject(FsspecPath):
         return f"<FsspecObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`. A size alone tells no versions apart."""
+        """Refine the guarantee. A size alone tells no versions apart."""
         if self._pins(validator):
             self.guarantee = Guarantee.PINNED
             return
-        told = validator.is_strong or validator.etag is not None or validator.last_modified is not None
-        self.guarantee = Guarantee.BRACKETED if told else Guarantee.NONE
+        tells = validator.is_strong or validator.etag is not None or validator.last_modified is not None
+        self.guarantee = Guarantee.BRACKETED if tells else Guarantee.NONE
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
@@ -183,9 +315,10 @@ class FsspecObject(FsspecPath):
         """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        return await self._with_retries(
-            lambda attempt: self._fetch_once(request, context, attempt), context, request.byte_range
-        )
+        async def once(attempt: int) -> RangeResult:
+            return await self._fetch_once(request, context, attempt)
+
+        return await self._store.repeat(once, request, context)
 
     def _pins(self, validator: Validator) -> bool:
         """Whether the path can name the version."""
@@ -205,17 +338,15 @@ class FsspecObject(FsspecPath):
         start = max(0, before.size + request.start) if request.start < 0 else request.start
         stop = before.size if request.start < 0 else request.stop
         if stop > before.size:
-            raise InvalidResponseError(
-                f"the object ends at byte {before.size}, before the range does", url=self.url, byte_range=(start, stop)
-            )
-        named = RangeRequest(start, stop, self.url, before)  # the object existed: a missing one has changed
+            message = f"the object ends at byte {before.size}, before the range does"
+            raise InvalidResponseError(message, url=self.url, byte_range=(start, stop))
+        pinned = RangeRequest(start, stop, self.url, before)  # the object existed: a missing one has changed
         path = f"{self._path}#{before.version}" if self._pins(before) else self._path
-        record = RequestRecord("GET", context.purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
-        with recorded(record, context):
-            data = bytes(await self._call(named, "cat_file", path, start=start, end=stop))
+        with counted("GET", context.purpose, request, attempt, context) as record:
+            data = bytes(await self._store.call(pinned, "cat_file", path, start=start, end=stop))
             record.bytes = len(data)
         if not self._pins(before):
-            after = await self._info(named, context.step(context.purpose, context.round + 1), attempt)
+            after = await self._info(pinned, context.step(context.purpose, context.round + 1), attempt)
             if not before.same_version(after) or before.last_modified != after.last_modified:
                 raise changed(request, "its info differs before and after")
         if len(data) != stop - start:
@@ -230,24 +361,126 @@ class FsspecObject(FsspecPath):
 
     async def _info(self, request: RangeRequest, context: RequestContext, attempt: int) -> Validator:
         self._store.filesystem.invalidate_cache(self._path)
-        with recorded(RequestRecord("HEAD", "stat", 0, 0, 0, 0, attempt, context.round, 0.0), context):
-            info = await self._call(request, "info", self._path)
+        with counted("HEAD", "stat", RangeRequest(0, 0, self.url), attempt, context):
+            info = await self._store.call(request, "info", self._path)
         if info.get("type") == "directory":
             raise ObjectNotFoundError("it is a directory", url=self.url)
-        if not isinstance(info.get("size"), int):
-            raise InvalidResponseError("the filesystem does not give the object's size", url=self.url)
         self._young = is_young(info)
-        return validator_of(info)
+        return validator_of(info, self.url)
+
+
+@contextmanager
+def counted(
+    method: str, purpose: Purpose, request: RangeRequest, attempt: int, context: RequestContext
+) -> Iterator[RequestRecord]:
+    """Count one call, whose record is given; a failed one has no status."""
+    record = RequestRecord(method, purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        yield record
+        record.status = 200
+    except RetryableError as failure:
+        record.throttled = isinstance(failure.error, ThrottledError)
+        raise
+    finally:
+        record.seconds = loop.time() - began
+        context.metrics.record(record)
+
+
+def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
+    """The validator in a filesystem's ``info``; InvalidResponseError if it has no size.
+
+    A generation is enough: ETag and times of Google's objects change with their metadata too.
+    """
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise InvalidResponseError("the filesystem does not give the object's size", url=safe_url(url))
+    if info.get("generation") is not None:
+        return Validator(size=size, version=str(info["generation"]))
+    etag, version, modified = (
+        next((_text(info[name]) for name in names if info.get(name) is not None), None)
+        for names in (_ETAGS, _VERSIONS, _TIMES)
+    )
+    if version is not None and modified is not None:
+        version = f"{version}-{modified}"  # inodes are reused
+    return Validator(size=size, etag=etag, last_modified=modified, version=version)
+
+
+def _text(value: object) -> str:
+    """A time as seconds: a filesystem may give a datetime in ``info`` and a number in listings."""
+    return repr(value.timestamp()) if isinstance(value, datetime.datetime) else str(value)
+
+
+def is_young(info: Mapping[str, Any]) -> bool:
+    """Whether the only sign of the version is a time too recent to tell it from the next one."""
+    if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
+        return False
+    return may_change_unseen(modified_of(info), time.time())
+
+
+def modified_of(info: Mapping[str, Any]) -> float | None:
+    """Time of the write in seconds since the epoch; None if the filesystem does not give it."""
+    return info_time_s(next((info[name] for name in _TIMES if info.get(name) is not None), None))
+
+
+def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: bool) -> Exception:
+    """The error for an exception of the filesystem or its client, raised by the method ``name``."""
+    url, byte_range = request.url, request.byte_range
+    match error:
+        case FileExistsError():  # of pipe_file alone
+            return ObjectExistsError("the object exists already", url=url)
+        case TimeoutError():  # an OSError, too
+            message = "the filesystem did not answer in time" if timed_out else "the filesystem timed out"
+            return RetryableError(TransportError(message, url=url, byte_range=byte_range))
+        case FileNotFoundError() | NotADirectoryError():
+            return changed(request, "it is gone") if request.pin else ObjectNotFoundError("no such object", url=url)
+        case IsADirectoryError():
+            return ObjectNotFoundError("it is a directory", url=url)
+        case PermissionError():
+            return AccessDeniedError("the filesystem refused access", url=url)
+        case NotImplementedError():
+            return UnsupportedStoreError("the filesystem cannot read ranges", url=url)
+        case OSError():
+            message = f"the filesystem failed ({type(error).__name__})"
+            return RetryableError(TransportError(message, url=url, byte_range=byte_range))
+    status = _status(error)
+    if status == 412 and name == "pipe_file":
+        return ObjectExistsError("the object exists already", url=url)
+    if status in RETRYABLE_STATUSES:
+        throttled = status in (429, 503)
+        message = f"the store {'asks to slow down' if throttled else 'failed'} (status {status})"
+        error_class = ThrottledError if throttled else TransportError
+        return RetryableError(error_class(message, url=url, byte_range=byte_range))
+    message = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+    return StoreError(message, url=url, byte_range=byte_range)
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status of a client's exception, or 0."""
+    for name in ("status", "code", "status_code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int | str) and str(status).isdecimal():
+            return int(status)
+    return 0
+
+
+def _write_locked(write: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    with _MEMORY:
+        write(*arguments, **options)
+
+
+def _lists_flat(filesystem: Any) -> bool:
+    """Whether ``find`` is the filesystem's own, not fsspec's walk."""
+    filesystem_class = type(filesystem)
+    if issubclass(filesystem_class, AsyncFileSystem):
+        return filesystem_class._find is not AsyncFileSystem._find
+    return filesystem_class.find is not fsspec.AbstractFileSystem.find
 
 
 def _parameters(class_: type) -> Mapping[str, Any]:
     initialise = class_.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
-
-
-def _token(filesystem: Any) -> str:
-    """A text that differs for filesystems with different options, without showing the options."""
-    return str(filesystem._fs_token)
 
 
 async def _close_client(filesystem: Any) -> None:
@@ -259,157 +492,3 @@ async def _close_client(filesystem: Any) -> None:
             if inspect.isawaitable(outcome):
                 await outcome
             return
-
-
-#: Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's
-#: memory. Others of fsspec accept ``mode="create"`` but only look before they write.
-WRITABLE_PROTOCOLS = frozenset({"gs", "gcs", "abfs", "abfss", "az", "memory"})
-
-_WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
-
-_MEMORY = threading.Lock()  # fsspec's memory only looks first too: this serializes asyncpq's writes
-
-
-class WritableFsspecStore(FsspecStore):
-    """See :class:`asyncpq.storage.base.WritableStore`. For ``WRITABLE_PROTOCOLS``."""
-
-    def __init__(
-        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
-    ) -> None:
-        super().__init__(protocol, storage_options, retry=retry, limits=limits)
-        self._create_probe = CreateProbe()
-
-    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """Create or replace an object."""
-        await self._write(url, "PUT", len(data), context, "pipe_file", bytes(data))
-
-    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; False if it exists.
-
-        Raises:
-            ConcurrentCommitUnsupported: this version of the filesystem has no such mode.
-        """
-        if not self._creates():
-            raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
-        try:
-            await self._write(url, "PUT", len(data), context, "pipe_file", bytes(data), mode="create")
-        except ObjectExistsError:
-            return False
-        return True
-
-    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the filesystem refuses an existing object; tried once for each bucket."""
-        place = self.filesystem._strip_protocol(url).lstrip("/").partition("/")[0]
-        return await self._create_probe.ask(self, place, url, context)
-
-    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a file."""
-        try:
-            size = (await asyncio.to_thread(path.stat)).st_size
-            if self._asynchronous:
-                await self._write(url, "PUT", size, context, "put_file", str(path))
-            else:  # the memory filesystem's put_file shows a growing object
-                await self.put_object(url, await asyncio.to_thread(path.read_bytes), context=context)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=safe_url(url)) from error
-
-    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, through a local file if they are large; False if it exists."""
-        with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
-            path, size = Path(folder, "content"), 0
-            async for piece in pieces:
-                size += len(piece)
-                await asyncio.to_thread(_append, path, piece, url)
-            if not self._asynchronous or size <= _WHOLE_BYTES:
-                data = await asyncio.to_thread(path.read_bytes) if size else b""
-                return await self.create_object(url, data, context=context)
-            if not self._creates():
-                raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
-            # Azure's put_file has no mode, and replaces nothing by default
-            named = "mode" in inspect.signature(self.filesystem._put_file).parameters
-            try:
-                await self._write(
-                    url, "PUT", size, context, "put_file", str(path), **({"mode": "create"} if named else {})
-                )
-            except ObjectExistsError:
-                return False
-        return True
-
-    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects, one call each."""
-
-        async def delete(url: str) -> None:
-            try:
-                await self._write(url, "DELETE", 0, context, "rm_file")
-            except StoreError as error:
-                if not is_gone(error):
-                    raise
-
-        await call_each(delete, urls)
-
-    async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The time that the store gives to a probe written now: filesystems do not show a response's Date."""
-        probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
-        await self.put_object(probe, b"1", context=context)
-        context = context.step(context.purpose, context.round + 1)
-        try:
-            info = await self._write(probe, "HEAD", 0, context, "info")
-        finally:
-            await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
-        modified = modified_of(info)
-        if modified is None:
-            raise InvalidResponseError("the filesystem does not give an object's time of change", url=safe_url(url))
-        return modified
-
-    def _creates(self) -> bool:
-        """Whether the filesystem's write takes a mode, or passes it on."""
-        method = self.filesystem._pipe_file if self._asynchronous else self.filesystem.pipe_file
-        names = inspect.signature(method).parameters
-        return "mode" in names or self.protocol in ("abfs", "abfss", "az")
-
-    async def _write(
-        self, url: str, method: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
-    ) -> Any:
-        if self._closed:
-            raise UsageError("the store is closed", hint="Write while the session is open.")
-        path = self.filesystem._strip_protocol(url)
-        return await _Written(self, path, url).ask(method, length, context, name, *arguments, **options)
-
-    async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if name == "pipe_file" and not self._asynchronous:
-            pipe = self.filesystem.pipe_file
-
-            def write() -> None:
-                with _MEMORY:
-                    pipe(*arguments, **options)
-
-            return await asyncio.shield(self._threads.start(write))
-        return await super().call(name, *arguments, **options)
-
-
-def _append(path: Path, piece: bytes, url: str) -> None:
-    try:
-        with path.open("ab") as file:
-            file.write(piece)
-    except OSError as error:
-        raise StoreError(f"the local file for it cannot be written: {error.strerror}", url=safe_url(url)) from error
-
-
-class _Written(FsspecPath):
-    """An object to be written."""
-
-    async def ask(
-        self, method: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
-    ) -> Any:
-        request = RangeRequest(0, length, self.url)
-        # put_file names the local file first
-        named = (*arguments, self._path) if name == "put_file" else (self._path, *arguments)
-
-        async def once(attempt: int) -> Any:
-            record = RequestRecord(method, "write", 0, length, 0, 0, attempt, context.round, 0.0)
-            with recorded(record, context):
-                return await self._call(request, name, *named, **options)
-
-        return await self._with_retries(once, context, request.byte_range)

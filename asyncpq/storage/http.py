@@ -42,6 +42,7 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import (
     MAX_REDIRECTS,
     REDIRECT_STATUSES,
@@ -64,7 +65,6 @@ from asyncpq.storage.responses import (
     guarantee_of,
     strong_etag,
 )
-from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.requests import error_for, error_in_200, parse_error
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set

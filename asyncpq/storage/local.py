@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
-from asyncpq.metrics import RequestRecord
+from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.storage.base import (
     CreateProbe,
     Guarantee,
@@ -36,10 +37,10 @@ from asyncpq.storage.base import (
     may_change_unseen,
 )
 from asyncpq.storage.concurrency import Threads
-from asyncpq.storage.local_files import AtomicFile, delete_file, list_folder, local_stamp, local_validator, write_file
+from asyncpq.storage.limits import within_deadline
+from asyncpq.storage.local_files import AtomicFile, delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.urls import local_path, safe_url, unknown_option
-from asyncpq.storage.watchdog import within_deadline
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ _IGNORED_OPTIONS = frozenset({"auto_mkdir", "use_listings_cache", "skip_instance
 
 
 class LocalStore(Unpicklable):
-    """See :class:`asyncpq.storage.base.Store`.
+    """See :class:`asyncpq.storage.base.WritableStore`.
 
     Args:
         storage_options: those of fsspec's local filesystem; none of them changes how files are read.
@@ -68,13 +69,8 @@ class LocalStore(Unpicklable):
         self._closed = False
 
     async def open_object(self, url: str) -> LocalObject:
-        """Open the file: the handle holds a descriptor until it, or the store, is closed.
-
-        Raises:
-            ObjectNotFoundError, AccessDeniedError, StoreError: it cannot be opened.
-        """
-        if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+        """Open the file: the handle holds a descriptor until it, or the store, is closed."""
+        self._check_open()
         path = local_path(url)
         # not in a thread, which would take ten times as long
         handle = LocalObject(path, _open(path), self._threads, self._objects)
@@ -84,29 +80,20 @@ class LocalStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`. Follows links to files and folders."""
-        if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+        """List regular files. Links are followed, except into a folder above them; files that vanish are left out."""
         path = local_path(url)
         if (url.endswith("/") or not url) and not path.endswith("/"):
             path += "/"
+        folder, _, start = path.rpartition("/")
         root = url[: url.rfind("/") + 1]
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        status = 0
-        try:
-            listing = self._threads.start(list_folder, path, root, wants)
-            listed = await within_deadline(asyncio.shield(listing), context.deadline, safe_url(url))
-            status = 200
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise _store_error(error, error.filename or path) from error
-        finally:
-            context.metrics.record(
-                RequestRecord("GET", context.purpose, 0, 0, status, 0, 1, context.round, loop.time() - began)
-            )
-        return listed
+
+        def work() -> list[ListedObject]:
+            try:
+                return list(_walk(folder + "/", start, root, wants, frozenset()))
+            except OSError as error:
+                raise _read_error(error, error.filename or path) from error
+
+        return await self._run("GET", context.purpose, url, 0, context, work)
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
         """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
@@ -122,21 +109,13 @@ class LocalStore(Unpicklable):
                 return True
         return False
 
-    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
-
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace a file; make its folders."""
-        path = local_path(url)
-        await self._write("PUT", path, len(data), context, lambda: write_file(path, data, create=False))
+        await self._write_file(url, data, context, create=False)
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create a file with a hard link; False if it exists.
-
-        Raises:
-            ConcurrentCommitUnsupported: the file system has no links.
-        """
-        path = local_path(url)
-        return await self._write("PUT", path, len(data), context, lambda: write_file(path, data, create=True))
+        """Create a file with a hard link; ConcurrentCommitUnsupported if the file system has none."""
+        return await self._write_file(url, data, context, create=True)
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
         """Whether the folder's file system has links."""
@@ -144,57 +123,28 @@ class LocalStore(Unpicklable):
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
         """Create or replace a file by a copy of another."""
-        target = local_path(url)
-        await self._write("PUT", target, 0, context, lambda: write_file(target, path, create=False))
+        await self._write_file(url, path, context, create=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create a file from ``pieces``, which are collected in a temporary file beside it; False if the file
-        exists.
-        """
+        """Create a file from ``pieces``, which are collected in a temporary file beside it."""
         path, size = local_path(url), 0
-        file = await self._step(lambda: AtomicFile(path))
+        file = await self._finish(AtomicFile, path)
         try:
             async for piece in pieces:
                 size += len(piece)
-                await self._step(functools.partial(file.write, piece))
-            return await self._write("PUT", path, size, context, lambda: file.finish(create=True))
+                await self._finish(file.write, piece)
+            return await self._run("PUT", "write", path, size, context, lambda: file.finish(create=True))
         finally:
             file.discard()  # at once: the store may have been closed
-
-    async def _step(self, work: Callable[[], T]) -> T:
-        """Run in a thread and wait for its end, even when cancelled."""
-        if self._closed:
-            raise UsageError("the store is closed", hint="Write while the session is open.")
-        running = self._threads.start(work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait((running,))
-            raise
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete files. Their folders stay."""
         for path in map(local_path, urls):
-            await self._write("DELETE", path, 0, context, functools.partial(delete_file, path))
+            await self._run("DELETE", "write", path, 0, context, functools.partial(delete_file, path))
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """This computer's time."""
         return time.time()
-
-    async def _write(self, method: str, path: str, length: int, context: RequestContext, work: Callable[[], T]) -> T:
-        if self._closed:
-            raise UsageError("the store is closed", hint="Write while the session is open.")
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        status = 0
-        try:
-            done = await within_deadline(asyncio.shield(self._threads.start(work)), context.deadline, safe_url(path))
-            status = 200
-        finally:
-            context.metrics.record(
-                RequestRecord(method, "write", 0, length, status, 0, 1, context.round, loop.time() - began)
-            )
-        return done
 
     async def credential_identity(self, url: str) -> str:
         """ "": this process."""
@@ -207,40 +157,78 @@ class LocalStore(Unpicklable):
         for handle in list(self._objects):
             await handle.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read and write while the session is open.")
+
+    async def _write_file(self, url: str, source: bytes | Path, context: RequestContext, *, create: bool) -> bool:
+        path = local_path(url)
+        length = len(source) if isinstance(source, bytes) else 0
+        return await self._run("PUT", "write", path, length, context, lambda: write_file(path, source, create=create))
+
+    async def _run(
+        self, method: str, purpose: Purpose, url: str, length: int, context: RequestContext, work: Callable[[], T]
+    ) -> T:
+        """Run ``work`` in a thread, at most until the deadline, and count it as one request."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status = 0
+        try:
+            result = await within_deadline(asyncio.shield(self._threads.start(work)), context.deadline, safe_url(url))
+            status = 200
+        finally:
+            context.metrics.record(
+                RequestRecord(method, purpose, 0, length, status, 0, 1, context.round, loop.time() - began)
+            )
+        return result
+
+    async def _finish(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run ``work`` in a thread and wait for its end, even when cancelled."""
+        self._check_open()
+        running = self._threads.start(work, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait((running,))
+            raise
+
 
 class _Opened:
     """A descriptor and the version of its file; closed when it is retired and no read uses it.
 
-    Attributes:
-        seen: stamp of the file when it was opened.
-        validator: its version. A file so young that a write might not change its stamp gets a version of this
-            descriptor alone, so that no cache gives its bytes to another handle.
+    A file so young that a write might not change its stamp gets a version of this descriptor alone, so that no cache
+    gives its bytes to another handle.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         info = os.fstat(descriptor)
-        self.seen = local_stamp(info)
+        self.stamp = local_stamp(info)
         self.validator = local_validator(info)
         self._info = info
         if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
             self.validator = replace(self.validator, version=f"{self.validator.version}-{secrets.token_hex(8)}")
         self.readers = 0
-        self.retired = False
+        self._retired = False
 
     def written_to(self) -> bool:
         """Whether the file's content may have changed. A new or removed link to the file does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
-            return local_stamp(info) != self.seen
+            return local_stamp(info) != self.stamp
         return (info.st_mtime_ns, info.st_size) != (self._info.st_mtime_ns, self._info.st_size)
 
     def retire(self) -> None:
-        self.retired = True
-        self.close_if_unused()
+        self._retired = True
+        self._close_if_unused()
 
-    def close_if_unused(self) -> None:
-        if self.retired and self.readers == 0 and self.descriptor >= 0:
+    def read_ended(self, _: object) -> None:
+        self.readers -= 1
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._retired and self.readers == 0 and self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
 
@@ -298,22 +286,18 @@ class LocalObject(Unpicklable):
     async def _fetch(self, request: RangeRequest, start: int, stop: int, context: RequestContext) -> RangeResult:
         if self._closed:
             raise UsageError("the file is closed", url=self.url)
-        replaced = self._replaced()
-        if replaced and request.pin is not None and not request.pin.same_version(self._opened.validator):
+        pin, replaced = request.pin, self._replaced()
+        if replaced and pin is not None and not pin.same_version(self._opened.validator):
             with contextlib.suppress(StoreError):  # a missing file has changed too
                 self._reopen()  # another handle may have seen the pinned version at this path
                 replaced = False
         opened = self._opened
-        if request.pin is not None and (
-            not request.pin.same_version(opened.validator) or (not context.scan and replaced)
-        ):
+        if pin is not None and (not pin.same_version(opened.validator) or (not context.scan and replaced)):
             raise changed(request, "the path holds another file, or the file was written to")
-        if stop > opened.validator.size:
-            raise InvalidResponseError(
-                f"the object ends at byte {opened.validator.size}, before the range does",
-                url=self.url,
-                byte_range=(start, stop),
-            )
+        size = opened.validator.size
+        if stop > size:
+            message = f"the object ends at byte {size}, before the range does"
+            raise InvalidResponseError(message, url=self.url, byte_range=(start, stop))
         loop = asyncio.get_running_loop()
         began = loop.time()
         data = b""
@@ -324,7 +308,7 @@ class LocalObject(Unpicklable):
             else:
                 opened.readers += 1
                 reading = self._threads.start(self._read, opened, start, stop)
-                reading.add_done_callback(functools.partial(_read_ended, opened))
+                reading.add_done_callback(opened.read_ended)
                 data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
             status = 200
         finally:
@@ -346,16 +330,13 @@ class LocalObject(Unpicklable):
     def _read(self, opened: _Opened, start: int, stop: int) -> bytes:
         parts: list[bytes] = []
         try:
-            while start < stop:
-                part = os.pread(opened.descriptor, stop - start, start)
-                if not part:
-                    break
+            while start < stop and (part := os.pread(opened.descriptor, stop - start, start)):
                 parts.append(part)
                 start += len(part)
-            changed_since = opened.written_to()
+            written_to = opened.written_to()
         except OSError as error:
-            raise _store_error(error, self.url) from error
-        if changed_since or start < stop:
+            raise _read_error(error, self.url) from error
+        if written_to or start < stop:
             raise ObjectChangedError(
                 "the file was written to while it was read", url=self.url, hint="Open it again to read the new version."
             )
@@ -364,7 +345,7 @@ class LocalObject(Unpicklable):
     def _replaced(self) -> bool:
         """Whether the path means another file now, another version of it, or nothing."""
         try:
-            return local_stamp(os.stat(self._path)) != self._opened.seen
+            return local_stamp(os.stat(self._path)) != self._opened.stamp
         except OSError:
             return True
 
@@ -374,35 +355,77 @@ class LocalObject(Unpicklable):
         self._opened = opened
 
 
-def _read_ended(opened: _Opened, reading: asyncio.Future[bytes]) -> None:
-    opened.readers -= 1
-    opened.close_if_unused()
+def local_stamp(info: os.stat_result) -> tuple[int, ...]:
+    """The fields of a stat that tell versions of a file apart."""
+    # the change time too: a program can set the modification time back, but not this one
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
+
+
+def local_validator(info: os.stat_result) -> Validator:
+    """The validator of a file's version."""
+    return Validator(size=info.st_size, version="-".join(map(str, local_stamp(info))))
 
 
 def _open(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
         mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            os.close(descriptor)
-            if stat.S_ISDIR(mode):
-                raise ObjectNotFoundError(
-                    "a folder, not a file", url=safe_url(path), hint="Session.open_dataset reads a folder of files."
-                )
-            raise StoreError("not a regular file", url=safe_url(path))
-    except StoreError:
-        raise
     except OSError as error:
-        raise _store_error(error, path) from error
+        raise _read_error(error, path) from error
     except ValueError as error:  # a name with NUL
         raise ObjectNotFoundError("no such file", url=safe_url(path)) from error
-    return descriptor
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        hint = "Session.open_dataset reads a folder of files."
+        raise ObjectNotFoundError("a folder, not a file", url=safe_url(path), hint=hint)
+    raise StoreError("not a regular file", url=safe_url(path))
 
 
-def _store_error(error: OSError, path: str) -> StoreError:
-    path = safe_url(path)
+def _walk(
+    folder: str, start: str, root: str, wants: Wants | None, above: frozenset[tuple[int, int]]
+) -> Iterator[ListedObject]:
+    """Files below ``folder``, in bytewise order.
+
+    ``start`` begins the names directly in it, ``root`` their urls; ``above`` are device and inode of parent folders.
+    """
+    try:
+        info = os.stat(folder)
+        with os.scandir(folder) as scanned:
+            # folders with their slash: the order of whole paths
+            names = [entry.name + "/" * _is_folder(entry) for entry in scanned if entry.name.startswith(start)]
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name with NUL
+        return
+    here = (info.st_dev, info.st_ino)
+    if here in above:
+        return
+    for name in sorted(names, key=os.fsencode):
+        path, url = folder + name, root + name
+        if name.endswith("/"):
+            if wants is None or wants(url):
+                yield from _walk(path, "", url, wants, above | {here})
+            continue
+        try:
+            info = os.stat(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):  # removed meanwhile, or a dangling link
+                continue
+            raise
+        if stat.S_ISREG(info.st_mode):
+            young = may_change_unseen(info.st_mtime_ns / 1e9, time.time())
+            yield ListedObject(url, info.st_size, None if young else local_validator(info), info.st_mtime)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # entry.is_dir() raises for a link that leads back to itself
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+
+
+def _read_error(error: OSError, path: str) -> StoreError:
+    url = safe_url(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return ObjectNotFoundError("no such file", url=path)
+        return ObjectNotFoundError("no such file", url=url)
     if isinstance(error, PermissionError):
-        return AccessDeniedError("the file may not be read", url=path, hint="Check its permissions.")
-    return TransportError(f"the file cannot be read: {error.strerror}", url=path)
+        return AccessDeniedError("the file may not be read", url=url, hint="Check its permissions.")
+    return TransportError(f"the file cannot be read: {error.strerror}", url=url)

@@ -1,4 +1,4 @@
-"""Blocking work on local files: listings, version stamps, and atomic writes.
+"""Atomic writes of local files. Blocks.
 
 A file is written beside its place, then moved or linked into it. A process that dies leaves at most a file
 ``.<hex>.tmp``, which listings show and reads ignore.
@@ -11,79 +11,12 @@ import errno
 import os
 import secrets
 import shutil
-import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from asyncpq.errors import AccessDeniedError, ObjectNotFoundError, StoreError
-from asyncpq.storage.base import ListedObject, Validator, Wants, cannot_create, may_change_unseen
+from asyncpq.storage.base import cannot_create
 from asyncpq.storage.urls import safe_url
-
-
-def local_stamp(info: os.stat_result) -> tuple[int, ...]:
-    """The fields of a stat that tell versions of a file apart."""
-    # the change time too: a program can set the modification time back, but not this one
-    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
-
-
-def local_validator(info: os.stat_result) -> Validator:
-    """The validator of a file's version."""
-    return Validator(size=info.st_size, version="-".join(map(str, local_stamp(info))))
-
-
-def list_folder(prefix: str, root: str, wants: Wants | None) -> list[ListedObject]:
-    """List the regular files whose absolute paths begin with ``prefix``, in bytewise order. Blocks.
-
-    Links are followed, except into a folder above them. Files that vanish meanwhile are left out.
-
-    Args:
-        root: url of the folder part of ``prefix``, with its slash.
-        wants: see :class:`asyncpq.storage.base.Store`.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
-    folder, _, start = prefix.rpartition("/")
-    return list(_walk(folder + "/", start, root, wants, frozenset()))
-
-
-def _walk(
-    folder: str, start: str, root: str, wants: Wants | None, above: frozenset[tuple[int, int]]
-) -> Iterator[ListedObject]:
-    try:
-        info = os.stat(folder)
-        entries = _entries(folder, start)
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name with NUL
-        return
-    here = (info.st_dev, info.st_ino)
-    if here in above:
-        return
-    for name in sorted(entries, key=os.fsencode):  # folders with their slash: the order of whole paths
-        path, url = folder + name, root + name
-        if name.endswith("/"):
-            if wants is None or wants(url):
-                yield from _walk(path, "", url, wants, above | {here})
-            continue
-        try:
-            info = os.stat(path)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP):  # removed meanwhile, or a dangling link
-                continue
-            raise
-        if stat.S_ISREG(info.st_mode):
-            young = may_change_unseen(info.st_mtime_ns / 1e9, time.time())
-            yield ListedObject(url, info.st_size, None if young else local_validator(info), info.st_mtime)
-
-
-def _entries(folder: str, start: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [entry.name + "/" * _is_folder(entry) for entry in entries if entry.name.startswith(start)]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
-
 
 _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -92,36 +25,31 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 class AtomicFile:
     """A file that is invisible at its path until :meth:`finish`. Always call :meth:`discard` at the end.
 
-    Raises:
-        ConcurrentCommitUnsupported: the file system has no links, which creating needs.
-        StoreError: it cannot be written.
+    Raises ConcurrentCommitUnsupported if the file system has no links, which creating needs; StoreError if the file
+    cannot be written.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._folder = os.path.dirname(path)
         self._temporary = os.path.join(self._folder, f".{secrets.token_hex(8)}.tmp")
-        with _typed(path):
+        with _write_errors(path):
             _make_folder(self._folder)
             self._file = open(self._temporary, "xb")  # noqa: SIM115  # closed by discard()
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
-        with _typed(self._path):
+        with _write_errors(self._path):
             self._file.write(data)
 
     def copy(self, source: Path) -> None:
         """Append another file's content."""
-        with _typed(self._path), source.open("rb") as content:
+        with _write_errors(self._path), source.open("rb") as content:
             shutil.copyfileobj(content, self._file, _COPY_BYTES)
 
     def finish(self, *, create: bool) -> bool:
-        """Sync the file and put it at its path.
-
-        Args:
-            create: keep an existing file, and return False.
-        """
-        with _typed(self._path):
+        """Sync the file and put it at its path; ``create`` keeps an existing file, and returns False."""
+        with _write_errors(self._path):
             try:
                 self._file.flush()
                 os.fsync(self._file.fileno())
@@ -137,7 +65,7 @@ class AtomicFile:
 
     def discard(self) -> None:
         """Close and remove the temporary file. Idempotent."""
-        with _typed(self._path):
+        with _write_errors(self._path):
             try:
                 self._file.close()  # flushes, and so may fail
             finally:
@@ -157,15 +85,9 @@ class AtomicFile:
 
 
 def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
-    """Create or replace the file at ``path``, and its folders; it is on disk when this returns.
+    """Write a file from bytes or another file, and make its folders; it is on disk when this returns.
 
-    Args:
-        source: the content, or a file with it.
-        create: keep an existing file, and return False.
-
-    Raises:
-        ConcurrentCommitUnsupported: the file system has no links, which ``create`` needs.
-        StoreError: it cannot be written.
+    Returns and raises as :class:`AtomicFile`.
     """
     file = AtomicFile(path)
     try:
@@ -179,17 +101,9 @@ def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
 
 
 def delete_file(path: str) -> None:
-    """Delete a file, if it exists.
-
-    Raises:
-        StoreError: it cannot be deleted.
-    """
-    try:
+    """Delete a file, if it exists."""
+    with _write_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         os.unlink(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return
-    except OSError as error:
-        raise _write_error(error, path) from error
 
 
 def _make_folder(folder: str) -> None:
@@ -215,21 +129,19 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _typed(path: str) -> Iterator[None]:
+def _write_errors(path: str) -> Iterator[None]:
+    """Raise the StoreError for a failure of the file system."""
+    url = safe_url(path)
     try:
         yield
+    except StoreError:
+        raise
+    except PermissionError as error:
+        hint = "Check its folder's permissions."
+        raise AccessDeniedError("the file may not be written", url=url, hint=hint) from error
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError("the file to be stored, or the folder, does not exist", url=url) from error
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise _write_error(error, path) from error
+        raise StoreError(f"the file cannot be written: {error.strerror}", url=url) from error
     except ValueError as error:  # a name with NUL
-        raise StoreError("a file cannot have this name", url=safe_url(path)) from error
-
-
-def _write_error(error: OSError, path: str) -> StoreError:
-    url = safe_url(path)
-    if isinstance(error, PermissionError):
-        return AccessDeniedError("the file may not be written", url=url, hint="Check its folder's permissions.")
-    if isinstance(error, FileNotFoundError):
-        return ObjectNotFoundError("the file to be stored, or the folder, does not exist", url=url)
-    return StoreError(f"the file cannot be written: {error.strerror}", url=url)
+        raise StoreError("a file cannot have this name", url=url) from error

@@ -19,11 +19,9 @@ from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedErro
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
-from asyncpq.storage.connection_limiter import ConnectionLimiter
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import ConnectionLimiter, RetryableError, RetryBudget, Watch, Watchdog, delay_before_retry_s
 from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
-from asyncpq.storage.retry import RetryableError, RetryBudget, delay_before_retry_s
-from asyncpq.storage.watchdog import Watch, Watchdog
 
 
 class Resumption:

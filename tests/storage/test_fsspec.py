@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.storage.base import Guarantee, Validator
-from asyncpq.storage.fsspec import FsspecStore
-from asyncpq.storage.fsspec_path import validator_of
+from asyncpq.storage.fsspec import FsspecStore, is_young, modified_of, validator_of
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
 
 DATA = random.Random(9).randbytes(300_000)
@@ -308,3 +309,40 @@ async def test_options_that_cannot_be() -> None:
 async def test_missing_package_is_named() -> None:
     with pytest.raises(UnsupportedStoreError, match="not installed"):
         FsspecStore("gs", {}, retry=FAST_RETRIES, limits=LIMITS)
+
+
+# -- versions ---------------------------------------------------------------------------------------
+
+NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("info", "validator"),
+    [
+        ({"size": 3, "generation": 7, "etag": "e", "updated": "t"}, Validator(3, version="7")),
+        ({"size": 3, "ETag": '"a"'}, Validator(3, etag='"a"')),
+        ({"size": 3, "e_tag": "a", "LastModified": NOON}, Validator(3, etag="a", last_modified=repr(NOON.timestamp()))),
+        ({"size": 3, "ino": 5, "mtime": 1.5}, Validator(3, last_modified="1.5", version="5-1.5")),
+        ({"size": 3, "VersionId": "v"}, Validator(3, version="v")),
+        ({"size": 3}, Validator(3)),
+    ],
+    ids=["generation", "etag", "datetime", "inode", "version", "size alone"],
+)
+def test_versions(info: dict[str, Any], validator: Validator) -> None:
+    assert validator_of(info) == validator
+
+
+def test_a_number_and_a_datetime_are_the_same_time() -> None:
+    seconds = NOON.timestamp()
+    assert validator_of({"size": 1, "mtime": NOON}) == validator_of({"size": 1, "mtime": seconds})
+    assert modified_of({"mtime": NOON}) == modified_of({"created": seconds}) == seconds
+    assert modified_of({"mtime": "no time"}) is modified_of({}) is None
+
+
+def test_only_a_time_of_whole_seconds_is_young() -> None:
+    now = float(int(time.time()))
+    assert is_young({"mtime": now})
+    assert not is_young({"mtime": now - 3600})
+    assert not is_young({"mtime": now, "etag": "a"})
+    assert not is_young({"mtime": now, "generation": 1})
+    assert not is_young({})

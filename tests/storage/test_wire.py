@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError, TransportError
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
-from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.wire import DirectWire, connection_failure, read_body
 
 REQUEST = RangeRequest(0, 10, "https://host/object")

@@ -19,8 +19,8 @@ from xml.etree import ElementTree
 from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, InvalidResponseError
 from asyncpq.storage.base import RequestContext, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
-from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers, error_for, parse_error
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.transport import Transport

@@ -27,8 +27,8 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.limits import RETRYABLE_STATUSES, RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import RangeRequest, changed, empty, redirected
-from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.sigv4 import Credentials, Signer
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 

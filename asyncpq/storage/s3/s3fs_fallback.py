@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, InvalidResponseError, StoreError
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
     ExpectedBody,
@@ -26,7 +27,6 @@ from asyncpq.storage.responses import (
     guarantee_of,
     strong_etag,
 )
-from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.s3.list_page import LISTING_HINT, ListPage, PageError, PageRequest, clock_of, page_of_response
 from asyncpq.storage.s3.requests import EXPIRED, error_in_200
 from asyncpq.storage.transport import Transport

@@ -19,8 +19,8 @@ from xml.sax.saxutils import escape, unescape
 from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, StoreError, TransportError
 from asyncpq.storage.base import ObjectExistsError, RequestContext, StoredObject, Validator, cannot_create, is_gone
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
-from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers, error_in_200, parse_error
 from asyncpq.storage.s3.s3fs_fallback import S3fsConnection, S3fsExchange
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query

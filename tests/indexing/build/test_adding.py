@@ -32,7 +32,7 @@ from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import Validator
-from asyncpq.storage.local_files import local_validator
+from asyncpq.storage.local import local_validator
 from asyncpq.testing import RecordingStore, StoreWrite, WrappedStore, wrap_store
 
 T = TypeVar("T")

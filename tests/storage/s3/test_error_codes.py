@@ -24,8 +24,8 @@ from asyncpq.errors import (
 )
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Validator
+from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
-from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.s3.client import fallback_reason, limits_of, retry_of
 from asyncpq.storage.s3.requests import Route, Signers, error_for, host_in_region, parse_error, parse_region
 from asyncpq.storage.s3.sigv4 import Credentials, Signer

@@ -1,0 +1,139 @@
+"""Writes of the fsspec filesystems that can create an object in one step."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from asyncpq.errors import InvalidResponseError, StoreError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import (
+    CreateProbe,
+    ObjectExistsError,
+    RequestContext,
+    StoreLimits,
+    cannot_create,
+    is_gone,
+)
+from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.fsspec import FsspecStore, modified_of
+from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.urls import safe_url
+
+#: Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's
+#: memory. Others of fsspec accept ``mode="create"`` but only look before they write.
+WRITABLE_PROTOCOLS = frozenset({"gs", "gcs", "abfs", "abfss", "az", "memory"})
+
+_WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
+
+
+class WritableFsspecStore(FsspecStore):
+    """See :class:`asyncpq.storage.base.WritableStore`. For ``WRITABLE_PROTOCOLS``."""
+
+    def __init__(
+        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
+    ) -> None:
+        super().__init__(protocol, storage_options, retry=retry, limits=limits)
+        self._create_probe = CreateProbe()
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace an object."""
+        await self._write(url, "PUT", len(data), context, "pipe_file", bytes(data))
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create an object; ConcurrentCommitUnsupported if this version of the filesystem has no such mode."""
+        return await self._create(url, len(data), context, "pipe_file", bytes(data), mode="create")
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Whether the filesystem refuses an existing object; tried once for each bucket."""
+        bucket = self.filesystem._strip_protocol(url).lstrip("/").partition("/")[0]
+        return await self._create_probe.ask(self, bucket, url, context)
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace an object by a file."""
+        try:
+            size = (await asyncio.to_thread(path.stat)).st_size
+            if self.asynchronous:
+                await self._write(url, "PUT", size, context, "put_file", str(path))
+            else:  # the memory filesystem's put_file shows a growing object
+                await self.put_object(url, await asyncio.to_thread(path.read_bytes), context=context)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=safe_url(url)) from error
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object from ``pieces``, through a local file if they are large."""
+        with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
+            path, size = Path(folder, "content"), 0
+            async for piece in pieces:
+                size += len(piece)
+                await asyncio.to_thread(_append, path, piece, url)
+            if not self.asynchronous or size <= _WHOLE_BYTES:
+                data = await asyncio.to_thread(path.read_bytes) if size else b""
+                return await self.create_object(url, data, context=context)
+            # Azure's put_file has no mode, and replaces nothing by default
+            takes_mode = "mode" in inspect.signature(self.filesystem._put_file).parameters
+            mode = {"mode": "create"} if takes_mode else {}
+            return await self._create(url, size, context, "put_file", str(path), **mode)
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """Delete objects, one call each."""
+
+        async def delete(url: str) -> None:
+            try:
+                await self._write(url, "DELETE", 0, context, "rm_file")
+            except StoreError as error:
+                if not is_gone(error):
+                    raise
+
+        await call_each(delete, urls)
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """The time that the store gives to a probe written now: filesystems do not show a response's Date."""
+        probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
+        await self.put_object(probe, b"1", context=context)
+        context = context.step(context.purpose, context.round + 1)
+        try:
+            info = await self._write(probe, "HEAD", 0, context, "info")
+        finally:
+            await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
+        modified = modified_of(info)
+        if modified is None:
+            raise InvalidResponseError("the filesystem does not give an object's time of change", url=safe_url(url))
+        return modified
+
+    async def _create(
+        self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
+    ) -> bool:
+        """Call a method that creates the object; False if it exists."""
+        method = self.filesystem._pipe_file if self.asynchronous else self.filesystem.pipe_file
+        if "mode" not in inspect.signature(method).parameters and self.protocol not in ("abfs", "abfss", "az"):
+            raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
+        try:
+            await self._write(url, "PUT", length, context, name, *arguments, **options)
+        except ObjectExistsError:
+            return False
+        return True
+
+    async def _write(
+        self, url: str, method: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
+    ) -> Any:
+        path = self.filesystem._strip_protocol(url)
+        # put_file names the local file first
+        arguments = (*arguments, path) if name == "put_file" else (path, *arguments)
+        request = RangeRequest(0, length, safe_url(url))
+        return await self.ask(request, method, "write", context, name, *arguments, **options)
+
+
+def _append(path: Path, piece: bytes, url: str) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(piece)
+    except OSError as error:
+        raise StoreError(f"the local file for it cannot be written: {error.strerror}", url=safe_url(url)) from error

@@ -1,0 +1,428 @@
+"""What all requests of one store share: connections, retries, and the timer of their timeouts.
+
+``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``delay_before_retry_s`` and
+``RetryBudget`` decide on retries (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/);
+``Watchdog`` cancels requests at their deadline and when they stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Literal, TypeVar
+
+from asyncpq.errors import DeadlineExceededError, StoreError, ThrottledError, TransportError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import StoreLimits
+
+T = TypeVar("T")
+
+#: Bound of the wait that a server's Retry-After can ask for.
+RETRY_AFTER_MAX_S = 60.0
+
+#: Statuses that do not blame the request itself (RFC 9110, section 15).
+RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+_LEAST_CONNECTIONS = 2  # that throttling leaves, one of them to lookups
+
+#: Hints for requests that failed in every attempt.
+_HINTS: Mapping[type[StoreError], str] = {
+    ThrottledError: "Ask for less at once (LimitOptions.max_connections), or wait longer (RetryOptions.max_attempts, "
+    "backoff_max_s).",
+    TransportError: "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
+}
+
+
+class ConnectionLimiter:
+    """Limits the requests of one store that are under way at once, and lowers the limit while the store throttles.
+
+    Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
+    under way together; as many successes as the limit has connections raise it by one. Scans lose connections first.
+    Connections are granted in the order of the calls, except to scans at their own limit.
+
+    ``used`` requests are under way, of ``limit`` allowed now, and of ``most`` without throttling; of scans ``scans`` of
+    ``scan_limit``.
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_lookups",
+        "_most_scans",
+        "_scans",
+        "_slowed_at",
+        "_tickets",
+        "limit",
+        "most",
+        "scan_limit",
+        "scans",
+        "used",
+    )
+
+    def __init__(self, limits: StoreLimits) -> None:
+        self.most = limits.max_connections
+        self._most_scans = max(1, limits.scan_connections)
+        self._allowed = float(self.most)
+        self.limit, self.scan_limit = self.most, self._most_scans
+        self.used = self.scans = 0
+        self._lookups: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiters, by ticket
+        self._scans: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._tickets = 0
+        self._slowed_at = -math.inf
+
+    def try_take(self, scan: bool) -> bool:
+        """Take a connection if one is free. It passes no waiter: those could not have it."""
+        if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
+            return False
+        self.used += 1
+        self.scans += scan
+        return True
+
+    async def wait(self, scan: bool) -> None:
+        """Wait for a connection after :meth:`try_take` failed. A cancelled wait holds none."""
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tickets += 1
+        (self._scans if scan else self._lookups).append((self._tickets, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give(scan)
+            raise
+
+    def give(self, scan: bool) -> None:
+        """Give a connection back."""
+        self.used -= 1
+        self.scans -= scan
+        if self._lookups or self._scans:
+            self._grant()
+
+    def slow_down(self, sent: float, now: float) -> None:
+        """Halve the limit: the store throttled a request sent at ``sent``, which still holds its connection."""
+        if sent > self._slowed_at:  # else it was under way when the limit was last halved
+            self._slowed_at = now
+            least = float(min(_LEAST_CONNECTIONS, self.most))
+            self._allow(max(min(self._allowed, float(self.used)) / 2, least))
+
+    def speed_up(self) -> None:
+        """Raise the limit after a successful request."""
+        if self._allowed < self.most:
+            self._allow(min(self._allowed + 1.0 / self._allowed, float(self.most)))
+
+    def _allow(self, allowed: float) -> None:
+        self._allowed = allowed
+        self.limit = int(allowed)
+        self.scan_limit = min(self._most_scans, max(1, self.limit - (self.most - self._most_scans)))
+        self._grant()
+
+    def _grant(self) -> None:
+        while self.used < self.limit:
+            lookups, scans = self._lookups, self._scans
+            scan = bool(scans) and self.scans < self.scan_limit and (not lookups or scans[0][0] < lookups[0][0])
+            if not scan and not lookups:
+                return
+            _, granted = (scans if scan else lookups).popleft()
+            if not granted.done():
+                self.used += 1
+                self.scans += scan
+                granted.set_result(None)
+
+
+class RetryableError(Exception):
+    """One attempt failed, and another may succeed. Never leaves the storage package.
+
+    Args:
+        error: raised when no attempt is left.
+        retry_after_s: the server's own wish, 0 for none.
+        at_once: the cause (region, clock, credentials) is known and corrected: retry now, whatever the number of
+            attempts. Code that sets it bounds how often.
+    """
+
+    def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after_s = retry_after_s
+        self.at_once = at_once
+
+
+class RetryBudget:
+    """Retries that all requests of a store have left together, so that retries do not feed an outage.
+
+    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
+    any other success gives a fifth. None: infinite.
+    """
+
+    __slots__ = ("left", "most")
+
+    def __init__(self, retries: float | None) -> None:
+        self.left = self.most = math.inf if retries is None else float(retries)
+
+    def take(self) -> bool:
+        """Take a retry if one is left."""
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+    def succeeded(self, attempt: int) -> None:
+        """Count the success of a request with its ``attempt`` (from 1)."""
+        if self.left < self.most:
+            self.left = min(self.most, self.left + (1.0 if attempt > 1 else 0.2))
+
+
+def delay_before_retry_s(
+    failure: RetryableError,
+    *,
+    attempt: int,
+    options: RetryOptions,
+    budget: RetryBudget,
+    now: float,
+    deadline: float | None,
+    draw: Callable[[], float] = random.random,
+) -> float:
+    """Seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
+
+    Args:
+        now, deadline: on one clock, in seconds; ``deadline=None`` for none.
+        draw: a random number in [0, 1).
+
+    Raises:
+        StoreError: the failure's own error, if no attempt or no retry of the budget is left.
+        DeadlineExceededError: the wait, or the server's wish for one, would pass the deadline.
+    """
+    if failure.at_once:
+        return 0.0
+    error = failure.error
+    if attempt >= options.max_attempts:
+        error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
+        error.hint = error.hint or _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
+        raise error from failure.__cause__
+    delay = draw() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
+    if deadline is not None and now + max(delay, failure.retry_after_s) >= deadline:
+        wish = f" (Retry-After: {failure.retry_after_s:g} s)" if failure.retry_after_s > delay else ""
+        raise DeadlineExceededError(
+            f"the read's deadline leaves no time for attempt {attempt + 1}: {error.message}{wish}",
+            url=error.url,
+            byte_range=error.byte_range,
+            hint="Raise read_timeout_s to wait longer for the store.",
+        ) from error
+    if not budget.take():
+        error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
+        error.hint = error.hint or "Other requests to the store failed too; see RetryOptions.retry_budget."
+        raise error from failure.__cause__
+    return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
+
+
+def parse_retry_after_s(value: str | None, *, now: float) -> float:
+    """Seconds of a Retry-After header (RFC 9110, section 10.2.3); 0 if it is missing or malformed.
+
+    ``now``: seconds since the epoch.
+    """
+    if value is None:
+        return 0.0
+    text = value.strip()
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+class Watchdog:
+    """One timer for all timeouts of a store's fetches (deadline, first byte, silence, low throughput).
+
+    ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than all else that is added to a
+    GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise a
+    typed error.
+    """
+
+    def __init__(self, options: RetryOptions) -> None:
+        self.options = options
+        # The shortest timeout of all phases, so that a timer set for one phase is in time for the next one. Bodies are
+        # looked at four times as often: only their progress between looks is known.
+        self._period = min(options.stall_timeout_s / 4, options.connect_timeout_s + options.first_byte_timeout_s)
+        self.watches: set[Watch] = set()  # of the fetches under way
+        self._handle: asyncio.TimerHandle | None = None
+        self._due = math.inf
+
+    def add(self, watch: Watch, now: float, deadline: float) -> None:
+        """Watch from now on; ``deadline`` may be infinite."""
+        self.watches.add(watch)
+        due = now + self._period
+        if deadline < due:
+            due = deadline
+        if due < self._due:
+            self._arm(watch.loop, due)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+            self._due = math.inf
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self.close()
+        self._due = due
+        self._handle = loop.call_at(due, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._handle, self._due = None, math.inf
+        now = loop.time()
+        due = min([watch.look(now) for watch in tuple(self.watches)], default=math.inf)
+        if self.watches:
+            self._arm(loop, min(due, now + self._period))
+
+
+class Watch:
+    """One fetch under the watchdog, from its beginning until :meth:`stop`.
+
+    Args:
+        deadline: in ``loop.time()``, or None.
+        upload_s: further time before the response head is due, for a request with a body.
+
+    Attributes:
+        since: beginning of the present attempt or of its body.
+        received: body bytes of the attempt so far.
+    """
+
+    __slots__ = (
+        "_cancelling",
+        "_deadline",
+        "_dog",
+        "_expired",
+        "_last",
+        "_phase",
+        "_seen",
+        "_task",
+        "_upload_s",
+        "loop",
+        "received",
+        "since",
+    )
+
+    def __init__(self, dog: Watchdog, deadline: float | None, upload_s: float = 0.0) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a fetch runs inside a task")
+        self._dog = dog
+        self._task = task
+        self.loop = loop = task.get_loop()
+        self._deadline = math.inf if deadline is None else deadline
+        self._upload_s = upload_s
+        self._cancelling = task.cancelling()
+        self._phase: Literal["rest", "head", "body"] = "rest"
+        self.since = self._last = now = loop.time()
+        self._expired = ""  # why the task was cancelled
+        self.received = self._seen = 0
+        dog.add(self, now, self._deadline)
+
+    def rest(self) -> None:
+        """Begin to wait for a connection or the next attempt: only the deadline counts."""
+        self._phase = "rest"
+
+    def expect_head(self) -> float:
+        """Begin an attempt; return the loop's time."""
+        self._phase = "head"
+        self.received = self._seen = 0
+        self.since = now = self.loop.time()
+        return now
+
+    def expect_body(self) -> float:
+        """Begin the body; return the seconds until the head came."""
+        began = self.since
+        self._phase = "body"
+        self.since = self._last = now = self.loop.time()
+        return now - began
+
+    @property
+    def without_response(self) -> bool:
+        """Whether an attempt is under way and no byte of a response has come."""
+        return self._phase == "head" and not self._expired
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._phase = "rest"
+        self._dog.watches.discard(self)
+
+    def raise_if_silent(self, url: str, byte_range: tuple[int, int] | None) -> None:
+        """In ``except CancelledError``: raise RetryableError if the watchdog cancelled a slow attempt."""
+        reason = self._expired
+        if reason and reason not in ("deadline", "hedge") and self._task.uncancel() <= self._cancelling:
+            self._expired = ""
+            self._phase = "rest"
+            raise RetryableError(TransportError(reason, url=url, byte_range=byte_range)) from None
+
+    def raise_if_deadline(self, url: str, byte_range: tuple[int, int] | None) -> None:
+        """In ``except CancelledError``: raise DeadlineExceededError if the watchdog cancelled at the deadline."""
+        if self._expired == "deadline" and self._task.uncancel() <= self._cancelling:
+            raise _deadline_passed(url, byte_range) from None
+
+    def overtake(self) -> None:
+        """Cancel the attempt, unless it is ending already: a second request has the bytes."""
+        if self._phase != "rest" and not self._expired:
+            self._expire("hedge")
+
+    def overtaken(self) -> bool:
+        """In ``except CancelledError``: whether :meth:`overtake` cancelled it; takes the cancellation back."""
+        if self._expired == "hedge" and self._task.uncancel() <= self._cancelling:
+            self._expired = ""
+            return True
+        return False
+
+    def look(self, now: float) -> float:
+        """Cancel the task if a timeout has passed; return the time of the next look."""
+        if self._expired:
+            return math.inf  # cancelled; it has not run since
+        deadline = self._deadline
+        if now >= deadline:
+            return self._expire("deadline")
+        options = self._dog.options
+        if self._phase == "head":
+            due = self.since + options.connect_timeout_s + options.first_byte_timeout_s + self._upload_s
+            if now >= due:
+                return self._expire(f"no response within {now - self.since:.1f} s")
+            return min(due, deadline)
+        if self._phase == "body":
+            if self.received != self._seen:
+                self._seen, self._last = self.received, now
+            due = self._last + options.stall_timeout_s
+            if now >= due:
+                return self._expire(f"the response body stopped for {now - self._last:.1f} s")
+            whole = now - self.since
+            if whole < options.stall_timeout_s:
+                due = min(due, self.since + options.stall_timeout_s)
+            elif self.received < whole * options.min_throughput_bytes_s:
+                return self._expire(f"the response body came at {self.received / whole:.0f} bytes/s")
+            return min(due, deadline)
+        return deadline
+
+    def _expire(self, reason: str) -> float:
+        self._expired = reason
+        self._task.cancel()
+        return math.inf
+
+
+async def within_deadline(
+    call: Awaitable[T], deadline: float | None, url: str, byte_range: tuple[int, int] | None = None
+) -> T:
+    """Await ``call`` until ``deadline`` (``loop.time()``), which cancels it and raises DeadlineExceededError."""
+    if deadline is None:
+        return await call
+    limit = asyncio.timeout_at(deadline)
+    try:
+        async with limit:
+            return await call
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise _deadline_passed(url, byte_range) from error
+
+
+def _deadline_passed(url: str, byte_range: tuple[int, int] | None) -> DeadlineExceededError:
+    hint = "Raise read_timeout_s."
+    return DeadlineExceededError("the read's deadline passed", url=url, byte_range=byte_range, hint=hint)
