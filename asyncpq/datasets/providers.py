@@ -236,11 +236,18 @@ class FileProvider(Protocol):
 class GivenFiles:
     """Files that the caller named."""
 
-    view: View = View.LISTED
     known: FileSet | None = None
 
-    def __init__(self, files: Sequence[DataFile], bad: tuple[SkippedFile, ...] = ()) -> None:
-        self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
+    def __init__(
+        self,
+        files: Sequence[DataFile],
+        bad: tuple[SkippedFile, ...] = (),
+        *,
+        view: View = View.LISTED,
+        description: str | None = None,
+    ) -> None:
+        self.view = view
+        self.description = description or f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
         self._files = FileSet(files, bad=bad)
 
     async def files(

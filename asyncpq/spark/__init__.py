@@ -1,7 +1,7 @@
 """asyncpq on Spark: the extra ``asyncpq[spark]``; see docs/spark.md.
 
 The driver opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a frame
-whose tasks read their splits (``reads/reading``) with the session of their process (``sessions``) and convert values to
+whose tasks read their splits (``reads/splits``) with the session of their process (``sessions``) and convert values to
 Spark's types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``),
 ``optimize`` and index builds (``index_builds``) start from the same parts.
 

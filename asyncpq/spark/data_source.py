@@ -49,8 +49,7 @@ from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.planning import LakePlan
-from asyncpq.spark.reads.reading import read_split
-from asyncpq.spark.reads.splits import LakeScan
+from asyncpq.spark.reads.splits import LakeScan, read_split
 from asyncpq.spark.source_options import (
     SourceOptions,
     SplitPartition,

@@ -33,12 +33,10 @@ from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream, ScanUnits
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
-from asyncpq.spark.reads.file_reads import SparkRequests
-from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests, index_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
-from asyncpq.spark.reads.reading import SparkTables, columns_of, data_file, split_files
-from asyncpq.spark.reads.splits import LakeScan
+from asyncpq.spark.reads.splits import LakeScan, SparkTables, columns_of, data_file, split_files
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import absolute
@@ -114,7 +112,7 @@ async def _from_index(session: Session, pinned: PinnedLake) -> _OpenedLake:
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
     files, types = dataset.state.source, pinned.partitions
-    source = _PinnedFiles(files if types is None else TypedFiles(files, types, pinned.lake.conf))
+    source = _PinnedFiles(files if types is None else SparkFiles(files, pinned.lake.conf, types))
     state = replace(dataset.state, source=source, unifier=None, columns=columns_of(pinned.lake))
     return _OpenedLake(state, index)
 
@@ -134,7 +132,7 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
         head = Head(handle.backend, handle.manifest, root=pinned.root, pinned=True)
         source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.backend, head))
         if pinned.partitions is not None:
-            source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
+            source = SparkFiles(source, pinned.lake.conf, pinned.partitions, typed=True)
     state = DatasetState(runtime, pinned.lake.url, _PinnedFiles(source), columns_of(pinned.lake), skips=False)
     return _OpenedLake(state, handle)
 
@@ -263,10 +261,9 @@ async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) ->
     state, lake = await opened(session, pinned), pinned.lake
     ask = ScanRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
-    conf: ReadConf = lake.conf
-    files = DatasetFiles(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
+    files = DatasetFiles(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, lake.conf))
     executor = ScanExecutor(state.runtime, lake.url, files)
-    units = _JoinedUnits(ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, conf).of))
+    units = _JoinedUnits(ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of))
     return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 
@@ -396,7 +393,6 @@ async def pin_lake(
     opened: OpenLake,
     target: LakeTarget,
     read: Sequence[int],
-    conf: ReadConf,
     settings: SparkSettings,
 ) -> PinnedLake:
     """Pin the versions of the lake's files for tasks.
@@ -407,24 +403,23 @@ async def pin_lake(
     Raises:
         InvalidOptionError: tasks cannot open the index by a url.
     """
-    index, token = index_of(opened.state.source), uuid.uuid4().hex
+    source, token = opened.state.source, uuid.uuid4().hex
+    index = index_of(source)
     lake, splits = None, tuple[bytes, ...]()
-    lists = is_index_list(opened.state.source)
-    if not lists:
+    if index is None or not opened.is_snapshot:
         columns = [opened.struct.names[at] for at in read]
-        plan = await plan_lake(opened, conf=conf, settings=settings, columns=columns)
+        plan = await plan_lake(opened, settings=settings, columns=columns)
         lake, splits = plan.lake, tuple(plan.tasks())
-        if index is None or opened.state.source.view is View.TABLE:
+        if index is None or source.view is View.TABLE:
             return PinnedLake(token=token, lake=lake, splits=splits)
-    assert index is not None, "the index lists the files"
     return PinnedLake(
         token=token,
-        lake=lake or lake_of(opened, read, conf, settings),
+        lake=lake or lake_of(opened, read, settings),
         target=target.target,
         index=_url_of(index, target),
         snapshot=index.manifest.snapshot,
-        root=None if lists else index.manifest.root,
-        partitions=partition_types_of(opened.state.source),
+        root=None if opened.is_snapshot else index.manifest.root,
+        partitions=source.types if isinstance(source, SparkFiles) else None,
         splits=splits,
     )
 

@@ -178,17 +178,17 @@ def plan_lookup_join(
     joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed but not executed
     arrow_schema(joined)  # raises now: PySpark's error at run time names no column
     left_places = [_place(df.columns, name, conf) for name in names]
-    lake_places = [opened.columns([name], conf)[0] for name in names]
+    lake_places = [opened.columns([name])[0] for name in names]
     key_names = tuple(opened.names[at] for at in lake_places)
     plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
     rules = _rules(df, opened, left_places, lake_places, conf)
     if isinstance(rules, KeyRefused):
         return replace(plan, refused=rules.why, remedy=rules.remedy)
 
-    rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
+    rest = [at for at in opened.columns(right.names) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
     with told_to_refresh(opened.is_snapshot):
-        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
+        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, frozen))
     if with_cost or keys_part(opened, key_names) is None:
         with told_to_plan_again(pinned.index is not None):
             cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
@@ -287,14 +287,14 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
     if columns is None:
         return opened.struct
     for name in columns:
-        if not opened.columns([name], conf):
+        if not opened.columns([name]):
             raise ColumnNotFoundError(
                 "the lake has no such column",
                 url=opened.state.url,
                 column=name,
                 hint=nearest_column(name, opened.struct.names),
             )
-    places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
+    places = dict.fromkeys([*opened.columns(on), *opened.columns(columns)])
     return StructType([opened.struct.fields[at] for at in places])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -19,11 +19,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
-from asyncpq.expressions import And, Expression, parse_filters
-from asyncpq.expressions.tree import join
+from asyncpq.expressions import Expression, conjunction, parse_filters
 from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import LakePlan, Pruning, plan_lake
+from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
@@ -319,7 +318,7 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
         return opened.struct
     found: list[int] = []
     for name in options.columns:
-        there = opened.columns([name], options.conf) or opened.columns([unquoted(name)], options.conf)
+        there = opened.columns([name]) or opened.columns([unquoted(name)])
         if not there:
             raise ColumnNotFoundError(
                 "the lake has no such column", url=opened.state.url, column=name, hint="See the option columns."
@@ -332,7 +331,7 @@ async def open_as_asked(session: Session, options: SourceOptions, schema: Struct
     """Open the dataset with at least the columns of ``schema``, or with all columns if the types agree."""
     target = target_of(options)
     opened = await open_lake(session, target, options.conf)
-    found = opened.columns([field.name for field in schema.fields], options.conf)
+    found = opened.columns([field.name for field in schema.fields])
     if len(found) == len(schema.fields):
         pairs = zip((opened.struct.fields[at] for at in found), schema.fields, strict=True)
         if all(
@@ -354,10 +353,9 @@ async def plan_as_asked(
     _check_where(opened, options)
     plan = await plan_lake(
         opened,
-        conf=options.conf,
         settings=options.settings,
         columns=[field.name for field in schema.fields],
-        pruning=_pruning(options, pushed),
+        where=_terms(opened, options, pushed),
         parallelism=PARALLELISM,
     )
     if plan.needs_jvm_zone and options.conf.jvm_time_zone is None:
@@ -381,23 +379,16 @@ def _check_where(opened: OpenLake, options: SourceOptions) -> None:
         )
 
 
-def _pruning(options: SourceOptions, pushed: Expression | None) -> Pruning | None:
-    """Pruning by the options and by pushed filters, both with Spark's semantics."""
+def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) -> Expression | None:
+    """The predicate to prune by, from the options and from pushed filters, both with Spark's semantics."""
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))
-    if not conditions:
-        return None
-
-    def terms(struct: StructType, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
-        found: list[Expression] = []
-        for condition in conditions:
-            term = condition.terms(struct, schema, options.conf, fixed_instants(condition.times(), options.conf))
-            if term is not None:
-                found.append(term)
-        return join(And, found) if found else None
-
-    return terms
+    conf = options.conf
+    return conjunction(
+        condition.terms(opened.struct, opened.schema, conf, fixed_instants(condition.times(), conf))
+        for condition in conditions
+    )
 
 
 def check_asked(schema: StructType) -> None:

@@ -39,7 +39,7 @@ async def _pinned(
         changed()
         target = LakeTarget(target=lake, index=index, view=view)
         opened = await open_lake(session, target, conf)
-        return await pin_lake(session, opened, target, [0], conf, SparkSettings())
+        return await pin_lake(session, opened, target, [0], SparkSettings())
 
 
 async def _rows(session: asyncpq.Session, pinned: PinnedLake) -> list[int]:

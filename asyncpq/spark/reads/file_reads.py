@@ -1,31 +1,42 @@
 """The lake's columns in a single file: matched by Spark's rules for names, with the types that the file stores.
 
 Spark reads a file's values as the requested type by rules of its own, which an exact cast may contradict. So values
-keep the file's type until :mod:`asyncpq.spark.types` converts them, and a file is pruned only by conditions that mean
-the same for its own values.
+keep the file's type until :mod:`asyncpq.spark.types` converts them, and a file or index prunes only by conditions that
+mean the same for its own values. Values in paths have Spark's types (:class:`SparkFiles`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard
+from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.sql.types import DataType
 
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.model import TableField, View
+from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    AsyncpqError,
+    ObjectChangedError,
+    RowIndexError,
+    UnsupportedFeatureError,
+)
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
+from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.scan.request import ScanRequest
+from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import is_variant
 
@@ -36,49 +47,42 @@ _UNITS = {"s", "ms", "us"}
 
 
 class OwnColumns(NamedTuple):
-    """The lake's columns as one file has them.
+    """The lake's columns as one file has them."""
 
-    Attributes:
-        fields: for each column of the lake; None if the file has them as the lake does.
-        ambiguous: by column of the lake, the error if several columns of the file match.
-    """
-
-    fields: tuple[TableField, ...] | None
-    ambiguous: Mapping[str, AmbiguousColumnError]
+    fields: tuple[TableField, ...] | None  # for each column of the lake; None if the file has them as the lake does
+    ambiguous: Mapping[str, AmbiguousColumnError]  # columns of the lake that match several columns of the file
 
 
 def own_columns(
     schema: pa.Schema,
     names: Sequence[str],
     types: Sequence[pa.DataType | None],
-    skip: Mapping[str, object],
+    skip: Collection[str],
     conf: ReadConf,
 ) -> OwnColumns:
-    """Match the lake's columns to those of a file.
+    """Match the columns of a lake with this ``schema`` to the top-level fields of a file.
 
     Args:
-        schema: the lake's.
-        names: the file's top-level fields.
-        types: their types; None where asyncpq has none, which is an error when the field is read.
+        types: of the fields; None where asyncpq has none, which is an error when the field is read.
         skip: columns that are not taken from the file.
     """
     places: dict[str, list[int]] = {}
-    for at, name in enumerate(names):
-        places.setdefault(conf.key(name), []).append(at)
+    for place, name in enumerate(names):
+        places.setdefault(conf.key(name), []).append(place)
     own: dict[int, TableField] = {}
     ambiguous: dict[str, AmbiguousColumnError] = {}
-    for number, (asked, wanted) in enumerate(zip(schema.names, schema.types, strict=True)):
-        found = places.get(conf.key(asked), ())
-        if not found or asked in skip:
+    for number, field in enumerate(schema):
+        matching = places.get(conf.key(field.name), ())
+        if not matching or field.name in skip:
             continue
-        name, kind = names[found[0]], types[found[0]]
-        if len(found) == 1 and name == asked and (kind is None or kind.equals(wanted)):
+        name, kind = names[matching[0]], types[matching[0]]
+        if len(matching) == 1 and name == field.name and (kind is None or kind.equals(field.type)):
             continue
         try:
-            find_name([names[at] for at in found], asked, conf)  # raises if the name is ambiguous
-            own[number] = _inside(schema.field(number), name, kind, conf)
+            find_name([names[place] for place in matching], field.name, conf)  # raises if the name is ambiguous
+            own[number] = _inside(field, name, kind, conf)
         except AmbiguousColumnError as error:
-            ambiguous[asked] = error
+            ambiguous[field.name] = error
     if not own:
         return OwnColumns(None, ambiguous)
     return OwnColumns(tuple([own.get(at) or _as_lake(field) for at, field in enumerate(schema)]), ambiguous)
@@ -88,13 +92,17 @@ def _as_lake(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
 
 
-def _own_field(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
+def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
     """A column of the lake, or a part of one, as the file has it under ``name``, with the parts that the lake has."""
     if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
         return TableField(name=field.name, type=kind, names=(name,))
-    children = _own_children(field.type, kind, conf)
+    try:
+        children = _own_children(field.type, kind, conf)
+    except AmbiguousColumnError as error:
+        error.column = f"{field.name}.{error.column}"
+        raise
     if children:
         parts = [pa.field(child.name, child.type) for child in children]
         if isinstance(kind, pa.MapType):
@@ -119,25 +127,13 @@ def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> lis
     return []
 
 
-def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
-    try:
-        return _own_field(field, name, kind, conf)
-    except AmbiguousColumnError as error:
-        error.column = f"{field.name}.{error.column}"
-        raise
-
-
 # -- conditions -----------------------------------------------------------------------------------
 
 
 def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf: ReadConf) -> Expression | None:
-    """The part of a condition that can be evaluated on a file or index with the columns ``own``; None for none.
+    """The part of a condition that a file or index with the columns ``own`` can evaluate; None for none.
 
-    The result is true wherever the condition is.
-
-    Args:
-        lake: names and types for which the condition was made.
-        own: names and types for which it is returned.
+    The condition is made for the columns ``lake``. The result is true wherever the condition is.
     """
 
     def atom(expr: Atom) -> Expression | None:
@@ -158,25 +154,18 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
     return None if where is None else implied(where, atom)
 
 
-def sure_part(expr: Expression, is_sure: Callable[[Expression], bool]) -> Expression | None:
-    """A condition that is implied by ``expr`` and contains only atoms that ``is_sure`` accepts; None if that is always
-    true."""
-    return implied(expr, lambda part: part if is_sure(part) else None)
-
-
 def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
     """The comparison with its UTC timestamps turned into timestamps without zone, or the reverse."""
-    moments = [_moment(value, kind) for value in atom.literals]
-    if atom.column is None or None in moments:
-        return None
-    return atom.with_literals(lambda value: _moment(value, kind))
 
+    def moment(value: Any) -> dt.datetime | None:
+        if not isinstance(value, dt.datetime):
+            return None
+        in_utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
+        return in_utc.replace(tzinfo=None if kind.tz is None else dt.UTC)
 
-def _moment(value: Any, kind: pa.TimestampType) -> dt.datetime | None:
-    if not isinstance(value, dt.datetime):
+    if atom.column is None or None in map(moment, atom.literals):
         return None
-    moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
-    return moment.replace(tzinfo=None if kind.tz is None else dt.UTC)
+    return atom.with_literals(moment)
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
@@ -192,7 +181,7 @@ def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> Type
 
 def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
     """Whether Spark reads each value of ``have`` as the equal value of ``asked``, so that comparisons agree."""
-    have, asked = _values(have), _values(asked)
+    have, asked = (kind.value_type if isinstance(kind, pa.DictionaryType) else kind for kind in (have, asked))
     if have.equals(asked):
         return True
     if pa.types.is_integer(have):
@@ -219,56 +208,75 @@ def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
     return bool(pa.types.is_signed_integer(asked) and have.bit_width < asked.bit_width)
 
 
-def _values(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+# -- requests for files ---------------------------------------------------------------------------
 
 
 class SparkRequests:
     """Requests for files whose columns may differ from the lake's: a
     :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
+    Args:
+        are_planned: each file must have the rows that its entry names.
+
     Attributes:
-        conf: Spark's settings of the read.
         variants: the columns as files have them, if that differs from the dataset.
         needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.LakePlan`.
     """
 
-    def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
+    def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
         self.variants: list[tuple[TableField, ...]] = []
         self.needs_jvm_zone = False
         self.conf = conf
-        self._state = state
+        self.is_table = state.columns.fields is not None  # a table defines the columns of files
+        self._schema = state.columns.schema
         self._ask = ask
+        self._are_planned = are_planned
         self._same = SameRequest(state, ask)
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`.
+
+        Raises:
+            AmbiguousColumnError: a column that is read matches several columns of the file.
+            ObjectChangedError: the file does not have the planned rows.
+        """
         self._same.accept(opened)
-        found = self._columns_of(opened)
-        if found is not None and found[0].fields is not None:
-            opened.file = replace(opened.file, fields=found[0].fields)
+        fields = self._columns_of(opened)[0].fields
+        if fields is not None:
+            opened.file = replace(opened.file, fields=fields)
+        entry = opened.file.entry
+        if self._are_planned and entry is not None and not entry.access.is_all:
+            try:
+                entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+            except RowIndexError as error:
+                raise ObjectChangedError(
+                    f"the file does not have the planned rows: {error.message}", url=opened.version.url
+                ) from error
 
     def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
-        found = self._columns_of(opened)
-        return self._ask if found is None else found[1]
+        return self._columns_of(opened)[1]
 
     def may_match(self, opened: OpenedFile) -> bool:
         """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
-    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest] | None:
-        """The columns of a file, and the request for it; None if a table defines the file's columns.
+    def variant(self, fields: tuple[TableField, ...] | None) -> int:
+        """Number of these columns in ``variants``, from 1; 0 for the dataset's columns."""
+        if fields is None:
+            return 0
+        if fields not in self.variants:
+            self.variants.append(fields)
+        return self.variants.index(fields) + 1
 
-        Raises:
-            AmbiguousColumnError: a column that is read matches several columns of the file.
-        """
+    def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest]:
+        """The columns of a file, and the request for it."""
         if self.is_table or opened.file.content is not None:
-            return None
+            return OwnColumns(None, {}), self._ask
         key = opened.schema_bytes
         if key not in self._own:
-            own = _own_columns(opened, self._state.columns.schema, self.conf)
+            own = _own_columns(opened, self._schema, self.conf)
             self._own[key] = own, self._request_for(own)
         own, ask = self._own[key]
         if own.ambiguous:
@@ -278,36 +286,21 @@ class SparkRequests:
 
     def _tops(self) -> set[str]:
         """Names of the top-level columns that are read; may include others."""
-        ask, names = self._ask, self._state.columns.schema.names
+        ask, names = self._ask, self._schema.names
         if ask.columns is None:
             return set(names)
         asked = {str(name) for name in ask.columns} | set(() if ask.where is None else columns(ask.where))
-        return {name for name in names if name in asked or any(one.startswith(f"{name}.") for one in asked)}
+        return {name for name in names if name in asked or any(path.startswith(f"{name}.") for path in asked)}
 
     def _request_for(self, own: OwnColumns) -> ScanRequest:
         """The request for a file: the same object if it means the same for the file."""
-        ask, lake = self._ask, self._state.columns.schema
+        ask = self._ask
         if own.fields is None or ask.where is None:
             return ask
         types = pa.schema([(field.name, field.type) for field in own.fields])
-        where, prune = (condition_on(one, lake, types, self.conf) for one in (ask.where, ask.prune))
+        where, prune = (condition_on(expr, self._schema, types, self.conf) for expr in (ask.where, ask.prune))
         same = where == ask.where and prune == ask.prune
         return ask if same else ask._replace(where=where, prune=None if where is None else prune)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether a table defines the columns of files."""
-        return self._state.columns.fields is not None
-
-    def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Number of these columns in ``variants``, from 1; 0 for the dataset's columns."""
-        if fields is None:
-            return 0
-        for at, known in enumerate(self.variants):
-            if known is fields or known == fields:
-                return at + 1
-        self.variants.append(fields)
-        return len(self.variants)
 
 
 def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnColumns:
@@ -321,39 +314,145 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
         except AsyncpqError:  # the type is unknown; reading the column raises the error
             return [None] if len(ordinals) == 1 else [kind for at in ordinals for kind in types([at])]
 
-    found = types([field.index for field in fields])
-    return own_columns(schema, [field.name for field in fields], found, opened.file.partition, conf)
+    names = [field.name for field in fields]
+    return own_columns(schema, names, types([field.index for field in fields]), opened.file.partition, conf)
 
 
-class NarrowedRequests:
-    """Passes on to an index only conditions that mean the same for its column types.
+# -- files ----------------------------------------------------------------------------------------
 
-    It is a :class:`asyncpq.datasets.providers.FileProvider`.
+
+@dataclass(frozen=True)
+class PartitionTypes:
+    """Spark's types of partition columns whose values come from the texts of paths. Picklable."""
+
+    kinds: tuple[tuple[str, DataType], ...]
+    hive: bool  # the texts are those of `key=value` folders; otherwise they are the values that asyncpq has
+
+
+class SparkFiles:
+    """The files of another provider, with partition values of Spark's types: a
+    :class:`asyncpq.datasets.providers.FileProvider`.
+
+    An index has the columns of the time when it was built. It gets only conditions that mean the same for them.
 
     Args:
-        known: the columns as the index has them.
-        schema: the columns for which conditions are made.
+        types: of the partition columns; None for asyncpq's.
+        typed: the files have these values already; only requests to the provider change.
+        schemas: the lake's and the index's, if they differ.
     """
 
-    def __init__(self, source: FileProvider, known: pa.Schema, schema: pa.Schema, conf: ReadConf) -> None:
+    def __init__(
+        self,
+        source: FileProvider,
+        conf: ReadConf,
+        types: PartitionTypes | None = None,
+        *,
+        typed: bool = False,
+        schemas: tuple[pa.Schema, pa.Schema] | None = None,
+    ) -> None:
         self.view: View = source.view
-        self._source = source
-        self._known = known
-        self._schema = schema
+        self.types = types
+        self.source = source
         self._conf = conf
+        self._is_typed = typed
+        self._kinds = {} if types is None else dict(types.kinds)
+        self._schemas = schemas
+        self._values: dict[str, dict[str, Any]] = {}
+
+    @property
+    def index(self) -> OpenIndex | None:
+        """The index with the lake's columns that prunes files before they are opened; None for none."""
+        return index_of(self.source) if self._schemas is None else None
 
     @property
     def description(self) -> str:
-        return self._source.description
+        return self.source.description
 
     @property
     def known(self) -> FileSet | None:
-        return self._source.known
+        return None if self._kinds else self.source.known
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        where, prune = (condition_on(one, self._schema, self._known, self._conf) for one in (ask.where, ask.prune))
-        return await self._source.files(
-            ask._replace(where=where, prune=prune), operation, scan=scan, allow_stale=allow_stale
-        )
+        where, prune = self._asked(ask.where), self._asked(ask.prune)
+        ask = ask._replace(where=where, prune=None if where is None else prune)
+        if not self._kinds:
+            return await self.source.files(ask, operation, scan=scan, allow_stale=allow_stale)
+        files = await self.source.files(ask, operation, scan=scan)
+        return files if self._is_typed else files._replace(files=[self._typed(file) for file in files.files])
+
+    def _asked(self, where: Expression | None) -> Expression | None:
+        """The condition for the provider, of which an index may have other partition values and other columns."""
+        if where is not None and self._kinds:
+            where = implied(where, lambda atom: atom if self._kinds.keys().isdisjoint(columns(atom)) else None)
+        return where if self._schemas is None else condition_on(where, *self._schemas, self._conf)
+
+    def _typed(self, file: DataFile) -> DataFile:
+        folder = file.url.rpartition("/")[0]
+        if self.types is not None and folder not in self._values:
+            texts = _path_texts(file, self._kinds, hive=self.types.hive)
+            scalars = {name: partition_scalar(texts.get(name), kind, self._conf) for name, kind in self._kinds.items()}
+            self._values[folder] = {name: scalar.as_py() for name, scalar in scalars.items()}
+        return replace(file, partition={**file.partition, **self._values[folder]})
+
+
+def index_of(source: FileProvider) -> OpenIndex | None:
+    """The index that prunes files before they are opened; None for none."""
+    return source.index if isinstance(source, (SnapshotFiles, IndexedFiles, SparkFiles)) else None
+
+
+def narrowed_for_index(
+    source: FileProvider, schema: pa.Schema, partitions: Collection[str], conf: ReadConf
+) -> FileProvider:
+    """The files of a lake with the columns ``schema``; an index that has others gets fewer conditions."""
+    index = index_of(source)
+    if index is None:
+        return source
+    known = index.manifest.schema
+    columns = [field for field in schema if field.name not in partitions and field.name in known.names]
+    if all(field.type.equals(known.field(field.name).type) for field in columns):
+        return source
+    inner, types = (source.source, source.types) if isinstance(source, SparkFiles) else (source, None)
+    return SparkFiles(inner, conf, types, schemas=(schema, known))
+
+
+async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataFile]:
+    """All files of a dataset, from its last listing if there is one."""
+    known = state.source.known
+    if known is not None and known.files:
+        return known.files
+    return (await state.source.files(ScanRequest(), operation)).files
+
+
+def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
+    """The texts of each partition column in all paths, before Spark's own unescaping.
+
+    Raises:
+        UnsupportedFeatureError: Spark reads a different column name from a folder.
+    """
+    folders = {file.url.rpartition("/")[0]: file for file in files}
+    texts: dict[str, set[str | None]] = {name: set() for name in names}
+    for file in folders.values():
+        for name, text in _path_texts(file, names, hive=hive).items():
+            texts[name].add(text)
+    return texts
+
+
+def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[str, str | None]:
+    if not hive:
+        values = ((name, file.partition.get(name)) for name in names)
+        return {name: None if text is None else text.replace("%", "%25") for name, text in values}
+    texts: dict[str, str | None] = {}
+    for segment in reversed(file.url.split("/")[:-1]):  # folders above the dataset's root may repeat a name
+        key, equals, text = segment.partition("=")
+        name = unquote(key) if equals else ""
+        if name in names and name in file.partition and name not in texts:
+            if unescaped(key) != name:
+                raise UnsupportedFeatureError(
+                    f"the folder {segment!r} has a column that Spark names {unescaped(key)!r}",
+                    column=name,
+                    hint="Rename the folder, or read it with spark.read.parquet.",
+                )
+            texts[name] = text
+    return texts

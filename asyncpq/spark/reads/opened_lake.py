@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
-from asyncpq.datasets.providers import FileProvider
+from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError
 from asyncpq.events import Operation
@@ -23,25 +24,29 @@ from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.spark.reads.file_reads import NarrowedRequests
-from asyncpq.spark.reads.lake_types import (
-    TypedFiles,
+from asyncpq.spark.reads.file_reads import (
+    PartitionTypes,
+    SparkFiles,
+    all_files,
     index_of,
-    lake_column,
-    lake_field,
-    same_to_spark,
-    struct_of,
-    tells_more,
-    with_instants,
-    with_spark_partitions,
-    with_untold,
+    narrowed_for_index,
+    texts_in_paths,
 )
 from asyncpq.spark.sessions import told_to_refresh
+from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
+from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
-from asyncpq.spark.types.special_types import has_variant
+from asyncpq.spark.types.special_types import (
+    as_stored,
+    has_variant,
+    same_to_spark,
+    spark_type,
+    struct_of,
+    tells_more,
+    with_untold,
+)
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
 from asyncpq.tables import catalog_of
@@ -77,16 +82,7 @@ class LakeTarget:
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of :meth:`asyncpq.Session.open_dataset`."""
-        names = (
-            "index",
-            "view",
-            "format",
-            "version",
-            "schema_policy",
-            "partitioning",
-            "partition_types",
-            "on_bad_file",
-        )
+        names = {item.name for item in fields(self)} - {"target", "schema"}
         return {name: getattr(self, name) for name in names}
 
 
@@ -96,35 +92,42 @@ class OpenLake:
 
     Attributes:
         state: the dataset; files may lack columns of the first file.
-        schema: the dataset's Arrow schema, one column for each in ``struct``.
-        struct: the columns as Spark has them.
-        names: the dataset's name of each column of ``struct``.
+        struct: the dataset's columns as Spark has them.
+        conf: how values are read.
         partitioning: see :class:`asyncpq.spark.reads.splits.LakeScan`.
     """
 
     state: DatasetState
-    schema: pa.Schema
     struct: StructType
-    names: tuple[str, ...]
+    conf: ReadConf
     partitioning: str = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of ``struct`` as asyncpq has them."""
+        return self.state.columns.schema
+
+    @property
+    def names(self) -> list[str]:
+        """The dataset's name of each column of ``struct``."""
+        names: list[str] = self.schema.names
+        return names
 
     @property
     def is_snapshot(self) -> bool:
         """Whether an index lists the files."""
         return self.state.source.view is View.SNAPSHOT
 
-    def columns(self, wanted: Sequence[str], conf: ReadConf) -> list[int]:
+    def columns(self, wanted: Sequence[str]) -> list[int]:
         """Positions in ``struct`` of top-level columns, by Spark's case sensitivity; unknown names are left out."""
-        spellings = [one.name for one in self.struct.fields]
-        found = (find_name(spellings, name, conf) for name in wanted)
-        return [at for at in found if at is not None]
+        names = self.struct.names
+        places = (find_name(names, name, self.conf) for name in wanted)
+        return [place for place in places if place is not None]
 
-    def top(self, path: str, conf: ReadConf) -> str | None:
+    def top(self, path: str) -> str | None:
         """The top-level column of a name or dotted path; None if it does not exist."""
-        for name in (path, first_name(path)):
-            if found := self.columns([name], conf):
-                return self.struct.fields[found[0]].name
-        return None
+        places = self.columns([path]) or self.columns([first_name(path)])
+        return self.struct.fields[places[0]].name if places else None
 
 
 async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> OpenLake:
@@ -139,29 +142,10 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await _opened(session, target, options, conf)
-    state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
-    operation = state.runtime.operation("open", state.url)
-    partitions: Sequence[str] = ()
-    first: _First | None = None
-    with operation:
-        if state.columns.fields is not None:
-            struct = struct_of(state.columns.schema)
-        else:
-            merges = conf.merge_schema and target.schema is None and not is_table
-            state, struct, partitions, first = await _inferred(session, state, target, conf, operation, merges)
-    if target.schema is not None:
-        struct = _with_partitions(nullable_struct(target.schema), struct, partitions, conf)
-    schema = state.columns.schema
-    names = tuple(schema.names)
-    if target.schema is not None or state.columns.fields is None:
-        own = None if target.schema is not None else first
-        schema = _lake_schema(state, struct, partitions, own, conf)
-        names = tuple(schema.names)
-        if len(set(names)) != len(names):
-            raise InvalidOptionError("schema: two columns name the same column of the files")
-        state = replace(state, source=_narrowed(state.source, schema, partitions, conf))
-    state = replace(state, columns=state.columns._replace(schema=schema))
-    return OpenLake(state, schema, struct, names, repr((target.partitioning, target.partition_types)))
+    lake = _LakeOpener(session, target, conf, dataset, merges=conf.merge_schema and not is_table)
+    with lake.operation:
+        struct = await lake.struct()
+    return OpenLake(lake.state, struct, conf, repr((target.partitioning, target.partition_types)))
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
@@ -181,168 +165,247 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
         return await session.open_dataset(target.target, **options, schema=schema)
 
 
-class _Inferred(NamedTuple):
-    """A dataset whose files define its columns.
+class _LakeOpener:
+    """Determines the columns of an opened dataset.
 
     Attributes:
-        partitions: names of the columns in paths.
-        first: the file that defines the columns; None if there is no file.
+        state: the dataset, with the columns and files that Spark's types need.
+        operation: counts requests for footers and listings.
     """
 
-    state: DatasetState
-    struct: StructType
-    partitions: Sequence[str]
-    first: _First | None
+    def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
+        self.state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
+        self.operation = self.state.runtime.operation("open", self.state.url)
+        self._session = session
+        self._target = target
+        self._conf = conf
+        self._merges = merges
+        self._is_table = self.state.columns.fields is not None
+        self._partitions: tuple[str, ...] = ()  # names of the columns in paths
+        self._kinds: dict[str, DataType] = {}  # their types, where Spark's differ from asyncpq's
+        self._first: pa.Schema | None = None  # of the first file, if it defines the columns
+        self._inferred = StructType([])  # what Spark infers from that file
 
+    async def struct(self) -> StructType:
+        """Return the columns as Spark has them; ``state`` gets the Arrow schema with which asyncpq reads them."""
+        asked = self._target.schema
+        struct = struct_of(self.state.columns.schema) if self._is_table else await self._infer()
+        if asked is not None:
+            struct = self._with_partitions(nullable_struct(asked), struct)
+        if asked is not None or not self._is_table:
+            schema = self._lake_schema(struct)
+            if len(set(schema.names)) != len(schema.names):
+                raise InvalidOptionError("schema: two columns name the same column of the files")
+            source = narrowed_for_index(self.state.source, schema, self._partitions, self._conf)
+            self.state = replace(self.state, source=source, columns=self.state.columns._replace(schema=schema))
+        return struct
 
-async def _inferred(
-    session: Session, state: DatasetState, target: LakeTarget, conf: ReadConf, operation: Operation, merges: bool
-) -> _Inferred:
-    files = await _by_path(state, operation)
-    if not files and state.source.view is View.SNAPSHOT:  # an overwrite removed all rows
-        return _Inferred(state, _struct_of_none(state.columns.schema, conf), (), None)
-    file, first = await _first(state, files, operation)
-    partitions, texts = tuple(file.partition), {name: pa.string() for name in file.partition}
-    kinds: dict[str, DataType] = {}
-    if texts and target.partition_types is None:
-        by_text = target.schema is not None or not conf.infer_partition_types
-        is_indexed = index_of(state.source) is not None
-        if by_text and state.source.view is View.LISTED and not (is_indexed and target.partitioning == "hive"):
+    async def _infer(self) -> StructType:
+        """The columns of a dataset whose files define them. With the caller's schema: the partition columns."""
+        target, view = self._target, self.state.source.view
+        files = sorted(await all_files(self.state, self.operation), key=lambda file: file.url)  # as Spark visits them
+        if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
+            return _struct_of_none(self.state.columns.schema, self._conf)
+        file, metadata, first = await self._first_file(files)
+        self._partitions = tuple(file.partition)
+        if self._partitions and target.partition_types is None:
+            await self._type_partitions()
+        if target.schema is not None:  # other columns of the files may have types that Spark does not read
+            return StructType([self._partition_field(name) for name in self._partitions])
+        merged = await self._merged(files) if self._merges else None
+        self._first, self._inferred = first, spark_schema(metadata, self._conf)
+        if merged is not None:
+            return self._with_partition_types(merged)
+        if target.schema_policy == "strict" and view is not View.SNAPSHOT:
+            return self._with_partition_types(self._inferred)
+        return self._with_partition_types(self._known_struct(first))
+
+    # -- columns ----------------------------------------------------------------------------------
+
+    def _with_partitions(self, asked: StructType, inferred: StructType) -> StructType:
+        """The caller's columns, then the partition columns as Spark has them."""
+        known = [find_name(asked.names, name, self._conf) for name in self._partitions]
+        data = [field for at, field in enumerate(asked.fields) if at not in known]
+        partitions = [
+            inferred[name] if at is None else StructField(asked.fields[at].name, asked.fields[at].dataType)
+            for name, at in zip(self._partitions, known, strict=True)
+        ]
+        return StructType([*data, *partitions])
+
+    def _with_partition_types(self, columns: StructType) -> StructType:
+        """The files' columns with the types of partition columns where names agree, then the other partition
+        columns."""
+        key = self._conf.key
+        rest = {name: self._partition_field(name) for name in self._partitions}
+        by_key = {key(name): name for name in self._partitions}
+        data = [rest.pop(by_key.get(key(field.name), ""), field) for field in columns.fields]
+        return StructType([*data, *rest.values()])
+
+    def _partition_field(self, name: str) -> StructField:
+        if name in self._kinds:
+            return StructField(name, self._kinds[name])
+        return struct_of(pa.schema([self.state.columns.schema.field(name)])).fields[0]
+
+    def _known_struct(self, first: pa.Schema) -> StructType:
+        """The columns of files as Spark infers them from one file; the dataset's types where these are wider."""
+        inferred, conf = self._inferred, self._conf
+        columns, schema = [], self.state.columns.schema
+        data = {conf.key(name) for name in schema.names if name not in self._partitions}
+        for field in schema:
+            if field.name in self._partitions:
+                if conf.key(field.name) not in data:
+                    columns.append(self._partition_field(field.name))
+                continue
+            at, own = find_name(inferred.names, field.name, conf), first.get_field_index(field.name)
+            if at is not None and own >= 0 and same_to_spark(first.field(own).type, field.type):
+                columns.append(inferred.fields[at])
+                continue
+            known = struct_of(pa.schema([field])).fields[0]
+            if at is not None and tells_more(inferred.fields[at].dataType):
+                known = StructField(known.name, with_untold(known.dataType, inferred.fields[at].dataType, conf))
+            columns.append(known)
+        return StructType(columns)
+
+    def _lake_schema(self, struct: StructType) -> pa.Schema:
+        """The Arrow schema with which asyncpq reads the columns of ``struct``."""
+        known = self.state.columns.schema
+        return pa.schema([self._lake_column(known, field) for field in struct.fields], metadata=known.metadata)
+
+    def _lake_column(self, known: pa.Schema, asked: StructField) -> pa.Field:
+        conf, first = self._conf, self._first
+        part = find_name(self._partitions, asked.name, conf)
+        if part is not None:
+            return known.field(self._partitions[part])
+        at = find_name(known.names, asked.name, conf)
+        if at is None:
+            return lake_column(asked)
+        field = known.field(at)
+        if self._is_table:
+            return field
+        if first is not None and asked in self._inferred.fields and not has_variant(asked.dataType):
+            own = first.get_field_index(field.name)
+            if own >= 0 and first.field(own).type.equals(field.type):
+                return field if index_of(self.state.source) is not None else with_instants(field, asked)
+        return lake_field(field, asked, conf)
+
+    # -- files ------------------------------------------------------------------------------------
+
+    async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FileMetadata, pa.Schema]:
+        """The first file that can be read, its footer and its Arrow schema. Caches usually have it."""
+        state = self.state
+        extensions = state.runtime.options.read.extension_types
+        for file in files:
+            try:
+                with told_to_refresh(state.source.view is View.SNAPSHOT):
+                    version = await self._version(file)
+                metadata = version.metadata
+                return file, metadata, file_schema(version, metadata.schema.whole_fields, extensions)
+            except AsyncpqError:
+                if not state.skips:
+                    raise
+        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+
+    async def _version(self, file: DataFile) -> FileVersion:
+        runtime, url, entry = self.state.runtime, self.state.url, file.entry
+        if file.content is not None:
+            source = held_source(runtime, file.url, file.content, url)
+        else:
+            policy = immutable() if file.immutable else None
+            source = await open_source(runtime, file.url, tail_hint=url, policy=policy)
+        try:
+            known = None if entry is None or entry.known is None else await entry.known(self.operation)
+            return await load_version(source, RequestContext(self.operation.metrics), known)
+        finally:
+            await source.handle.close()
+
+    async def _merged(self, files: Sequence[DataFile]) -> StructType:
+        """The columns that Spark infers from all files, those of the first file first.
+
+        Raises:
+            SchemaMismatchError: two files have types that Spark does not merge; names one of them.
+        """
+        state, operation, conf = self.state, self.operation, self._conf
+        merged: StructType | None = None
+        seen: set[object] = set()
+
+        async def look(opened: OpenedFile) -> tuple[object, FileMetadata]:
+            metadata = opened.version.metadata
+            return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
+
+        def skip(number: int, part: Operation, error: AsyncpqError) -> None:
+            operation.part_ended(part, error, number + 1)
+
+        opener = Opener(
+            state.runtime,
+            operation,
+            rounds=operation.metrics.rounds,
+            tail_hint=state.url,
+            restarts=state.runtime.options.limits.max_restarts,
+            skip=skip if state.skips else None,
+        )
+        async with aclosing(opener.files(enumerate(files), look)) as opened_files:
+            async for opened, (key, metadata) in opened_files:
+                await opened.close()
+                operation.part_ended(opened.operation, None, opened.number + 1)
+                if key in seen:
+                    continue
+                seen.add(key)
+                try:
+                    struct = spark_schema(metadata, conf)
+                    merged = struct if merged is None else merged_schema([merged, struct], conf)
+                except AsyncpqError as error:
+                    raise error.locate(url=opened.version.url) from error.__cause__
+        if merged is None:
+            raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+        return merged
+
+    async def _type_partitions(self) -> None:
+        """Give partition columns Spark's types.
+
+        Raises:
+            PartitionError: a value in a path does not fit its column's type.
+            InvalidOptionError: a value needs a time zone, and none is set.
+            UnsupportedFeatureError: Spark names a column differently.
+        """
+        asked, conf = self._target.schema, self._conf
+        hive, source = self._target.partitioning == "hive", self.state.source
+        by_text = asked is not None or not conf.infer_partition_types
+        is_indexed = index_of(source) is not None
+        if by_text and source.view is View.LISTED and not (is_indexed and hive):
             # Spark types the texts of the paths itself; the index has types of its own and is not used for them
-            options = {**target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
+            texts = {name: pa.string() for name in self._partitions}
+            options = {**self._target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
             if is_indexed:
                 options["index"] = False
-            dataset = await session.open_dataset(target.target, **options)
-            state = replace(dataset.state, unifier=None)
-        hive = _is_hive(state.source, target)
-        state, kinds = await with_spark_partitions(state, target.schema, conf, operation, hive=hive)
-    if merges:
-        merged = await _merged(state, files, conf, operation)
-        struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
-    elif target.schema is not None:  # other columns of the files may have types that Spark does not read
-        struct = StructType([_partition_field(state.columns.schema, name, kinds) for name in partitions])
-    elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
-        inferred = spark_schema(first.metadata, conf)
-        struct = _with_partition_types(inferred, state.columns.schema, partitions, kinds, conf)
-    else:
-        struct = _struct(state.columns.schema, partitions, first, kinds, conf)
-    return _Inferred(state, struct, partitions, first)
-
-
-# -- columns --------------------------------------------------------------------------------------
-
-
-def _with_partitions(asked: StructType, inferred: StructType, partitions: Sequence[str], conf: ReadConf) -> StructType:
-    """The caller's columns, then the partition columns as Spark has them."""
-    known = [find_name(asked.names, name, conf) for name in partitions]
-    data = [field for at, field in enumerate(asked.fields) if at not in known]
-    found = [
-        inferred[name] if at is None else StructField(asked.fields[at].name, asked.fields[at].dataType)
-        for name, at in zip(partitions, known, strict=True)
-    ]
-    return StructType([*data, *found])
-
-
-def _with_partition_types(
-    merged: StructType, schema: pa.Schema, partitions: Sequence[str], kinds: Mapping[str, DataType], conf: ReadConf
-) -> StructType:
-    """The files' columns with the types of partition columns where names agree, then the other partition columns."""
-    found = {name: _partition_field(schema, name, kinds) for name in partitions}
-    by_key = {conf.key(name): name for name in partitions}
-    fields = [found.pop(by_key[key]) if (key := conf.key(one.name)) in by_key else one for one in merged.fields]
-    return StructType([*fields, *found.values()])
-
-
-def _partition_field(schema: pa.Schema, name: str, kinds: Mapping[str, DataType]) -> StructField:
-    return StructField(name, kinds[name]) if name in kinds else struct_of(pa.schema([schema.field(name)])).fields[0]
-
-
-def _lake_schema(
-    state: DatasetState, struct: StructType, partitions: Sequence[str], first: _First | None, conf: ReadConf
-) -> pa.Schema:
-    """The Arrow schema with which asyncpq reads the columns of ``struct``.
-
-    Args:
-        first: the file from which ``struct`` is inferred; None if the caller gave it.
-    """
-    known = state.columns.schema
-    inferred = StructType([]) if first is None else spark_schema(first.metadata, conf)
-    columns: list[pa.Field] = []
-    for one in struct.fields:
-        part = find_name(partitions, one.name, conf)
-        if part is not None:
-            columns.append(known.field(partitions[part]))
-            continue
-        at = find_name(known.names, one.name, conf)
-        if at is None:
-            columns.append(lake_column(one))
-            continue
-        field = known.field(at)
-        if state.columns.fields is not None:
-            columns.append(field)
-        elif (
-            first is not None and one in inferred.fields and _has(first.schema, field) and not has_variant(one.dataType)
-        ):
-            columns.append(field if index_of(state.source) is not None else with_instants(field, one))
-        else:
-            columns.append(lake_field(field, one, conf))
-    return pa.schema(columns, metadata=known.metadata)
-
-
-def _has(schema: pa.Schema, field: pa.Field) -> bool:
-    at = schema.get_field_index(field.name)
-    return at >= 0 and bool(schema.field(at).type.equals(field.type))
-
-
-def _is_hive(source: FileProvider, target: LakeTarget) -> bool:
-    """Whether folders are named ``key=value``."""
-    if isinstance(source, SnapshotFiles):
-        return bool(source.index.manifest.dataset.get("partitioning") == "hive")
-    return target.partitioning == "hive"
-
-
-def _narrowed(source: FileProvider, schema: pa.Schema, partitions: Sequence[str], conf: ReadConf) -> FileProvider:
-    """Restrict what an index in ``source`` prunes by.
-
-    The index has the columns of the time when it was built. It is used for those whose type in ``schema`` is the same.
-    """
-    if isinstance(source, TypedFiles):
-        inner = _narrowed(source.source, schema, partitions, conf)
-        return source if inner is source.source else TypedFiles(inner, source.types, conf)
-    index = index_of(source)
-    if index is None:
-        return source
-    known = index.manifest.schema
-    fields = [one for one in schema if one.name not in partitions and one.name in known.names]
-    same = all(one.type.equals(known.field(one.name).type) for one in fields)
-    return source if same else NarrowedRequests(source, known, schema, conf)
-
-
-# -- types ----------------------------------------------------------------------------------------
-
-
-def _struct(
-    schema: pa.Schema, partitions: Sequence[str], first: _First, kinds: Mapping[str, DataType], conf: ReadConf
-) -> StructType:
-    """The columns as Spark infers them from one file; the dataset's types where these are wider."""
-    inferred = spark_schema(first.metadata, conf)
-    found = []
-    data = {conf.key(name) for name in schema.names if name not in partitions}
-    for one in schema:
-        if one.name in partitions:
-            if conf.key(one.name) not in data:
-                found.append(_partition_field(schema, one.name, kinds))
-            continue
-        at, own = find_name(inferred.names, one.name, conf), first.schema.get_field_index(one.name)
-        is_own = own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
-        if at is not None and is_own:
-            found.append(inferred.fields[at])
-            continue
-        known = struct_of(pa.schema([one])).fields[0]
-        if at is not None and tells_more(inferred.fields[at].dataType):
-            known = StructField(known.name, with_untold(known.dataType, inferred.fields[at].dataType, conf))
-        found.append(known)
-    return _with_partition_types(StructType(found), schema, partitions, kinds, conf)
+            dataset = await self._session.open_dataset(self._target.target, **options)
+            self.state = replace(dataset.state, unifier=None)
+        if isinstance(self.state.source, SnapshotFiles):
+            hive = self.state.source.index.manifest.dataset.get("partitioning") == "hive"
+        files, schema = await all_files(self.state, self.operation), self.state.columns.schema
+        names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
+        if not hive:
+            names = [name for name in names if pa.types.is_string(schema.field(name).type)]
+        texts_of = texts_in_paths(files, names, hive=hive)
+        for name in names:
+            at = schema.get_field_index(name)
+            values = sorted(text for text in texts_of[name] if text is not None)
+            try:
+                kind = partition_type(values, conf)
+                if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
+                    kind = asked.fields[place].dataType
+                for value in values[:1]:
+                    partition_scalar(value, kind, conf)
+            except AsyncpqError as error:
+                raise error.locate(url=self.state.url, column=name) from error.__cause__
+            arrow = to_arrow_type(kind, timezone="UTC")
+            if arrow == schema.field(at).type and not any("%" in value for value in values):
+                continue  # asyncpq has the same type
+            self._kinds[name] = kind
+            schema = schema.set(at, pa.field(name, arrow))
+        if self._kinds:
+            typed = SparkFiles(self.state.source, conf, PartitionTypes(tuple(self._kinds.items()), hive))
+            own = self.state.columns._replace(schema=schema, token=object())
+            self.state = replace(self.state, source=typed, columns=own)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
@@ -354,97 +417,67 @@ def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
     return struct_of(schema)
 
 
-async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf, operation: Operation) -> StructType:
-    """The columns that Spark infers from all files, those of the first file first.
+# -- Arrow types for Spark's ----------------------------------------------------------------------
+
+#: Returns the Arrow type of a leaf, given its type in files and Spark's type.
+_Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
+
+
+def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
+    """The Arrow field with which a column, or a part of one, is read as Spark's type.
+
+    Parts whose Arrow type Spark reads as the type asked for keep it; other parts get the Arrow type of Spark's.
 
     Raises:
-        SchemaMismatchError: two files have types that Spark does not merge; names one of them.
+        AmbiguousColumnError: a name matches several fields.
+        UnsupportedFeatureError: PySpark takes no Arrow data of one of the types.
     """
-    merged: StructType | None = None
-    seen: set[object] = set()
-
-    async def look(opened: OpenedFile) -> tuple[object, FileMetadata]:
-        metadata = opened.version.metadata
-        return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
-
-    def skip(number: int, part: Operation, error: AsyncpqError) -> None:
-        operation.part_ended(part, error, number + 1)
-
-    opener = Opener(
-        state.runtime,
-        operation,
-        rounds=operation.metrics.rounds,
-        tail_hint=state.url,
-        restarts=state.runtime.options.limits.max_restarts,
-        skip=skip if state.skips else None,
-    )
-    async with aclosing(opener.files(enumerate(files), look)) as opened_files:
-        async for opened, (key, metadata) in opened_files:
-            await opened.close()
-            operation.part_ended(opened.operation, None, opened.number + 1)
-            if key in seen:
-                continue
-            seen.add(key)
-            try:
-                one = spark_schema(metadata, conf)
-                merged = one if merged is None else merged_schema([merged, one], conf)
-            except AsyncpqError as error:
-                raise error.locate(url=opened.version.url) from error.__cause__
-    if merged is None:
-        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
-    return merged
+    return _field(known, asked, conf, _asked_leaf)
 
 
-# -- files ----------------------------------------------------------------------------------------
+def lake_column(asked: StructField) -> pa.Field:
+    """The Arrow field of a column that no known file has; UnsupportedFeatureError if PySpark takes no such data."""
+    stored = StructField(asked.name, as_stored(asked.dataType), asked.nullable, asked.metadata)
+    return arrow_schema(StructType([stored])).field(0)
 
 
-class _First(NamedTuple):
-    """The first readable file.
-
-    Attributes:
-        metadata: its footer.
-        schema: its Arrow schema.
-    """
-
-    metadata: FileMetadata
-    schema: pa.Schema
+def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
+    """The column with zoneless timestamps as UTC where Spark reads them so, as INT96: later files may have a zone."""
+    return _field(known, asked, ReadConf(case_sensitive=True), _instants)
 
 
-async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
-    """All files in the order in which Spark visits them."""
-    known = state.source.known
-    files: Sequence[DataFile] = () if known is None else known.files
-    if not files:
-        files = (await state.source.files(ScanRequest(), operation)).files
-    return sorted(files, key=lambda file: file.url)
+def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
+    kind = _type(known.type, asked.dataType, conf, leaf)
+    # VARIANT is marked by metadata, which files lack
+    return known if kind.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, kind)
 
 
-async def _first(state: DatasetState, files: Sequence[DataFile], operation: Operation) -> tuple[DataFile, _First]:
-    """The first file that can be read. Caches usually have it."""
-    context = RequestContext(operation.metrics)
-    extensions = state.runtime.options.read.extension_types
-    for file in files:
-        try:
-            with told_to_refresh(state.source.view is View.SNAPSHOT):
-                version = await _version(state, file, operation, context)
-            return file, _First(
-                version.metadata, file_schema(version, version.metadata.schema.whole_fields, extensions)
-            )
-        except AsyncpqError:
-            if not state.skips:
-                raise
-    raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> pa.DataType:
+    if isinstance(asked, StructType) and isinstance(known, pa.StructType):
+        names = [child.name for child in known]
+        places = [find_name(names, field.name, conf) for field in asked.fields]
+        return pa.struct(
+            [
+                lake_column(field) if at is None else _field(known.field(at), field, conf, leaf)
+                for field, at in zip(asked.fields, places, strict=True)
+            ]
+        )
+    kinds: list[DataType] = []
+    if isinstance(asked, ArrayType) and is_list(known):
+        kinds = [asked.elementType]
+    elif isinstance(asked, MapType) and isinstance(known, pa.MapType):
+        kinds = [asked.keyType, asked.valueType]
+    if not kinds:
+        return leaf(known, asked)
+    parts = zip(children_of(known), kinds, strict=True)
+    return with_children(known, [part.with_type(_type(part.type, kind, conf, leaf)) for part, kind in parts])
 
 
-async def _version(state: DatasetState, file: DataFile, operation: Operation, context: RequestContext) -> FileVersion:
-    policy = immutable() if file.immutable else None
-    if file.content is not None:
-        source = held_source(state.runtime, file.url, file.content, state.url)
-    else:
-        source = await open_source(state.runtime, file.url, tail_hint=state.url, policy=policy)
-    try:
-        entry = file.entry
-        known = None if entry is None or entry.known is None else await entry.known(operation)
-        return await load_version(source, context, known)
-    finally:
-        await source.handle.close()
+def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:
+    stored = as_stored(asked)
+    return known if spark_type(known) == stored else lake_column(StructField("", stored)).type
+
+
+def _instants(known: pa.DataType, asked: DataType) -> pa.DataType:
+    is_zoneless = isinstance(asked, TimestampType) and isinstance(known, pa.TimestampType) and known.tz is None
+    return to_arrow_type(asked, timezone="UTC") if is_zoneless else known

@@ -12,20 +12,20 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
-from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
-from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, StoreError
-from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
 from asyncpq.indexing.index_model import file_key
@@ -39,10 +39,17 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPacker, SplitPiece, group_pieces, pack_split
+from asyncpq.spark.reads.splits import (
+    LakeScan,
+    PlannedFile,
+    SplitPiece,
+    decode_files,
+    encode_files,
+    encode_partition,
+    pack_split,
+)
 from asyncpq.spark.sessions import told_to_refresh
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import file_dates
 from asyncpq.storage.base import RequestContext, writable
 
@@ -53,38 +60,35 @@ MOST_SENT_BYTES: Final = 64 * MIB
 #: Plans in the work folder that are older are removed when another plan is written there.
 PLAN_S: Final = 7 * 86_400.0
 _MOST_REMOVED: Final = 1000  # plans in one pass
-_OF_PLAN: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
+_PLAN_NAME: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 _MOST_FOOTER_BYTES: Final = 16 * KIB  # footer payload of one file in a split
 _MOST_SHARED_BYTES: Final = 256 * KIB  # larger footers are not compressed to fit
 _PAYLOAD_FILE: Final = 0  # id of the file in the keys of its payloads
 
-#: Makes the predicate to prune by, from struct, schema and names; None: nothing is pruned.
-Pruning = Callable[[StructType, pa.Schema, Sequence[str]], Expression | None]
+#: Maximum bytes of an encoded split. Footer payloads that do not fit are left out; the task reads these footers.
+#: Exceptions are files with inline content, and plans that ``most_splits`` limits.
+MOST_SPLIT_BYTES: Final = 64 * KIB
+#: Minimum bytes of data for a task.
+LEAST_SPLIT_BYTES: Final = 4 * MIB
+#: Cost of opening a file in bytes, which bounds the number of files in a split.
+FILE_COST_BYTES: Final = 2 * MIB
+_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
+_PIECE_BYTES: Final = 4 * KIB  # overhead of an encoded piece
+_PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakePlan:
-    """A planned read.
-
-    Attributes:
-        lake: what all splits share.
-        struct: all columns of the lake as Spark has them, including those that are not read.
-        splits: one for each task.
-        metrics: cost of planning.
-        index: report of the index.
-        needs_jvm_zone: old timestamps of a file depend on the time zone of Spark's JVM, which ``lake.conf`` lacks.
-        num_files: files that tasks read, at least in part.
-        unopened: how many of these files were planned without opening them.
-    """
+    """A planned read."""
 
     lake: LakeScan
-    struct: StructType
-    splits: tuple[tuple[SplitPiece, ...], ...]
-    metrics: ReadMetrics
-    index: tuple[str, ...] = ()
-    needs_jvm_zone: bool = False
-    num_files: int = 0
-    unopened: int = 0
+    struct: StructType  # all columns of the lake as Spark has them, including those that are not read
+    splits: tuple[tuple[SplitPiece, ...], ...]  # one for each task
+    metrics: ReadMetrics  # cost of planning
+    index: tuple[str, ...] = ()  # report of the index
+    needs_jvm_zone: bool = False  # old timestamps of a file depend on the JVM's time zone, which `lake.conf` lacks
+    num_files: int = 0  # files that tasks read, at least in part
+    unopened: int = 0  # how many of these files were planned without opening them
 
     @property
     def num_bytes(self) -> int:
@@ -92,17 +96,16 @@ class LakePlan:
         return sum(piece.num_bytes for split in self.splits for piece in split)
 
     def tasks(self) -> list[bytes]:
-        """The encoded splits for :func:`asyncpq.spark.reads.reading.read_split`."""
+        """The encoded splits for :func:`asyncpq.spark.reads.splits.read_split`."""
         return [pack_split(split) for split in self.splits]
 
 
 async def plan_lake(
     opened: OpenLake,
     *,
-    conf: ReadConf,
     settings: SparkSettings,
     columns: Sequence[str] | None = None,
-    pruning: Pruning | None = None,
+    where: Expression | None = None,
     parallelism: int = 1,
 ) -> LakePlan:
     """Prune an opened dataset by a predicate and pack the remaining rows into splits.
@@ -111,61 +114,57 @@ async def plan_lake(
 
     Args:
         columns: names of the columns to read, as Spark spells them; None for all.
+        where: the predicate, in asyncpq's names and with its semantics.
         parallelism: number of tasks that run at once.
 
     Raises:
         AsyncpqError: the dataset cannot be planned.
     """
-    names, state = opened.names, opened.state
-    places = range(len(names)) if columns is None else list(dict.fromkeys(opened.columns(columns, conf)))
-    where = None if pruning is None else pruning(opened.struct, opened.schema, names)
+    state = opened.state
+    places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
+    lake = lake_of(opened, places, settings)
     operation = state.runtime.operation("plan", state.url)
-    ask = ScanRequest(columns=tuple(names[at] for at in places), where=where)
-    packer, kept, urls = SplitPacker(settings.split_bytes), _PieceStore(state, settings), set[str]()
+    ask = ScanRequest(columns=lake.columns, where=where)
+    pieces = _PieceStore(state, settings)
     with told_to_refresh(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
-            share = len(places) / max(1, len(names))
-            whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
-        requests = SparkRequests(state, ask, conf)
+            share = len(places) / max(1, len(opened.names))
+            remaining = list[DataFile]()
+            for file in (await state.source.files(ask, operation)).files:
+                unopened = _unopened(file, settings.split_bytes, share)
+                remaining.append(file) if unopened is None else whole.append(unopened)
+            source = state.source
+            state = replace(state, source=GivenFiles(remaining, view=source.view, description=source.description))
+        requests = SparkRequests(state, ask, opened.conf)
         files = DatasetFiles(state, ask, operation, scan=True, requests=requests)
-        look = _FilePlanner(requests, settings.split_bytes)
-        async with aclosing(_planned_files(whole, files, look)) as planned:
-            async for file in planned:
-                urls.add(file.url)
-                for piece in packer.add(file):
-                    await kept.add(piece)
+        for planned in whole:
+            await pieces.add(planned)
+        async with aclosing(files.described(partial(_planned, requests, settings.split_bytes))) as described:
+            async for parts in described:
+                for planned in parts:
+                    await pieces.add(planned)
         operation.metrics.files_total += len(whole)
-        for piece in packer.finish():
-            await kept.add(piece)
-        pieces = await kept.finish()
-    lake = replace(
-        lake_of(opened, places, conf, settings),
-        variants=tuple(requests.variants),
-        partitioning=opened.partitioning,
-        where=where,
-    )
-    splits = group_pieces(
-        pieces, split_bytes=settings.split_bytes, most_splits=settings.most_splits, parallelism=parallelism
-    )
+        splits = group_pieces(
+            await pieces.finish(),
+            split_bytes=settings.split_bytes,
+            most_splits=settings.most_splits,
+            parallelism=parallelism,
+        )
     return LakePlan(
-        lake=lake,
+        lake=replace(lake, variants=tuple(requests.variants), partitioning=opened.partitioning, where=where),
         struct=opened.struct,
         splits=tuple(splits),
         metrics=operation.metrics,
         index=files.report(),
         needs_jvm_zone=requests.needs_jvm_zone,
-        num_files=len(urls),
+        num_files=len(pieces.urls),
         unopened=len(whole),
     )
 
 
-def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: SparkSettings) -> LakeScan:
-    """The part of a plan that all tasks share.
-
-    Args:
-        places: positions of the columns to read.
-    """
+def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
+    """The part of a plan that all tasks share; ``places`` are the positions of the columns to read."""
     state = opened.state
     return LakeScan(
         url=state.url,
@@ -173,9 +172,9 @@ def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: S
         view=str(state.source.view),
         schema=opened.schema,
         fields=state.columns.fields,
-        columns=tuple(opened.names[at] for at in places),
-        spark_schema=StructType([opened.struct.fields[at] for at in places]).json(),
-        conf=conf,
+        columns=tuple([opened.names[place] for place in places]),
+        spark_schema=StructType([opened.struct.fields[place] for place in places]).json(),
+        conf=opened.conf,
         settings=settings,
     )
 
@@ -183,40 +182,8 @@ def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: S
 # -- files ----------------------------------------------------------------------------------------
 
 
-async def _without_unopened(
-    state: DatasetState, ask: ScanRequest, operation: Operation, split_bytes: int, share: float
-) -> tuple[list[PlannedFile], DatasetState]:
-    """Files that need not be opened, and the dataset without them.
-
-    Args:
-        share: approximate share of their bytes that is read.
-    """
-    files = (await state.source.files(ask, operation)).files
-    whole = [found for found in (_unopened(file, split_bytes, share) for file in files) if found is not None]
-    known = {file.url for file in whole}
-    return whole, replace(
-        state, source=_RemainingFiles(state.source, [file for file in files if file.url not in known])
-    )
-
-
-async def _planned_files(
-    whole: Sequence[PlannedFile], files: DatasetFiles, look: _FilePlanner
-) -> AsyncGenerator[PlannedFile]:
-    """The ``whole`` files, then the rows that remain of the files that ``files`` opens and prunes."""
-    for file in whole:
-        yield file
-    async with aclosing(files.described(look)) as found:
-        async for some in found:
-            for file in some:
-                yield file
-
-
 def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
-    """The file as a whole, if it can be planned without opening it.
-
-    Args:
-        share: approximate share of its bytes that is read.
-    """
+    """The file as a whole, if it can be planned without opening it; ``share`` of its bytes is read."""
     validator, entry = file.validator, file.entry
     if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
         return None
@@ -233,64 +200,40 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
     )
 
 
-class _RemainingFiles:
-    """A given part of the files of another :class:`asyncpq.datasets.providers.FileProvider`."""
-
-    known: FileSet | None = None
-
-    def __init__(self, source: FileProvider, files: Sequence[DataFile]) -> None:
-        self.view: View = source.view
-        self.description = source.description
-        self._files = files
-
-    async def files(
-        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
-    ) -> FileSet:
-        return FileSet(self._files)
-
-
-class _FilePlanner:
-    """Makes planned files of an opened and pruned file."""
-
-    def __init__(self, requests: SparkRequests, split_bytes: int) -> None:
-        self._requests = requests
-        self._split_bytes = split_bytes
-
-    async def __call__(self, opened: OpenedFile) -> list[PlannedFile]:
-        prepared, version, file = opened.plan, opened.version, opened.file
-        if prepared is None:
-            return []
-        dates = file_dates(version.metadata, self._requests.conf)
-        self._requests.needs_jvm_zone |= any(
-            calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
-        )
-        fields = (
-            self._requests.variant(file.fields) if self._requests.is_table else 0
-        )  # otherwise tasks match names themselves
-        footers: dict[tuple[int, ...], dict[int, bytes]] = {}
-        planned: list[PlannedFile] = []
-        for groups in _runs(prepared.fetch_plan.row_groups, self._split_bytes):
-            leaves = tuple(sorted(column.chunk.leaf for column in groups[0].columns))
-            if leaves not in footers:
-                footers[leaves] = _footers(version, leaves)
-            rows = _rows(version, groups)
-            planned.append(
-                PlannedFile(
-                    url=file.url,
-                    validator=None if file.content is not None else version.validator,
-                    rows=None if rows.num_rows == version.metadata.num_rows else rows,
-                    num_rows=rows.num_rows,
-                    num_bytes=sum(column.num_bytes for group in groups for column in group.columns),
-                    filtered=groups[0].filtered,
-                    immutable=file.immutable,
-                    partition=file.partition,
-                    fields=fields,
-                    content=file.content,
-                    footers=footers[leaves],
-                    pages=_pages(groups) if footers[leaves] else {},
-                )
+async def _planned(requests: SparkRequests, split_bytes: int, opened: OpenedFile) -> list[PlannedFile]:
+    """The planned parts of an opened and pruned file."""
+    if opened.plan is None:
+        return []
+    version, file = opened.version, opened.file
+    dates = file_dates(version.metadata, requests.conf)
+    requests.needs_jvm_zone |= any(
+        calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
+    )
+    fields = requests.variant(file.fields) if requests.is_table else 0  # otherwise tasks match names themselves
+    footers: dict[tuple[int, ...], dict[int, bytes]] = {}
+    planned: list[PlannedFile] = []
+    for groups in _runs(opened.plan.fetch_plan.row_groups, split_bytes):
+        leaves = tuple(sorted(column.chunk.leaf for column in groups[0].columns))
+        if leaves not in footers:
+            footers[leaves] = _footers(version, leaves)
+        rows = _rows(version, groups)
+        planned.append(
+            PlannedFile(
+                url=file.url,
+                validator=None if file.content is not None else version.validator,
+                rows=None if rows.num_rows == version.metadata.num_rows else rows,
+                num_rows=rows.num_rows,
+                num_bytes=sum(map(_num_bytes, groups)),
+                filtered=groups[0].filtered,
+                immutable=file.immutable,
+                partition=file.partition,
+                fields=fields,
+                content=file.content,
+                footers=footers[leaves],
+                pages=_pages(groups) if footers[leaves] else {},
             )
-        return planned
+        )
+    return planned
 
 
 def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
@@ -298,7 +241,7 @@ def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[Row
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
-        num_bytes = sum(column.num_bytes for column in group.columns)
+        num_bytes = _num_bytes(group)
         if run and (group.filtered is not run[0].filtered or size + num_bytes > split_bytes):
             yield run
             run, size = [], 0
@@ -306,6 +249,10 @@ def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[Row
         size += num_bytes
     if run:
         yield run
+
+
+def _num_bytes(group: RowGroupPlan) -> int:
+    return sum(column.num_bytes for column in group.columns)
 
 
 def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
@@ -321,17 +268,16 @@ def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
     """The parts of the footer that reading these leaves needs; empty if they are large."""
     metadata = version.metadata
     chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
-    size = sum(len(chunk) for some in chunks.values() for chunk in some)
-    if size > _MOST_FOOTER_BYTES:
+    if sum(len(chunk) for pieces in chunks.values() for chunk in pieces) > _MOST_FOOTER_BYTES:
         return {}
     shared = shared_pieces(metadata)
     if sum(map(len, shared)) > _MOST_SHARED_BYTES:
         return {}
     entry = SharedEntry(version.footer_start, version.size, len(metadata.schema.leaves), shared)
-    found = {SHARED: encode_shared(file_key(_PAYLOAD_FILE, SHARED), entry)}
-    for leaf, some in chunks.items():
-        found[leaf] = encode_leaf(file_key(_PAYLOAD_FILE, leaf), LeafEntry(some, []))
-    return found if sum(map(len, found.values())) <= _MOST_FOOTER_BYTES else {}
+    footers = {SHARED: encode_shared(file_key(_PAYLOAD_FILE, SHARED), entry)}
+    for leaf, pieces in chunks.items():
+        footers[leaf] = encode_leaf(file_key(_PAYLOAD_FILE, leaf), LeafEntry(pieces, []))
+    return footers if sum(map(len, footers.values())) <= _MOST_FOOTER_BYTES else {}
 
 
 def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
@@ -342,45 +288,171 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
             if column.offsets is not None:
                 index = MadeIndex(encode_offset_index(column.offsets), None)
                 made.setdefault(column.chunk.leaf, {})[group.ordinal] = index
-    return {leaf: encode_made(file_key(_PAYLOAD_FILE, leaf), some) for leaf, some in made.items()}
+    return {leaf: encode_made(file_key(_PAYLOAD_FILE, leaf), indexes) for leaf, indexes in made.items()}
 
 
-# -- large plans ----------------------------------------------------------------------------------
+# -- packing --------------------------------------------------------------------------------------
+
+
+class SplitPacker:
+    """Packs files into encoded pieces as they come, so that memory holds only their encoded form.
+
+    A piece has at most ``split_bytes``, unless a single row group is larger.
+    """
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
+        self._files: list[PlannedFile] = []
+        self._open_bytes = 0
+        self._least_bytes = _PIECE_BYTES
+        self._total_bytes = 0
+
+    def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
+        """Add a file; yield pieces that are full."""
+        for part in _divided(file):
+            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
+            # small at first, since the size of a split depends on the total
+            most_bytes = min(self._split_bytes, max(LEAST_SPLIT_BYTES, self._total_bytes // _PIECES))
+            full = self._open_bytes + cost > most_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
+            if full:
+                yield from self.finish()
+            self._files.append(part)
+            self._open_bytes += cost
+            self._least_bytes += least
+            self._total_bytes += part.num_bytes
+
+    def finish(self) -> Iterator[SplitPiece]:
+        """Yield the open piece, if it has a file."""
+        if self._files:
+            files, self._files, self._open_bytes = self._files, [], 0
+            self._least_bytes = _PIECE_BYTES
+            fitting = with_payloads_that_fit(files)
+            data = encode_files(fitting)
+            least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
+            yield SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+
+
+def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
+    """The file, in parts if it has very many row ranges."""
+    if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
+        yield file
+        return
+    ranges, total = list(file.rows), file.rows.num_rows
+    for start in range(0, len(ranges), _MOST_RANGES):
+        rows = RowRanges(ranges[start : start + _MOST_RANGES])
+        share = rows.num_rows / total
+        yield replace(
+            file, rows=rows, num_rows=round(file.num_rows * share), num_bytes=max(1, round(file.num_bytes * share))
+        )
+
+
+def _least_bytes(file: PlannedFile) -> int:
+    """Upper bound of the encoded size of a file without payloads."""
+    ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
+    validator = file.validator
+    named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
+    return 200 + 4 * len(file.url) + ranges + named + len(encode_partition(file.partition)) + len(file.content or b"")
+
+
+def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    """The files without the payloads for which a split has no space, from the last file on."""
+    space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
+    fitting: list[PlannedFile] = []
+    for file in files:
+        fits = file.payload_bytes <= space
+        fitting.append(file if fits else file.without_payloads())
+        space -= file.payload_bytes if fits else 0
+    return fitting
+
+
+def group_pieces(
+    pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
+) -> list[tuple[SplitPiece, ...]]:
+    """Group consecutive pieces into at most ``most_splits`` splits, enough for every task if each has enough to do.
+
+    Args:
+        parallelism: number of tasks that run at once.
+    """
+    if not pieces:
+        return []
+    costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
+    total = sum(costs)
+    wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
+    splits: list[list[SplitPiece]] = []
+    size = least = 0
+    for piece, cost in zip(pieces, costs, strict=True):
+        more = 0 if piece.data is None else piece.least_bytes
+        if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
+            splits.append([])
+            size = least = 0
+        splits[-1].append(piece)
+        size += cost
+        least += more
+    if len(splits) > most_splits:
+        splits = [[] for _ in range(most_splits)]
+        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
+            splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
+    return [_fitting(split) for split in splits if split]
+
+
+def _fitting(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
+    """The pieces of a split; if they are too large, the last ones lose their payloads."""
+    sizes = [len(piece.data or b"") for piece in split]
+    space = MOST_SPLIT_BYTES - 4 * len(split)
+    if sum(sizes) <= space:
+        return tuple(split)
+    slim = [piece if piece.data is None else replace(piece, data=_slim(piece.data)) for piece in split]
+    space -= sum(len(piece.data or b"") for piece in slim)
+    for place, piece in enumerate(split):
+        more = sizes[place] - len(slim[place].data or b"")
+        if more <= space:
+            slim[place] = piece
+            space -= more
+    return tuple(slim)
+
+
+def _slim(data: bytes) -> bytes:
+    return encode_files([file.without_payloads() for file in decode_files(data)])
 
 
 class _PieceStore:
     """The pieces of a plan. If they are many, they go to the work folder, and only their places stay in memory."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
-        self._state = state
+        self.urls: set[str] = set()
+        self._runtime = state.runtime
         self._folder = settings.work_folder
+        self._plans = f"{(self._folder or '').rstrip('/')}/plans/"
+        self._packer = SplitPacker(settings.split_bytes)
         self._pieces: list[SplitPiece] = []
-        self._waiting: list[int] = []  # numbers of the pieces whose bytes are in memory
+        self._sent = 0  # number of leading pieces that are in the work folder
         self._num_bytes = 0
         self._name = uuid.uuid4().hex
         self._objects = 0
 
-    async def add(self, piece: SplitPiece) -> None:
-        """Add a piece.
+    async def add(self, file: PlannedFile) -> None:
+        """Pack a file.
 
         Raises:
             InvalidOptionError: the plan is too large to be sent, and there is no work folder.
         """
-        if piece.data is None:
-            raise AssertionError("a piece has its bytes until it is put into the work folder")
-        self._waiting.append(len(self._pieces))
-        self._pieces.append(piece)
-        self._num_bytes += len(piece.data)
-        if self._num_bytes > MOST_SENT_BYTES:
-            await self._put_down()
+        self.urls.add(file.url)
+        await self._keep(self._packer.add(file))
 
     async def finish(self) -> list[SplitPiece]:
         """Return all pieces in order."""
+        await self._keep(self._packer.finish())
         if self._objects:
-            if self._waiting:
-                await self._put_down()
+            await self._put_down()
             await self._remove_old()
         return self._pieces
+
+    async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
+        for piece in pieces:
+            self._pieces.append(piece)
+            self._num_bytes += len(piece.data or b"")
+            if self._num_bytes > MOST_SENT_BYTES:
+                await self._put_down()
 
     async def _put_down(self) -> None:
         if self._folder is None:
@@ -389,40 +461,31 @@ class _PieceStore:
                 hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
             )
         url = f"{self._plans}{self._name}/{self._objects}.splits"
-        parts: list[bytes] = []
-        at = 0
-        for number in self._waiting:
-            piece = self._pieces[number]
-            if piece.data is not None:
-                stop = at + len(piece.data)
-                parts.append(piece.data)
-                self._pieces[number] = replace(piece, data=None, place=(url, at, stop))
-                at = stop
-        runtime = self._state.runtime
-        store, _ = await runtime.store(url)
+        parts = [piece.data or b"" for piece in self._pieces[self._sent :]]
+        if not parts:
+            return
+        for number, (part, stop) in enumerate(zip(parts, accumulate(map(len, parts)), strict=True), self._sent):
+            self._pieces[number] = replace(self._pieces[number], data=None, place=(url, stop - len(part), stop))
+        store, _ = await self._runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")
         await writable(store, url).put_object(url, b"".join(parts), context=context)
         self._objects += 1
-        self._waiting.clear()
+        self._sent = len(self._pieces)
         self._num_bytes = 0
-
-    @property
-    def _plans(self) -> str:
-        return f"{(self._folder or '').rstrip('/')}/plans/"
 
     async def _remove_old(self) -> None:
         """Remove old plans. The driver does not learn when a plan is no longer needed, but DataFrames do not live for
         days."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
-            store = writable((await self._state.runtime.store(self._plans))[0], self._plans)
+            store = writable((await self._runtime.store(self._plans))[0], self._plans)
             now = await store.clock(self._plans, context=context)
             old = [
-                one.url
-                for one in await store.list_objects(self._plans, context=context)
-                if _OF_PLAN.fullmatch(one.url[len(self._plans) :])
-                and one.modified is not None
-                and now - one.modified > PLAN_S
+                item.url
+                for item in await store.list_objects(self._plans, context=context)
+                if _PLAN_NAME.fullmatch(item.url[len(self._plans) :])
+                and item.modified is not None
+                and now - item.modified > PLAN_S
             ]
             await store.delete_objects(old[:_MOST_REMOVED], context=context.step("write", context.round + 1))
         except StoreError as error:

@@ -24,8 +24,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
-from asyncpq.spark.reads.reading import read_split, spark_struct
-from asyncpq.spark.reads.splits import LakeScan
+from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
@@ -232,20 +231,11 @@ def plan_scan(
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
-            tops = [_top(opened, name, conf) for name in columns]
+            tops = [_top(opened, name) for name in columns]
             more = [] if condition is None else condition.names(opened.struct, conf)
             wanted = [*tops, *more] or opened.struct.names[:1]
-
-        return await plan_lake(
-            opened,
-            conf=conf,
-            settings=known,
-            columns=wanted,
-            pruning=None
-            if condition is None
-            else lambda struct, schema, names: condition.terms(struct, schema, conf, instants),
-            parallelism=parallelism,
-        )
+        terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
+        return await plan_lake(opened, settings=known, columns=wanted, where=terms, parallelism=parallelism)
 
     read = sessions.run(known, plan)
     if read.needs_jvm_zone or read.unopened:
@@ -254,8 +244,8 @@ def plan_scan(
     return SparkScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
 
 
-def _top(opened: OpenLake, path: str, conf: ReadConf) -> str:
-    found = opened.top(path, conf)
+def _top(opened: OpenLake, path: str) -> str:
+    found = opened.top(path)
     if found is None:
         hint = nearest_column(path, opened.struct.names)
         raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=path, hint=hint)

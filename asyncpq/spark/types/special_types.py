@@ -1,4 +1,5 @@
-"""Types without a plain Arrow form in PySpark: GEOMETRY and GEOGRAPHY, intervals of months, and VARIANT.
+"""Types without a plain Arrow form in PySpark (GEOMETRY and GEOGRAPHY, intervals of months, VARIANT), and Spark's types
+for Arrow's.
 
 Files store GEOMETRY and GEOGRAPHY as well-known binary with a coordinate reference system. PySpark takes no Arrow data
 of intervals of months, which travel as integers.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -38,6 +40,7 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
+from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
 
 #: Key of field metadata in schemas to write: JSON parameters of GeoArrow's type "geoarrow.wkb".
 WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
@@ -254,3 +257,72 @@ def has_variant(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return has_variant(kind.valueType) or has_variant(kind.keyType)
     return isinstance(kind, VariantType)
+
+
+# -- Spark's types for Arrow's --------------------------------------------------------------------
+
+
+def same_to_spark(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether Spark has the same type for both."""
+    return left.equals(right) or (spark_type(left) is not None and spark_type(left) == spark_type(right))
+
+
+@cache
+def spark_type(kind: pa.DataType) -> DataType | None:
+    """Spark's type for the nearest Arrow type; None if PySpark has none."""
+    try:
+        return from_arrow_type(_taken(kind))
+    except PySparkException:
+        return None
+
+
+def tells_more(kind: DataType) -> bool:
+    """Whether Spark's type has more than Arrow's types tell: see :func:`with_untold`."""
+    return has_variant(kind) or as_stored(kind) != kind
+
+
+def with_untold(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
+    """``known``, with VARIANT, GEOMETRY and similar types, which Arrow's types lack, restored from a file's schema."""
+    if isinstance(inferred, VariantType) or (as_stored(inferred) == known != inferred):
+        return inferred
+    if isinstance(known, StructType) and isinstance(inferred, StructType):
+        columns = []
+        for field in known.fields:
+            at = find_name(inferred.names, field.name, conf)
+            kind = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
+            columns.append(StructField(field.name, kind, field.nullable))
+        return StructType(columns)
+    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
+        return ArrayType(with_untold(known.elementType, inferred.elementType, conf), known.containsNull)
+    if isinstance(known, MapType) and isinstance(inferred, MapType):
+        values = with_untold(known.valueType, inferred.valueType, conf)
+        return MapType(known.keyType, values, known.valueContainsNull)
+    return known
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """Spark's types for columns of which only Arrow types are known: those of tables and partitions."""
+    return nullable_struct(from_arrow_schema(pa.schema([field.with_type(_taken(field.type)) for field in schema])))
+
+
+@cache
+def _taken(kind: pa.DataType) -> pa.DataType:
+    """The nearest Arrow type for which PySpark has a type."""
+    if isinstance(kind, pa.DictionaryType):
+        return _taken(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _taken(kind.storage_type)
+    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
+    if kind in wider:
+        return wider[kind]
+    if isinstance(kind, pa.TimestampType):
+        return pa.timestamp("us", kind.tz)
+    if isinstance(kind, pa.StructType):
+        return pa.struct([field.with_type(_taken(field.type)) for field in kind])
+    if isinstance(kind, pa.MapType):
+        return pa.map_(_taken(kind.key_type), _taken(kind.item_type))
+    if isinstance(kind, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
+        return pa.list_(_taken(kind.value_type))
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind

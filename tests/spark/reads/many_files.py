@@ -20,11 +20,11 @@ from asyncpq.datasets.providers import GivenFiles
 from asyncpq.events import Operation
 from asyncpq.objects.version import KnownVersion
 from asyncpq.parquet.metadata import decode_file_metadata
-from asyncpq.spark.reads.lake_types import struct_of
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.special_types import struct_of
 from asyncpq.storage.base import Validator
 from tests.leaks import peak_bytes
 
@@ -58,14 +58,13 @@ async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float
     async with asyncpq.Session({"s3": s3}, memory_cache_bytes=cache_mib << 20) as session:
         columns = DatasetColumns(rows.schema, None, object())
         state = DatasetState(session._runtime, "s3://lake/table/", GivenFiles(files), columns, False)
-        opened = OpenLake(state, rows.schema, struct_of(rows.schema), tuple(rows.schema.names))
+        opened = OpenLake(state, struct_of(rows.schema), ReadConf())
         began = time.perf_counter()
         found = await plan_lake(
             opened,
-            conf=ReadConf(),
             settings=SparkSettings(work_folder=work_folder),
             columns=["c00", "c01", "c02"],
-            pruning=lambda *_: col("c00") >= 150,
+            where=col("c00") >= 150,
         )
     seconds = time.perf_counter() - began
     tasks = found.tasks()

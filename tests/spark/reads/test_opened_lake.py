@@ -19,7 +19,7 @@ from asyncpq.indexing import Footers, Keys
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.reads.predicates import Condition
-from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -42,10 +42,9 @@ async def _rows(session: asyncpq.Session, target: LakeTarget, where: object = No
     condition = None if where is None else Condition(where)
     plan = await plan_lake(
         opened,
-        conf=conf,
         settings=SparkSettings(disk_cache="off"),
         columns=None,
-        pruning=None if condition is None else lambda *known: condition.terms(known[0], known[1], conf, {}),
+        where=None if condition is None else condition.terms(opened.struct, opened.schema, conf, {}),
         parallelism=1,
     )
     return [row for split in plan.tasks() for batch in read_split(plan.lake, split) for row in batch.to_pylist()]
@@ -55,9 +54,9 @@ async def test_columns_are_those_of_the_first_file(lake: str) -> None:
     async with asyncpq.Session() as session:
         opened = await open_lake(session, LakeTarget(target=lake), ReadConf())
     assert opened.struct.simpleString() == "struct<id:int,name:string>"
-    assert opened.columns(["NAME", "nothing"], ReadConf()) == [1]
-    assert opened.top("name.first", ReadConf()) == "name"
-    assert opened.top("nothing", ReadConf()) is None
+    assert opened.columns(["NAME", "nothing"]) == [1]
+    assert opened.top("name.first") == "name"
+    assert opened.top("nothing") is None
 
 
 async def test_a_schema_with_the_types_of_the_index_is_read_through_the_index(lake: str) -> None:

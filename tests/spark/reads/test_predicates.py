@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -18,7 +17,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of
-from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
@@ -55,12 +54,10 @@ def read_rows(spark: SparkSession, lake: Path, where: Expression | str) -> tuple
     conf, asked = ReadConf.of(spark), Condition(where)
     instants = instants_of(asked.times(), conf, spark)
 
-    def terms(struct: Any, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
-        return asked.terms(struct, schema, conf, instants)
-
     async def work(session: Session) -> LakePlan:
         opened = await open_lake(session, LakeTarget(target=str(lake)), conf)
-        return await plan_lake(opened, conf=conf, settings=SETTINGS, columns=["row"], pruning=terms)
+        terms = asked.terms(opened.struct, opened.schema, conf, instants)
+        return await plan_lake(opened, settings=SETTINGS, columns=["row"], where=terms)
 
     plan = sessions.run(SETTINGS, work)
     found: set[int] = set()

@@ -27,7 +27,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning, splits
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
-from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.reads.splits import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.testing import Fault, ObjectServer
@@ -74,7 +74,7 @@ def plan(
 
     async def work(session: Session) -> LakePlan:
         opened = await open_lake(session, asked, conf)
-        return await plan_lake(opened, conf=conf, settings=on, columns=columns, pruning=lambda *_: where)
+        return await plan_lake(opened, settings=on, columns=columns, where=where)
 
     return sessions.run(on, work)
 
@@ -151,7 +151,7 @@ def test_an_object_that_is_not_the_one_that_was_planned(
 
 def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "MOST_SENT_BYTES", 6000)
-    monkeypatch.setattr(splits, "FILE_COST_BYTES", splits.LEAST_SPLIT_BYTES)
+    monkeypatch.setattr(planning, "FILE_COST_BYTES", planning.LEAST_SPLIT_BYTES)
     for number in range(12):
         server.put(f"lake/t/{number}.parquet", content())
     with pytest.raises(InvalidOptionError, match="work folder"):
@@ -160,7 +160,7 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
     written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
     assert sum(map(len, found.tasks())) < 100 * 12
-    assert all(b"pickle" not in data and data[:1] == b"1" for data in written.values())
+    assert all(b"pickle" not in data and data[:1] == b"2" for data in written.values())
     assert sorted(rows(on_another_worker(found)).column("id").to_pylist()) == sorted([*range(10)] * 12)
 
 
