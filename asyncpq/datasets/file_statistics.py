@@ -16,14 +16,14 @@ from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Constant, Expression, columns, simplify
-from asyncpq.expressions.analysis import successor
+from asyncpq.expressions.analysis import Truth, successor
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
-from asyncpq.pruning.files import file_zones, prune_files, value_zones
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.pruning.zone_maps import file_zones, value_zones
+from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 
@@ -151,9 +151,9 @@ class FileStatistics:
                 learnt[name] = made[1]
         if not known and not learnt and not isinstance(where, Constant):
             return RowRanges.all(len(files))
-        left = prune_files(where, known, len(files)) if known or not learnt else RowRanges.all(len(files))
+        left = rows_where(where, Truth.TRUE, len(files), known) if known or not learnt else RowRanges.all(len(files))
         if learnt and left:
-            left &= prune_files(where, {**known, **learnt}, len(files))
+            left &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
         return left
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
@@ -177,7 +177,7 @@ class FileStatistics:
                 if known is not None:
                     zones[name] = self._zones_of(name, type_, file.url, known)
         where = simplify(where)
-        return bool(prune_files(where, zones, 1)) if zones or isinstance(where, Constant) else True
+        return bool(rows_where(where, Truth.TRUE, 1, zones)) if zones or isinstance(where, Constant) else True
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
         """What was learnt of a column of one file, ready for pruning."""

@@ -1,13 +1,38 @@
-"""Shorter predicates with the same result for every row, and points in time for ``now()``."""
+"""Shorter predicates, points in time for ``now()``, and the values that columns may have where a predicate is true.
+
+Contradictions are predicates that no value can meet. Every set of values is a superset. A literal stands for its
+Python value, as it does for the filter wherever a column's type holds the literal, and for numbers of integer and
+decimal columns. pyarrow casts other literals, which may round them: the caller names such atoms in ``inexact``, and
+they say nothing of values.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import operator
+import uuid
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.analysis import Truth, follow
-from asyncpq.expressions.scalars import RelativeTime, Scalar, show
+from asyncpq.expressions.analysis import (
+    EVERYTHING,
+    Comparable,
+    Incomparable,
+    Interval,
+    Intervals,
+    Truth,
+    ValueDomain,
+    follow,
+    intersect,
+    intervals,
+    result_values,
+    unite,
+)
+from asyncpq.expressions.scalars import Duration, RelativeTime, Scalar, Timestamp, nanoseconds, show
 from asyncpq.expressions.tree import (
     And,
     Atom,
@@ -19,6 +44,7 @@ from asyncpq.expressions.tree import (
     Not,
     Or,
     atoms,
+    columns,
     join,
     parts,
     replace_atoms,
@@ -132,3 +158,244 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
         return atom.with_literals(lambda value: resolved(value, column))
 
     return replace_atoms(expr, replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanges:
+    """
+    Attributes:
+        intervals: hold the values other than null and NaN. They ascend and do not meet; their ends are literals.
+        null, nan: nulls, NaN may be among the values.
+    """
+
+    intervals: Intervals = EVERYTHING
+    null: bool = True
+    nan: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """No value is left."""
+        return not (self.intervals or self.null or self.nan)
+
+    def __contains__(self, value: object) -> bool:
+        """Whether the value may be among them."""
+        if value is None:
+            return self.null
+        if value != value:
+            return self.nan
+        kind = _kind(value)
+        if kind is None or _kind_of(self.intervals) not in (None, kind):
+            return bool(self.intervals)
+        return bool(intersect(_keyed(self.intervals), _keyed((Interval(value, value),))))
+
+    def __str__(self) -> str:
+        shown = ["any value"] if self.intervals == EVERYTHING else [_show(interval) for interval in self.intervals]
+        return " or ".join(shown + ["null"] * self.null + ["nan"] * self.nan) or "none"
+
+
+Ranges: TypeAlias = dict[str, ValueRanges]
+
+
+def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ranges | None:
+    """The values that each column may have in rows where ``expr`` is true.
+
+    Args:
+        expr: a predicate.
+        inexact: atoms of it whose literals are cast before they are compared.
+
+    Returns:
+        Ranges by column; a column that is not there may have any value. None if ``expr`` is true for no row.
+    """
+    ranges = _ranges(expr, inexact, None)
+    return None if ranges is None else {name: _literals(known) for name, known in ranges.items()}
+
+
+def is_unsatisfiable(
+    expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
+) -> bool:
+    """Whether ``expr`` alone shows that it is true for no row. ``among``: looks at these columns only; None for all."""
+    return _ranges(expr, inexact, among) is None
+
+
+def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
+    """An expression that is true for the same rows, without the parts that no row can meet.
+
+    Where it is not true it may be false for null, and the other way round.
+    """
+    if not isinstance(expr, (And, Or, Not)):
+        return expr
+    seen: set[str] = set()
+    again: set[str] = set()  # it takes two atoms of one column to contradict each other
+    for atom in atoms(expr):
+        for name in columns(atom):
+            (again if name in seen else seen).add(name)
+    if not again:
+        return expr
+    possible = _possible(expr, frozenset(inexact), again)
+    return Constant(False) if possible is None else possible
+
+
+def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
+    """The parts of ``expr`` that some row may meet; None if there are none."""
+    if is_unsatisfiable(expr, inexact, among):
+        return None
+    if not isinstance(expr, (And, Or)):
+        return expr
+    parts = [_possible(arg, inexact, among) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
+    kept = [part for part in parts if part is not None]
+    if len(kept) == len(expr.args) and all(map(operator.is_, kept, expr.args)):
+        return expr
+    return join(type(expr), kept)
+
+
+# -- from atoms to columns --------------------------------------------------------------------------
+
+
+def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection[str] | None) -> Ranges | None:
+    """As :func:`column_ranges`, with keys as the ends of intervals."""
+
+    def of_atom(atom: Atom, truth: Truth) -> Ranges | None:
+        names = columns(atom)
+        if among is not None and not set(names) <= set(among):
+            return {}
+        values = result_values(atom, truth, _NEVER if _is_inexact(atom, inexact) else _domain_of(atom))
+        ranges = ValueRanges(EVERYTHING if values.of_elements else intervals(values.values), values.null, values.nan)
+        return None if ranges.is_empty else dict.fromkeys(names, ranges)
+
+    return follow(expr, Truth.TRUE, of_atom, _all_of, _any_of)
+
+
+def _is_inexact(atom: Atom, inexact: Collection[Expression]) -> bool:
+    if not inexact:
+        return False
+    # Keys are compared one by one, and some of them may be cast.
+    each = [Comparison(atom.column, "==", value) for value in atom.values] if isinstance(atom, KeyIn) else []
+    return atom in inexact or any(comparison in inexact for comparison in each)
+
+
+def _all_of(parts: Iterable[Ranges | None]) -> Ranges | None:
+    met: Ranges = {}
+    for part in parts:
+        if part is None:
+            return None
+        for column, ranges in part.items():
+            both = _both(met[column], ranges) if column in met else ranges
+            if both.is_empty:
+                return None
+            met[column] = both
+    return met
+
+
+def _any_of(parts: Iterable[Ranges | None]) -> Ranges | None:
+    branches = [part for part in parts if part is not None]
+    if not branches:
+        return None
+    joined = branches[0]
+    for branch in branches[1:]:
+        joined = {name: _either(joined[name], ranges) for name, ranges in branch.items() if name in joined}
+    return joined
+
+
+def _both(left: ValueRanges, right: ValueRanges) -> ValueRanges:
+    # Literals of two kinds are not ordered: the intervals of one kind hold all values of both.
+    parts = intersect(left.intervals, right.intervals) if _are_of_one_kind(left, right) else left.intervals
+    return ValueRanges(parts, left.null and right.null, left.nan and right.nan)
+
+
+def _either(left: ValueRanges, right: ValueRanges) -> ValueRanges:
+    parts = unite(left.intervals, right.intervals) if _are_of_one_kind(left, right) else EVERYTHING
+    return ValueRanges(parts, left.null or right.null, left.nan or right.nan)
+
+
+def _are_of_one_kind(left: ValueRanges, right: ValueRanges) -> bool:
+    return len({_kind_of(left.intervals), _kind_of(right.intervals)} - {None}) < 2
+
+
+# -- the order of literals --------------------------------------------------------------------------
+
+_KINDS: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    str: "string",
+    bytes: "binary",
+    uuid.UUID: "UUID",
+    dt.date: "date",
+    dt.timedelta: "duration",
+    Duration: "duration",
+}
+_AS_THEY_STAND: Final = (int, str, bytes, dt.date)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Moment:
+    """A time or duration, ordered by its nanoseconds."""
+
+    nanoseconds: int
+    value: Scalar = field(compare=False)
+
+
+def _kind(value: Any) -> str | None:
+    """The kind of literals among which ``value`` is ordered; None if there is none."""
+    if isinstance(value, _Moment):
+        value = value.value
+    if isinstance(value, (dt.datetime, Timestamp)):
+        zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+        return "time of no zone" if zone is None else "instant"
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    return _KINDS.get(type(value))
+
+
+def _kind_of(parts: Intervals) -> str | None:
+    """The kind of the intervals' ends; None if there are none."""
+    ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
+    return next(map(_kind, ends), None)
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (dt.datetime, Timestamp, dt.timedelta, Duration)):
+        return _Moment(nanoseconds(value), value)
+    return value
+
+
+def _keyed(parts: Intervals) -> Intervals:
+    return tuple([part._replace(low=_key(part.low), high=_key(part.high)) for part in parts])
+
+
+def _literal(key: Any) -> Any:
+    return key.value if isinstance(key, _Moment) else key
+
+
+def _literals(ranges: ValueRanges) -> ValueRanges:
+    """The same with literals as the ends of intervals."""
+    parts = [part._replace(low=_literal(part.low), high=_literal(part.high)) for part in ranges.intervals]
+    return ValueRanges(tuple(parts), ranges.null, ranges.nan)
+
+
+def _show(interval: Interval) -> str:
+    if interval.low is not None and interval.low is interval.high:
+        return show(interval.low)
+    low = "(" if interval.low is None or interval.low_open else "["
+    high = ")" if interval.high is None or interval.high_open else "]"
+    ends = ("" if end is None else show(end) for end in interval[:2])
+    return f"{low}{', '.join(ends)}{high}"
+
+
+_FOREIGN: Final = Incomparable("literals of two kinds are not ordered")
+_NEVER: Final = ValueDomain(lambda _: _FOREIGN)
+
+
+def _domain_of(atom: Atom) -> ValueDomain:
+    """The order of the atom's first literal that has one."""
+    kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
+    return _NEVER if kind is None else _domain(kind)
+
+
+@functools.cache
+def _domain(kind: str) -> ValueDomain:
+    def to_key(value: Scalar) -> Comparable | Incomparable:
+        return Comparable(_key(value)) if _kind(value) == kind else _FOREIGN
+
+    return ValueDomain(to_key, {type_: None for type_ in _AS_THEY_STAND if _KINDS[type_] == kind}, shared=True)

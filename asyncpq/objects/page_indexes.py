@@ -29,7 +29,7 @@ from asyncpq.parquet.page_index import (
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
-from asyncpq.pruning.pages import PageZones
+from asyncpq.pruning.zone_maps import PageZones
 from asyncpq.storage.base import RequestContext
 
 

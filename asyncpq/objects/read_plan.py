@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.parquet.page_index import OffsetIndex
-from asyncpq.pruning.row_groups import RowGroupPruning
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zone_maps import RowGroupPruning
 
 
 class PruningReport(NamedTuple):

@@ -16,7 +16,7 @@ from asyncpq.expressions import Expression, atoms
 from asyncpq.expressions import columns as column_names
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
-from asyncpq.pruning.row_groups import RowGroupZones
+from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import Constant, Expression
+from asyncpq.expressions.analysis import Truth
 from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, PruningReport, RowGroupPlan, skips_pages
@@ -24,9 +25,9 @@ from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import ResolvedAccess
-from asyncpq.pruning.pages import PageZones, prune_pages
-from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones, prune_row_groups
+from asyncpq.pruning.zones import rows_where
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.storage.base import RequestContext
 
@@ -164,7 +165,7 @@ def _row_group_plans(
                 known = indexes.zones.get((ordinal, leaf.index))
                 if known is not None:
                     zones[name] = known
-            rows &= prune_pages(prune, version.metadata.row_groups[ordinal].num_rows, zones)
+            rows &= rows_where(prune, Truth.TRUE, version.metadata.row_groups[ordinal].num_rows, zones)
         if rows:
             filtered = where is not None and (proven is _NONE or ordinal not in proven)
             groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))

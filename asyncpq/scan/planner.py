@@ -37,7 +37,7 @@ from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
-from asyncpq.pruning.row_groups import has_many_keys, narrowed
+from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.scan.column_resolution import Resolved, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan, landed
 from asyncpq.scan.page_planner import ResolvedRequest, plan_read, row_group_zones

@@ -16,7 +16,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError, SchemaMismatchError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, atoms
 from asyncpq.objects.version import FileVersion
-from asyncpq.pruning.row_groups import RowGroupZones, prune_row_groups
+from asyncpq.pruning.zone_maps import RowGroupZones, prune_row_groups
 from tests.parquet_files import row_groups_left, write
 from tests.parquet_samples import OpenFile
 from tests.predicates import DAY, EVERY_LITERAL, OPS, UTC

@@ -8,8 +8,8 @@ import pytest
 from asyncpq.expressions import Atom, Comparison, In, col
 from asyncpq.expressions.analysis import Truth, result_values, successor
 from asyncpq.parquet.statistics import SortOrder
-from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zone_maps import prune_row_groups
 from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.parquet_files import PrunedFile
 from tests.parquet_samples import DATA, requires_corpus

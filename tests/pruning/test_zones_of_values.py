@@ -18,7 +18,6 @@ from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from tests.parquet_files import PrunedFile
@@ -179,11 +178,11 @@ def test_many_keys(data: st.DataObject) -> None:
     pages = PrunedFile(table, rows_per_page=1).page_zones(0, "k")
     expr = KeyIn("k", keys)
     exact = [row for row, found in enumerate(results(expr, table)) if found]
-    left = prune_pages(expr, num_rows, pages)
+    left = rows_where(expr, Truth.TRUE, num_rows, pages)
     assert not RowRanges.from_rows(exact) - left
     one_by_one = RowRanges.empty()
     for key in keys:
         if key is not None and key == key:
-            one_by_one |= prune_pages(Comparison("k", "==", key), num_rows, pages)
+            one_by_one |= rows_where(Comparison("k", "==", key), Truth.TRUE, num_rows, pages)
     if kind != "float64":
         assert left == one_by_one

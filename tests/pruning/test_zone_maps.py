@@ -12,9 +12,8 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Expression, columns
 from asyncpq.expressions.analysis import Truth
-from asyncpq.pruning.pages import prune_pages
-from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zone_maps import prune_row_groups
 from asyncpq.pruning.zones import rows_where
 from tests.parquet_files import PrunedFile
 from tests.predicates import KINDS, array, arrays, expressions
@@ -75,7 +74,6 @@ def test_no_row_is_lost(
         for truth, result in _RESULTS.items():
             wanted = RowRanges.from_rows([row for row, found in enumerate(inside) if found is result])
             assert not wanted - rows_where(expr, truth, group.num_rows, pages)
-        assert prune_pages(expr, group.num_rows, pages) == rows_where(expr, Truth.TRUE, group.num_rows, pages)
     assert isinstance(pruned.reasons, list)
     assert isinstance(pruned.dropped_by, dict)
 
@@ -90,6 +88,6 @@ def test_columns_without_an_index_prune_nothing_by_themselves(
     file = PrunedFile(table, rows_per_page=rows_per_page)
     pages = file.page_zones(0, *columns(expr)[:1])
     wanted = RowRanges.from_rows([row for row, found in enumerate(exact) if found])
-    assert not wanted - prune_pages(expr, len(table), pages)
-    everything = prune_pages(Comparison("c0", "==", 1), len(table), {})
+    assert not wanted - rows_where(expr, Truth.TRUE, len(table), pages)
+    everything = rows_where(Comparison("c0", "==", 1), Truth.TRUE, len(table), {})
     assert everything == RowRanges.all(len(table))

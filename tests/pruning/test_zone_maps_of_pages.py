@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.expressions import Expression, In, KeyIn, col
-from asyncpq.expressions.analysis import Comparable, Incomparable
+from asyncpq.expressions.analysis import Comparable, Incomparable, Truth
 from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.pages import prune_pages
-from asyncpq.pruning.row_groups import prune_row_groups
+from asyncpq.pruning.zone_maps import prune_row_groups
+from asyncpq.pruning.zones import rows_where
 from tests.parquet_files import PrunedFile
 from tests.pruning.indexed_file import DAY, FILE, NAN, ROWS, TABLE, leaf
 
@@ -35,7 +35,7 @@ ALL = list(range(10))
 
 
 def pages_left(expr: Expression) -> list[int]:
-    left = prune_pages(expr, ROWS, PAGES)
+    left = rows_where(expr, Truth.TRUE, ROWS, PAGES)
     pages = [page for page in ALL if left.overlaps(page * 10, page * 10 + 10)]
     assert left.num_rows == 10 * len(pages)
     return pages
@@ -130,9 +130,9 @@ def test_misaligned_pages() -> None:
     table = pa.table({"a": list(range(5)), "b": list(range(5))})
     a = PrunedFile(table, rows_per_page=2).page_zones(0, "a")
     b = PrunedFile(table, rows_per_page=3).page_zones(0, "b")
-    left = prune_pages((col("a") >= 2) & (col("b") < 3), 5, {**a, **b})
+    left = rows_where((col("a") >= 2) & (col("b") < 3), Truth.TRUE, 5, {**a, **b})
     assert list(left) == [(2, 3)]
-    assert list(prune_pages((col("a") == 4) | (col("b") == 0), 5, {**a, **b})) == [(0, 3), (4, 5)]
+    assert list(rows_where((col("a") == 4) | (col("b") == 0), Truth.TRUE, 5, {**a, **b})) == [(0, 3), (4, 5)]
 
 
 @pytest.mark.parametrize(

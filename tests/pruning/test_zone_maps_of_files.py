@@ -16,9 +16,10 @@ from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col
-from asyncpq.pruning.files import file_zones, prune_files, value_zones
+from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import Domain, ValueKind
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.zone_maps import file_zones, value_zones
+from asyncpq.pruning.zones import Zones, rows_where
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, expressions, oracle, uses
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -133,7 +134,7 @@ def test_no_file_with_a_matching_row_is_lost(data: st.DataObject) -> None:
         }
     else:
         zones = {name: data.draw(zones_of(kind, [file[name] for file in files])) for name, kind in kinds.items()}
-    kept = prune_files(expr, zones, len(files))
+    kept = rows_where(expr, Truth.TRUE, len(files), zones)
     for number, file in enumerate(files):
         if matches(expr, kinds, file):
             assert number in kept
@@ -147,7 +148,7 @@ def test_single_values_prune_exactly(kind: str, data: st.DataObject) -> None:
     assume(not uses(expr, *INSIDE))
     assume(" in " not in str(expr))  # zeros of both signs, and NaN, are one to pruning
     values = [value for value in data.draw(arrays(kind)) if value == value]
-    kept = prune_files(expr, {"c0": value_zones(kind_of(COLUMNS[kind][0]), values)}, len(values))
+    kept = rows_where(expr, Truth.TRUE, len(values), {"c0": value_zones(kind_of(COLUMNS[kind][0]), values)})
     found = [matches(expr, {"c0": kind}, {"c0": [value]}) for value in values]
     assert [number in kept for number in range(len(values))] == found
 
@@ -167,7 +168,7 @@ def test_kinds(kind: str) -> None:
 
 def _kept(expr: Expression, type_: pa.DataType, low: Any, high: Any, **known: Any) -> bool:
     facts: dict[str, Any] = {"null_counts": [0], "all_null": [False], "may_be_nan": [False]} | known
-    return bool(prune_files(expr, {"x": file_zones(kind_of(type_), [low], [high], **facts)}, 1))
+    return bool(rows_where(expr, Truth.TRUE, 1, {"x": file_zones(kind_of(type_), [low], [high], **facts)}))
 
 
 def test_bounds_that_cannot_be_trusted_prune_nothing() -> None:
@@ -213,13 +214,13 @@ def test_nested_null_counts_prove_nothing() -> None:
     zones = file_zones(
         kind_of(pa.int64()), [1], [1], null_counts=[0], all_null=[False], may_be_nan=[False], is_nested=True
     )
-    assert prune_files(x.is_null(), {"x": zones}, 1)
-    assert not prune_files(x == 2, {"x": zones}, 1)
+    assert rows_where(x.is_null(), Truth.TRUE, 1, {"x": zones})
+    assert not rows_where(x == 2, Truth.TRUE, 1, {"x": zones})
 
 
 def test_unknown_columns_prune_nothing() -> None:
     zones = value_zones(kind_of(pa.int64()), [1, 2, None])
-    assert list(prune_files((col("x") == 2) & (col("y") == 1), {"x": zones}, 3)) == [(1, 2)]
-    assert list(prune_files((col("x") == 2) | (col("y") == 1), {"x": zones}, 3)) == [(0, 3)]
-    assert list(prune_files(col("x") == col("y"), {"x": zones}, 3)) == [(0, 3)]
-    assert list(prune_files(col("x").is_null(), {"x": zones}, 3)) == [(2, 3)]
+    assert list(rows_where((col("x") == 2) & (col("y") == 1), Truth.TRUE, 3, {"x": zones})) == [(1, 2)]
+    assert list(rows_where((col("x") == 2) | (col("y") == 1), Truth.TRUE, 3, {"x": zones})) == [(0, 3)]
+    assert list(rows_where(col("x") == col("y"), Truth.TRUE, 3, {"x": zones})) == [(0, 3)]
+    assert list(rows_where(col("x").is_null(), Truth.TRUE, 3, {"x": zones})) == [(2, 3)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import And, Expression, In, KeyIn, Not, Or, atoms
-from asyncpq.pruning.row_groups import RowGroupZones, has_many_keys, narrowed
+from asyncpq.pruning.zone_maps import RowGroupZones, has_many_keys, narrowed
 from tests.parquet_samples import OpenFile
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {

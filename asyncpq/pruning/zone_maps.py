@@ -1,4 +1,7 @@
-"""The row groups that can match, by the statistics of their chunks in the footer.
+"""Zone maps: the :class:`Zones` of row groups, pages and files, from the statistics that there are of each.
+
+Row groups have the statistics of their chunks in the footer, pages have ColumnIndexes (PageIndex.md), the files of a
+dataset have bounds that are known before they are opened. :func:`asyncpq.pruning.zones.rows_where` searches all three.
 
 ``narrowed`` cuts a long list of keys to those that a file's row groups may hold: thousands of keys for a whole dataset
 are a few for each file.
@@ -6,25 +9,23 @@ are a few for each file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from asyncpq.expressions import (
-    And,
-    Atom,
-    Expression,
-    In,
-    KeyIn,
-    atoms,
-    replace_atoms,
-)
-from asyncpq.expressions.analysis import Truth, ValueDomain, keys_of, result_values
+from asyncpq.errors import CorruptIndexError
+from asyncpq.expressions import And, Atom, Expression, In, KeyIn, atoms, replace_atoms
+from asyncpq.expressions.analysis import Incomparable, ResultValues, ToKey, Truth, ValueDomain, keys_of, result_values
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import chunk_bounds, order_of
+from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
+from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+
+# -- row groups -------------------------------------------------------------------------------------
 
 
 class RowGroupZones:
@@ -166,3 +167,124 @@ def _narrowed(atom: In | KeyIn, zones: Zones) -> In | KeyIn:
     kept = keys[start:stop] or keys[:1]  # with no key at all, null rows would not give null
     values: list[Scalar] = [key.decode() for key in kept] if str in atom.types else list(kept)
     return type(atom)(atom.column, tuple(values))
+
+
+# -- pages ------------------------------------------------------------------------------------------
+
+
+class PageZones:
+    """The pages of one chunk as zones, and the rows of each. Made once for each chunk: cache it."""
+
+    __slots__ = ("_starts", "_stops", "domain", "num_rows", "weight", "zones")
+
+    def __init__(
+        self, leaf: Leaf, order: SortOrder, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int
+    ) -> None:
+        """Raises CorruptIndexError if the two indexes differ in their number of pages,
+        or rows do not ascend.
+        """
+        firsts = offset_index.first_rows
+        if len(firsts) != len(bounds.mins):
+            raise CorruptIndexError(
+                f"the ColumnIndex has {len(bounds.mins)} pages, the OffsetIndex {len(firsts)}", column=leaf.dotted
+            )
+        self._starts = firsts
+        self._stops = [*firsts[1:], num_rows]
+        if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
+            raise CorruptIndexError("the OffsetIndex's rows do not ascend", column=leaf.dotted)
+        self.num_rows = num_rows
+        self.zones = Zones(
+            ZonedColumn.of_leaf(leaf, order),
+            bounds.mins,
+            bounds.maxs,
+            all_null=bounds.null_pages,
+            null_counts=bounds.null_counts,
+            nan_counts=bounds.nan_counts,
+        )
+        self.domain: ValueDomain = self.zones.domain
+        self.weight = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
+
+    def holding(self, wanted: ResultValues) -> RowRanges:
+        """The rows of the pages that may hold a member of the set."""
+        pages = self.zones.holding(wanted)
+        starts, stops = self._starts, self._stops
+        return RowRanges.from_parallel(
+            [starts[page] for page in pages.starts], [stops[page - 1] for page in pages.stops]
+        )
+
+
+# -- files ------------------------------------------------------------------------------------------
+
+_NUMBERS: Final = (Domain.INTEGER, Domain.FLOAT, Domain.FLOAT32, Domain.DECIMAL)
+_NUMERIC: Final = (*_NUMBERS, Domain.DATE, Domain.TIME, Domain.TIMESTAMP)
+# Below and above all keys of a domain. No string is above all others.
+_LEAST: Final[Mapping[Domain, Any]] = {
+    **dict.fromkeys(_NUMERIC, -math.inf),
+    Domain.BYTES: b"",
+    Domain.FIXED: b"",
+    Domain.BOOLEAN: False,
+}
+_GREATEST: Final[Mapping[Domain, Any]] = {**dict.fromkeys(_NUMERIC, math.inf), Domain.BOOLEAN: True}
+
+
+def file_zones(
+    kind: ValueKind,
+    mins: Sequence[Scalar],
+    maxs: Sequence[Scalar],
+    *,
+    null_counts: Sequence[int | None],
+    all_null: Sequence[bool],
+    may_be_nan: Sequence[bool],
+    is_nested: bool = False,
+) -> Zones:
+    """The files of a dataset as zones of one column. Immutable: make them once.
+
+    All sequences have one entry for each file.
+
+    ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
+    unknown. NaN, and a value that is not compared exactly with the column, counts as unknown. ``all_null``: the file
+    has only nulls in the column, or lacks the column. ``may_be_nan``: False where the file is known to hold no NaN.
+    ``is_nested``: the column is inside a struct: null counts may leave out its parents' nulls.
+    """
+    convert = domain_of(kind).to_key
+    least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
+    lows: list[Any] = []
+    highs: list[Any] = []
+    nulls: list[bool] = []
+    for low, high, is_null in zip(mins, maxs, all_null, strict=True):
+        low_key = least if low is None and high is not None else _bound(low, convert)
+        high_key = greatest if high is None and low is not None else _bound(high, convert)
+        # Contradicting bounds prove nothing; NaN compares with nothing.
+        nulls.append(is_null and low is None and high is None)
+        known = low_key is not None and high_key is not None and low_key <= high_key and not is_null
+        lows.append(low_key if known else None)
+        highs.append(high_key if known else None)
+    return Zones(
+        ZonedColumn(kind, is_nested=is_nested),
+        lows,
+        highs,
+        all_null=nulls,
+        null_counts=null_counts,
+        nan_counts=[None if may else 0 for may in may_be_nan],
+        exact=[True] * len(lows),
+    )
+
+
+def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
+    """The files of a dataset as zones of a column with one value in each file, such as a partition's; None is null."""
+    return file_zones(
+        kind,
+        values,
+        values,
+        null_counts=[0 if value is not None else None for value in values],
+        all_null=[value is None for value in values],
+        may_be_nan=[value != value for value in values],
+    )
+
+
+def _bound(value: Scalar, convert: ToKey) -> Any:
+    """A bound as a key; None where it is unknown."""
+    if value is None:
+        return None
+    literal = convert(value)
+    return None if isinstance(literal, Incomparable) else literal.key

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from asyncpq import CorruptFileError, Expression, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.ducklake.deletes import SNAPSHOT_COLUMN, DuckLakeDeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.catalog import SNAPSHOT_COLUMN, DuckLakeDeleteFile, DuckLakeDeletes
 from tests.lakes import PlainReader
 
 NUM_ROWS = 100
