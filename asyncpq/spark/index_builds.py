@@ -1,57 +1,90 @@
 """External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder`, with an executor that runs on Spark.
+The driver runs the builder of :mod:`asyncpq.indexing.build.index_builder` with :class:`SparkExecutor`. The steps that
+it runs in tasks are those of :mod:`asyncpq.spark.index_steps`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor, OnFileDone
+from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.index_source import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
+from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
-from asyncpq.indexing.index_model import IndexBackend
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.manifest.commits import files_in
+from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.targets import DatasetOptions
-from asyncpq.options import BuildOptions
+from asyncpq.options import MIB, BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.driver import CallerThread
-from asyncpq.spark.index_executor import SparkExecutor
+from asyncpq.spark.driver import CallerThread, held_settings
+from asyncpq.spark.index_steps import (
+    CUT,
+    FILES_NUMBER,
+    MOVED,
+    PIECES,
+    TASK_BYTES,
+    WRITTEN,
+    CollectFiles,
+    CutPieces,
+    WriteSegments,
+    cost_of,
+    count_of,
+    decoded,
+    folder_of,
+    packed,
+    planned,
+    segment_of,
+    shipped,
+    write_sorted,
+)
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
-from asyncpq.storage.urls import absolute
+from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import Format, Version, catalog_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 _BUILDING = BuildOptions()
+_ATTEMPTS: Final = 3  # for files that change while they are read
+_CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
+_DRIVER_BYTES: Final = 32 * MIB  # rows that the driver writes itself
+_CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
+_BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
+_BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class FileProblem(NamedTuple):
-    """A file that could not be read for an index.
+    """A file that could not be read for an index."""
 
-    Attributes:
-        path: relative to the dataset's root, or a whole url.
-        error: name of a class of :mod:`asyncpq.errors`.
-        message: text of the error.
-    """
-
-    path: str
-    error: str
+    path: str  # relative to the dataset's root, or a whole url
+    error: str  # name of a class of asyncpq.errors
     message: str
 
 
@@ -119,14 +152,11 @@ def build_index(
     named = absolute(target)
     if at is None:
         at = index_opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
-    job = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings)
     refuse_secrets("target", named)
-
-    async def work(session: Session) -> BuiltIndex:
-        index = await index_opening.build(session.runtime, named, kinds, job.at, options, building, job.gathering)
-        return _built(index)
-
-    return job.run(work)
+    return call.build(
+        lambda session: index_opening.build(session.runtime, named, kinds, call.at, options, building, call.executor)
+    )
 
 
 def refresh_index(
@@ -146,18 +176,15 @@ def refresh_index(
         at, building, settings: as in :func:`build_index`.
         files: urls of files that are new, replaced or deleted; None: all files are compared.
         table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
-
-    Raises:
-        AsyncpqError: as there.
     """
-    job = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings)
 
-    async def work(session: Session) -> BuiltIndex:
-        index = await _opened(session, job.at, table, format, version, building, job.gathering)
+    async def work(session: Session) -> Index:
+        index = await call.opened(session, table, format, version, building, call.executor)
         await index.refresh(files)
-        return _built(index)
+        return index
 
-    return job.run(work)
+    return call.build(work)
 
 
 def verify_index(
@@ -173,13 +200,13 @@ def verify_index(
     **settings: Any,
 ) -> Verified:
     """Verify an index as :meth:`asyncpq.indexing.Index.verify`. The driver reads the sample."""
-    job = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Verified:
-        index = await _opened(session, job.at, table, format, version, _BUILDING)
+        index = await call.opened(session, table, format, version)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
-    return sessions.run(job.settings, work)
+    return sessions.run(call.settings, work)
 
 
 def vacuum(
@@ -190,21 +217,18 @@ def vacuum(
     The latter are removed after a day: segments, and data files of a lake that asyncpq writes, unless a kept snapshot
     lists them.
     """
-    job = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Vacuumed:
-        index = await _opened(session, job.at, None, None, None, _BUILDING)
-        done = await index.vacuum(keep=keep, older_than=older_than)
-        folder = folder_around(job.at)
+        index = await call.opened(session)
+        vacuumed = await index.vacuum(keep=keep, older_than=older_than)
+        folder = folder_around(call.at)
         if folder is None or not is_committed(index.manifest):
-            return done
+            return vacuumed
         removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
-        return replace(done, files=tuple(removed))
+        return replace(vacuumed, files=tuple(removed))
 
-    return sessions.run(job.settings, work)
-
-
-# -- inside ---------------------------------------------------------------------------------------
+    return sessions.run(call.settings, work)
 
 
 class _BuildCall:
@@ -217,46 +241,255 @@ class _BuildCall:
         self._spark = spark
         self._caller = CallerThread()
 
-    def gathering(
+    def executor(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
     ) -> SparkExecutor:
         """See :data:`asyncpq.indexing.build.build_executor.ExecutorFactory`."""
         url = self.at if isinstance(self.at, str) else None
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
-    def run(self, work: Callable[[Session], Awaitable[BuiltIndex]]) -> BuiltIndex:
-        """Run ``work`` in the process's session; return its result."""
+    async def opened(
+        self,
+        session: Session,
+        table: object = None,
+        format: Format | None = None,
+        version: Version | None = None,
+        building: BuildOptions = _BUILDING,
+        executor: ExecutorFactory = LocalExecutor,
+    ) -> Index:
+        """The index that exists at this place."""
+        options = DatasetOptions(format=format, version=version)
+        return await index_opening.open_existing(session.runtime, self.at, table, options, building, None, executor)
 
-        async def once(session: Session) -> BuiltIndex:
-            return await self._caller.interruptible(work(session))
+    def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
+        """Build or refresh the index by ``work`` in the process's session."""
 
-        return self._caller.serve(partial(sessions.run, self.settings, once))
+        async def build(session: Session) -> BuiltIndex:
+            index = await self._caller.interruptible(work(session))
+            manifest, changes = index.manifest, index.refreshed
+            assert changes is not None, "the index was built or refreshed"
+            return BuiltIndex(
+                at=index.url,
+                snapshot=manifest.snapshot,
+                files=manifest.num_files,
+                rows=manifest.num_rows,
+                added=changes.added,
+                removed=changes.removed,
+                resumed=changes.resumed,
+                problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in changes.problems),
+            )
+
+        return self._caller.serve(partial(sessions.run, self.settings, build))
 
 
-async def _opened(
-    session: Session,
-    at: object,
-    table: object,
-    format: Format | None,
-    version: Version | None,
-    building: BuildOptions,
-    executor: ExecutorFactory = LocalExecutor,
-) -> Index:
-    options = DatasetOptions(format=format, version=version)
-    return await index_opening.open_existing(session.runtime, at, table, options, building, None, executor)
+# -- reading and writing --------------------------------------------------------------------------
 
 
-def _built(index: Index) -> BuiltIndex:
-    manifest, done = index.manifest, index.refreshed
-    if done is None:
-        raise AssertionError("the index was built or refreshed")
-    return BuiltIndex(
-        at=index.url,
-        snapshot=manifest.snapshot,
-        files=manifest.num_files,
-        rows=manifest.num_rows,
-        added=done.added,
-        removed=done.removed,
-        resumed=done.resumed,
-        problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in done.problems),
-    )
+@dataclass(eq=False)
+class SparkExecutor:
+    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor` that reads and writes in tasks.
+
+    ``at`` is the url of the index; None: only the driver can write there.
+    """
+
+    spark: SparkSession
+    settings: SparkSettings
+    caller: CallerThread
+    at: str | None
+    runtime: Runtime
+    backend: IndexBackend
+    operation: Operation
+    options: BuildOptions
+    rounds: int = 1
+
+    def files_between_commits(self, num_files: int) -> int:
+        """Files of one commit: ``checkpoint_files``, or more if that would create too many segments."""
+        most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
+        self.rounds = max(1, -(-num_files // most))
+        return most
+
+    async def segments(
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        build: str,
+        on_file_done: OnFileDone,
+    ) -> list[Segment]:
+        """See :class:`asyncpq.indexing.build.build_executor.BuildExecutor`."""
+        for attempt in range(_ATTEMPTS):
+            mapped = _MappedPieces(self.spark, self.settings, works, wanted, tuple(index_tables))
+            try:
+                return await self._written(mapped, build, on_file_done)
+            except ObjectChangedError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                logger.warning("%d files are read again: %s", len(works), error)
+            finally:
+                await self.caller.call(mapped.close, on_leaving=True)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _written(self, mapped: _MappedPieces, build: str, on_file_done: OnFileDone) -> list[Segment]:
+        pieces = (await self.caller.call(mapped.pieces)).to_pylist()
+        files = [piece for piece in pieces if piece["part"] == FILES_NUMBER]
+        rows = [piece for piece in pieces if piece["part"] != FILES_NUMBER]
+        results = _file_rows(mapped.works, [decoded(piece["payload"]) for piece in files])
+        readable = RowRanges((one.work.id, one.work.id + 1) for one in results if one.num_rows is not None)
+        payloads, segments = files, list[Segment]()
+        if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
+            segments = await self._written_by_tasks(mapped, rows, readable, build)
+        elif rows:
+            payloads = [*files, *(await self.caller.call(mapped.payloads)).to_pylist()]
+        digests = {piece["task"]: piece["digest"] for piece in pieces}
+        if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
+            raise ObjectChangedError("a file changed while it was read again")
+        # the driver writes the list of files, small index tables, and empty ones
+        ids = {FILES: RowRanges((one.work.id, one.work.id + 1) for one in results if not one.gone)}
+        done = {FILES, *(segment.table for segment in segments)}
+        ids.update((table, readable) for table in mapped.wanted.tables if table not in done)
+        segments += await self._written_here(mapped.tables, payloads, ids, build)
+        self._check_rows(mapped.tables, pieces, segments)
+        for result in results:
+            on_file_done(result, self.operation.part(safe_url(result.work.file.url), 0))
+        return segments
+
+    async def _written_by_tasks(
+        self, mapped: _MappedPieces, pieces: Sequence[Mapping[str, Any]], readable: RowRanges, build: str
+    ) -> list[Segment]:
+        """The segments of all index tables but "files", checked for existence."""
+        num_bytes = sum(piece["num_bytes"] for piece in pieces)
+        if self.at is None:
+            raise UnsupportedStoreError(
+                f"the index has {num_bytes} bytes, and executors can only write to a url",
+                url=self.backend.description,
+                hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
+            )
+        ranges = planned(pieces, self.options, builds=self.rounds)
+        writing = WriteSegments(self.settings, self.at, build, mapped.tables, ranges, self.options)
+        table = await self.caller.call(partial(mapped.written, CutPieces(ranges), writing, num_bytes))
+        ids = tuple(readable)
+        segments = [segment_of(mapped.tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        there = await self.backend.list_segments(operation=self.operation)
+        missing = [segment.name for segment in segments if segment.name not in there]
+        if missing:
+            raise StoreError(
+                f"{len(missing)} segments that executors wrote are missing",
+                url=self.backend.description,
+                hint="Use a place that driver and executors share: an object store, or a disk that all of them mount.",
+            )
+        return segments
+
+    async def _written_here(
+        self,
+        index_tables: Sequence[IndexTable],
+        payloads: Sequence[Mapping[str, Any]],
+        ids: Mapping[IndexTable, RowRanges],
+        build: str,
+    ) -> list[Segment]:
+        """The segments of index tables that the driver writes; ``ids`` are the files whose rows they have."""
+        with ExitStack() as open_sorts:
+            memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
+            sorts = {
+                table: open_sorts.enter_context(ExternalSort(table.schema, memory, folder_of(self.options)))
+                for table, files in ids.items()
+                if files
+            }
+            for payload in payloads:
+                sort = sorts[index_tables[payload["part"]]]
+                await self.runtime.in_thread(partial(sort.add, decoded(payload["payload"])))
+            some = [(table, sort, ids[table]) for table, sort in sorts.items()]
+            return await write_sorted(self.runtime, self.backend, build, some, self.options, self.operation)
+
+    def _check_rows(
+        self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
+    ) -> None:
+        counts = dict.fromkeys(index_tables, 0)
+        for piece in pieces:
+            counts[index_tables[piece["part"]]] += piece["num_rows"]
+        for segment in segments:
+            counts[segment.table] -= segment.num_rows
+        wrong = [str(index_table) for index_table, count in counts.items() if count]
+        if wrong:
+            raise StoreError(
+                f"rows were lost or duplicated between tasks: {', '.join(wrong)}", url=self.backend.description
+            )
+
+
+def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
+    """The rows of each file; a file without rows has vanished."""
+    rows: dict[int, FileRows] = {}
+    by_id = {work.id: work for work in works}
+    for table in tables:
+        texts = table.column("problem").to_pylist()
+        for number, (file, text) in enumerate(zip(files_in(table), texts, strict=True)):
+            name, _, message = (text or "").partition(": ")
+            rows[file.id] = FileRows(
+                work=by_id[file.id],
+                tables={FILES: table.slice(number, 1)},
+                num_rows=file.num_rows,
+                validator=file.validator,
+                problem=None if text is None else sessions.named_error(name, message),
+            )
+    return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
+
+
+@dataclass(eq=False)
+class _MappedPieces:
+    """The rows of files in pieces, which stay on executors until :meth:`close`. Use it in the caller's thread.
+
+    Its methods raise the AsyncpqError with which a task failed as often as Spark tries tasks.
+    """
+
+    spark: SparkSession
+    settings: SparkSettings
+    works: Sequence[FileTask]
+    wanted: IndexSpec
+    tables: tuple[IndexTable, ...]
+    _rows: DataFrame | None = None
+
+    def pieces(self) -> pa.Table:
+        """All pieces; only those of the index table "files" have payloads."""
+        costs = [cost_of(work, reads_values=self.wanted.reads_values) for work in self.works]
+        tasks = [shipped([self.works[number] for number in numbers]) for numbers in packed(costs, TASK_BYTES)]
+        self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
+        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
+        return _answer(self._rows.select(*PIECES.names[:-1], payload))
+
+    def payloads(self) -> pa.Table:
+        """The pieces of the other index tables."""
+        return _answer(self._others("task", "part", "digest", "payload"))
+
+    def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+        """Let tasks write segments of the other index tables, which have ``num_bytes``; return their descriptions."""
+        # Spark limits batches for Python by rows, not by bytes
+        with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
+            # cutting the pieces of one task is too little work for a task
+            rows = self._others(*CUT).coalesce(count_of(num_bytes, _CUT_BYTES))
+            moved = rows.mapInArrow(cutting, from_arrow_schema(MOVED))
+            bins = moved.repartitionById(writing.ranges.num_bins, "bin")
+            return _answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
+
+    def close(self) -> None:
+        """Release the pieces on executors."""
+        if self._rows is not None:
+            self._rows.unpersist()
+            self._rows = None
+
+    def _others(self, *columns: str) -> DataFrame:
+        assert self._rows is not None, "pieces() is called first"
+        return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
+
+    def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
+        collecting = partial(CollectFiles, self.settings, self.wanted, self.tables)
+        given = from_arrow_schema(PIECES)
+        if sum(map(len, tasks)) <= _CLOSURE_BYTES:
+            rows = self.spark.range(len(tasks), numPartitions=len(tasks))
+            return rows.mapInArrow(collecting(tuple(tasks)), given)
+        ids = pa.array(range(len(tasks)), pa.int32())
+        listed = self.spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
+        return listed.repartitionById(len(tasks), "id").mapInArrow(collecting(None), given)
+
+
+def _answer(rows: DataFrame) -> pa.Table:
+    with sessions.raised_as_asyncpq():
+        return rows.toArrow()

@@ -1,11 +1,9 @@
 """The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
-A piece is one row for Spark however many entries it has, so Spark moves few, large values. The entries are sorted as in
-every build (:mod:`asyncpq.indexing.build.sorting`). Files are spread over tasks by cost, since one large file takes as
-long as thousands of small ones. The pieces tell the distribution of keys before any is moved, so the ranges have
-similar sizes. A key with many rows is cut by file and row.
-
-Only descriptions of the segments return to the driver.
+A piece is one row for Spark however many entries it has, so Spark moves few, large values. Files are spread over tasks
+by cost, since one large file takes as long as thousands of small ones. The pieces tell the distribution of keys before
+any is moved, so the ranges have similar sizes. A key with many rows is cut by file and row. Only descriptions of the
+segments return to the driver.
 """
 
 from __future__ import annotations
@@ -52,6 +50,9 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 #: Sort key of a row of an index table: key, file, and position in it.
 RowKey: TypeAlias = tuple[bytes, int, int]
 
+#: Rows to write as segments, and the files that they come from (:func:`write_segments`).
+SortedRows: TypeAlias = tuple[IndexTable, ExternalSort, RowRanges]
+
 _ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
 
 #: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and the sort keys of three of them; ``digest``
@@ -73,27 +74,22 @@ PIECES: Final = pa.schema(
 
 @dataclass(frozen=True)
 class CollectFiles:
-    """For ``mapInArrow``: takes task numbers and files, yields pieces.
-
-    Attributes:
-        parts: tables of the index, "files" first.
-        works: pickled lists of files by task; None: they come in the column "payload".
-    """
+    """For ``mapInArrow``: takes task numbers and files, yields pieces."""
 
     settings: SparkSettings
     wanted: IndexSpec
-    tables: tuple[IndexTable, ...]
-    works: tuple[bytes, ...] | None
+    tables: tuple[IndexTable, ...]  # "files" first
+    works: tuple[bytes, ...] | None  # pickled lists of files by task; None: they come in the column "payload"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 data = row["payload"] if self.works is None else self.works[row["id"]]
-                yield from sessions.batches(self.settings, partial(self._gathered, row["id"], pickle.loads(data)))
+                yield from sessions.batches(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
 
-    async def _gathered(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
+    async def _opened(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
         wanted = replace(self.wanted, options=local_options(self.wanted.options))
-        return _gathered(session, task, works, wanted, self.tables)
+        return _collected_pieces(session, task, works, wanted, self.tables)
 
 
 def shipped(works: Sequence[FileTask]) -> bytes:
@@ -108,7 +104,7 @@ def local_options(options: BuildOptions) -> BuildOptions:
 
 
 @asynccontextmanager
-async def _gathered(
+async def _collected_pieces(
     session: Session, task: int, works: Sequence[FileTask], wanted: IndexSpec, index_tables: Sequence[IndexTable]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
     runtime = session.runtime
@@ -142,22 +138,22 @@ async def _pieces(
         if number == FILES_NUMBER:
             continue
         pending: list[pa.RecordBatch] = []
-        held = 0
+        num_bytes = 0
         async for batch in await rows_of_parts.batches(index_table):
             step = max(1, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, step):
                 pending.append(batch.slice(start, step))
-                held += pending[-1].nbytes
-                if held >= _PIECE_BYTES:
+                num_bytes += pending[-1].nbytes
+                if num_bytes >= _PIECE_BYTES:
                     yield _piece(task, number, digest, pa.Table.from_batches(pending))
-                    pending, held = [], 0
+                    pending, num_bytes = [], 0
         if pending:
             yield _piece(task, number, digest, pa.Table.from_batches(pending))
 
 
 def _piece(task: int, index_table: int, digest: bytes, rows: pa.Table) -> pa.RecordBatch:
-    some = (0, rows.num_rows // 2, rows.num_rows - 1)
-    orders = [dict(zip(("key", "file", "at"), order_of(rows, number), strict=True)) for number in some]
+    places = (0, rows.num_rows // 2, rows.num_rows - 1)
+    orders = [dict(zip(("key", "file", "at"), order_of(rows, place), strict=True)) for place in places]
     return one_row([task, index_table, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
 
 
@@ -179,8 +175,7 @@ def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
 
 def one_row(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """A batch of one row."""
-    columns = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
-    return pa.record_batch(columns, schema)
+    return pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema)
 
 
 def encoded(rows: pa.Table) -> bytes:
@@ -188,8 +183,7 @@ def encoded(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_WRITE) as writer:
         writer.write_table(rows.combine_chunks())
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return bytes(sink.getvalue())
 
 
 def decoded(data: bytes | pa.Buffer) -> pa.Table:
@@ -208,8 +202,7 @@ _UNKNOWN_BYTES: Final = 4 * MIB  # assumed size of a file that no listing names
 def cost_of(work: FileTask, *, reads_values: bool) -> int:
     """Cost of reading a file, in bytes."""
     size = work.file.size if work.file.validator is None else work.file.validator.size
-    if size is None:
-        size = _UNKNOWN_BYTES
+    size = _UNKNOWN_BYTES if size is None else size
     return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
 
 
@@ -220,20 +213,18 @@ def count_of(cost: int, target: int) -> int:
 
 
 def packed(costs: Sequence[int], target: int) -> list[list[int]]:
-    """Distribute costs over bins of ``target`` or somewhat less; return the positions in each bin.
+    """Distribute costs over bins of ``target`` or somewhat less; return the ascending positions in each bin.
 
     No bin costs more than a third above the optimum for that number of bins. The heaviest bin comes first, since it
-    should not start last. Positions in a bin ascend.
+    should not start last.
     """
-    if not costs:
-        return []
     count = min(len(costs), count_of(sum(costs), target))
     bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
-    for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
-        load, number, held = bins[0]
-        held.append(at)
-        heapq.heapreplace(bins, (load + costs[at], number, held))
-    return [sorted(held) for _, _, held in sorted(bins, key=lambda one: (-one[0], one[1])) if held]
+    for place in sorted(range(len(costs)), key=lambda place: (-costs[place], place)):
+        load, number, places = bins[0]
+        places.append(place)
+        heapq.heapreplace(bins, (load + costs[place], number, places))
+    return [sorted(places) for _, _, places in sorted(bins, key=lambda bin_: (-bin_[0], bin_[1])) if places]
 
 
 _LEAST_RANGE_BYTES: Final = 8 * MIB  # minimum size of a range
@@ -251,32 +242,18 @@ WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa
 
 @dataclass(frozen=True)
 class SegmentRanges:
-    """Ranges of rows that become segments together.
+    """Ranges of rows that become segments together."""
 
-    Attributes:
-        parts: index table of each range.
-        cuts: by index table, the last sort key of each range but the final one.
-        first: by index table, the number of its first range; others follow.
-        bins: the task that writes each range.
-        num_bins: number of these tasks.
-        digests: by task of the map step, the digest of its files' versions.
-    """
-
-    tables: tuple[int, ...]
-    cuts: Mapping[int, tuple[RowKey, ...]]
-    first: Mapping[int, int]
-    bins: tuple[int, ...]
-    num_bins: int
-    digests: Mapping[int, bytes]
+    tables: tuple[int, ...]  # index table of each range
+    cuts: Mapping[int, tuple[RowKey, ...]]  # by index table, the last sort key of each range but the final one
+    first: Mapping[int, int]  # by index table, the number of its first range; others follow
+    bins: tuple[int, ...]  # the task that writes each range
+    num_bins: int  # number of these tasks
+    digests: Mapping[int, bytes]  # by task of the map step, the digest of its files' versions
 
 
 def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> SegmentRanges:
-    """Plan the ranges of the rows of ``pieces``.
-
-    Args:
-        pieces: of all index tables but "files"; without payloads.
-        builds: how often segments are written in one build.
-    """
+    """Plan the ranges of the rows of ``pieces``, which need no payloads; one build writes segments ``builds`` times."""
     by_part: dict[int, list[tuple[RowKey, int, int]]] = {}
     for piece in pieces:
         counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
@@ -285,35 +262,31 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
     first: dict[int, int] = {}
     index_tables: list[int] = []
     sizes: list[int] = []
-    for index_table, found in sorted(by_part.items()):
+    for index_table, counted_pieces in sorted(by_part.items()):
         first[index_table] = len(index_tables)
-        cuts[index_table] = _cuts(sorted(found), options, max(1, options.max_segments // builds))
+        cuts[index_table] = _cuts(sorted(counted_pieces), options, max(1, options.max_segments // builds))
         number = len(cuts[index_table]) + 1
         index_tables += [index_table] * number
-        sizes += [max(1, sum(size for _, size, _ in found) // number)] * number
+        sizes += [max(1, sum(size for _, size, _ in counted_pieces) // number)] * number
     bins = packed(sizes, _LEAST_RANGE_BYTES)
-    bin_of = {number: at for at, held in enumerate(bins) for number in held}
+    bin_of = {number: task for task, numbers in enumerate(bins) for number in numbers}
     digests = {piece["task"]: piece["digest"] for piece in pieces}
-    return SegmentRanges(
-        tuple(index_tables), cuts, first, tuple(bin_of[at] for at in range(len(index_tables))), len(bins), digests
-    )
+    bins_of_ranges = tuple(bin_of[number] for number in range(len(sizes)))
+    return SegmentRanges(tuple(index_tables), cuts, first, bins_of_ranges, len(bins), digests)
 
 
-def _cuts(found: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
-    """The cuts of one index table, given the middles of its pieces in order."""
-    num_bytes, num_rows = sum(size for _, size, _ in found), sum(rows for _, _, rows in found)
+def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
+    """The cuts of one index table, given middle, bytes and rows of its pieces in order."""
+    num_bytes, num_rows = sum(size for _, size, _ in pieces), sum(rows for _, _, rows in pieces)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
     number = max(1, ceil(full), min(most, num_bytes // _LEAST_RANGE_BYTES))
     cuts: list[RowKey] = []
     taken, step = 0.0, num_bytes / number
-    for middle, size, _ in found:
+    for middle, size, _ in pieces:
         if taken + size / 2 >= step * (len(cuts) + 1) and len(cuts) + 1 < number and (not cuts or cuts[-1] < middle):
             cuts.append(middle)
         taken += size
     return tuple(cuts)
-
-
-# -- moving ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -351,9 +324,6 @@ class CutPieces:
         return one_row([self.ranges.bins[number], number, payload], MOVED)
 
 
-# -- writing --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class WriteSegments:
     """For ``mapInArrow``: takes all rows of some ranges as ``MOVED``, writes segments, yields ``WRITTEN``.
@@ -380,54 +350,46 @@ class WriteSegments:
                         sort = ExternalSort(schema, memory, folder_of(options))
                         sorts[number] = open_sorts.enter_context(sort)
                     sorts[number].add(decoded(payload.as_buffer()))
-            numbers = sorted(sorts)
-            some = [(self.tables[self.ranges.tables[number]], sorts[number], RowRanges()) for number in numbers]
-            found = self._written(some, options) if some else []
-        of_parts = [self.tables.index(segment.table) for segment in found]
-        yield pa.record_batch([pa.array(of_parts, pa.int32()), pa.array(map(_described, found), pa.string())], WRITTEN)
+            rows = [(self.tables[self.ranges.tables[number]], sorts[number], RowRanges()) for number in sorted(sorts)]
+            segments = self._written(rows, options) if rows else []
+        tables = [self.tables.index(segment.table) for segment in segments]
+        yield pa.record_batch([pa.array(tables, pa.int32()), pa.array(map(_described, segments), pa.string())], WRITTEN)
 
-    def _written(
-        self, some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]], options: BuildOptions
-    ) -> list[Segment]:
+    def _written(self, rows: Sequence[SortedRows], options: BuildOptions) -> list[Segment]:
         begun = False
 
-        async def work(session: Session) -> list[Segment]:
+        async def write(session: Session) -> list[Segment]:
             nonlocal begun
             begun = True
-            return await self._write(some, options, session)
+            backend = await open_backend(session.runtime, self.at, create=False)
+            try:
+                return await write_sorted(session.runtime, backend, self.build, rows, options)
+            finally:
+                session.runtime.unregister(backend)
+                await backend.close()
 
         # sorted rows can be read once: only another attempt of the task can repeat it
-        return sessions.run(self.settings, work, repeatable=lambda: not begun)
-
-    async def _write(
-        self, some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]], options: BuildOptions, session: Session
-    ) -> list[Segment]:
-        backend = await open_backend(session.runtime, self.at, create=False)
-        try:
-            return await write_sorted(session.runtime, backend, self.build, some, options)
-        finally:
-            session.runtime.unregister(backend)
-            await backend.close()
+        return sessions.run(self.settings, write, repeatable=lambda: not begun)
 
 
 async def write_sorted(
     runtime: Runtime,
     backend: IndexBackend,
     build: str,
-    some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]],
+    rows: Sequence[SortedRows],
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write sorted rows as segments."""
-    found: dict[int, list[Segment]] = {}
+    """Write sorted rows as segments, those of several index tables or ranges concurrently."""
+    segments: dict[int, list[Segment]] = {}
 
-    async def one(number: int) -> None:
-        index_table, sort, files = some[number]
-        rows = from_thread(runtime, await runtime.in_thread(sort.batches))
-        found[number] = await write_segments(backend, build, index_table, rows, files, options, operation)
+    async def write(number: int) -> None:
+        index_table, sort, files = rows[number]
+        batches = from_thread(runtime, await runtime.in_thread(sort.batches))
+        segments[number] = await write_segments(backend, build, index_table, batches, files, options, operation)
 
-    await call_each(one, range(len(some)), at_once=_WRITES)
-    return [segment for number in sorted(found) for segment in found[number]]
+    await call_each(write, range(len(rows)), at_once=_WRITES)
+    return [segment for number in sorted(segments) for segment in segments[number]]
 
 
 def folder_of(options: BuildOptions) -> Path:
@@ -435,27 +397,16 @@ def folder_of(options: BuildOptions) -> Path:
     return Path(options.folder or tempfile.gettempdir())
 
 
+_DESCRIBED: Final = ("name", "num_rows", "size", "has_unknown", "data_bytes", "extra")
+
+
 def _described(segment: Segment) -> str:
-    return json.dumps(
-        {
-            "name": segment.name,
-            "num_rows": segment.num_rows,
-            "size": segment.size,
-            "low": segment.low.hex(),
-            "high": segment.high.hex(),
-            "has_unknown": segment.has_unknown,
-            "data_bytes": segment.data_bytes,
-            "extra": segment.extra,
-        }
-    )
+    record = {name: getattr(segment, name) for name in _DESCRIBED}
+    return json.dumps({**record, "low": segment.low.hex(), "high": segment.high.hex()})
 
 
 def segment_of(index_table: IndexTable, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
-    """The segment that a task wrote.
-
-    Args:
-        files: see :class:`Segment`.
-    """
+    """The segment that a task wrote, with rows of ``files``."""
     record = json.loads(described)
     low, high = (bytes.fromhex(record.pop(name)) for name in ("low", "high"))
     return Segment(table=index_table, low=low, high=high, files=files, **record)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions
@@ -37,17 +37,13 @@ _MOST_EXPLAINED: Final = 12
 _FIXED_ZONE: Final = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT|UT)?[+-]\d{1,2}(:\d\d){0,2}")
 _TYPE: Final = r"[a-z_]+(?:\(\d+,\d+\))?"
 _CAST_KEYS: Final = "Cast the keys to the lake's types"
+_Casts: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]  # of the left and of the lake
 _CAST: Final = re.compile(rf" as ({_TYPE})\)")
 
 
 @dataclass(frozen=True)
 class KeyRefused:
-    """Keys that cannot be looked up.
-
-    Attributes:
-        why: the reason, for the user.
-        remedy: what the user can do; may be empty.
-    """
+    """Why keys cannot be looked up, and what the user can do, which may be empty."""
 
     why: str
     remedy: str = ""
@@ -55,48 +51,36 @@ class KeyRefused:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRule:
-    """How keys of one column are made from the left's column.
+    """How keys of one column are made from the left's column."""
 
-    Attributes:
-        lake: SQL type of the lake's column.
-        left_casts, lake_casts: types to which Spark casts each side, in turn, before it compares.
-        form: form of the keys in tasks.
-    """
-
-    lake: str
-    left_casts: tuple[str, ...] = ()
+    lake: str  # SQL type of the lake's column
+    left_casts: tuple[str, ...] = ()  # types to which Spark casts the left, in turn, before it compares
     lake_casts: tuple[str, ...] = ()
     form: KeyForm = "value"
 
     @property
     def num_columns(self) -> int:
         """Number of columns that :meth:`columns` returns."""
-        return 2 if self._is_start_of_day else 1
-
-    @property
-    def _is_start_of_day(self) -> bool:
-        return self.lake == "date" and self.lake_casts[-1:] == ("timestamp",)
+        return 2 if self.lake == "date" and self.lake_casts[-1:] == ("timestamp",) else 1
 
     def columns(self, key: Column) -> list[Column]:
         """Columns with the values that the lake may have for ``key``; null where there is none."""
         common = _cast(key, self.left_casts)
         if self.form == "rounded":
-            is_one = (functions.rint(common) == common) & (functions.abs(common) <= _MOST_ROUNDED)
-            return [functions.when(is_one, common)]
+            is_integer = (functions.rint(common) == common) & (functions.abs(common) <= _MOST_ROUNDED)
+            return [functions.when(is_integer, common)]
         if not self.lake_casts:
             return [common]
         value = common.try_cast(self.lake)
-        candidates = [value]
-        if self._is_start_of_day:
-            # a day that a time zone skipped begins when the next day does
-            candidates.append(functions.date_sub(value, 1))
+        # a day that a time zone skipped begins when the next day does
+        candidates = [value] if self.num_columns == 1 else [value, functions.date_sub(value, 1)]
         return [self._checked(value, common) for value in candidates]
 
     def _checked(self, value: Column, common: Column) -> Column:
-        is_it = _cast(value, self.lake_casts).eqNullSafe(common)
+        is_equal = _cast(value, self.lake_casts).eqNullSafe(common)
         if self.lake == "string":
-            is_it &= functions.is_valid_utf8(value)
-        return functions.when(is_it, value)
+            is_equal &= functions.is_valid_utf8(value)
+        return functions.when(is_equal, value)
 
 
 def _cast(column: Column, types: Sequence[str]) -> Column:
@@ -108,50 +92,43 @@ def _cast(column: Column, types: Sequence[str]) -> Column:
 def key_rules(
     spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]], time_zone: str | None
 ) -> list[KeyRule | KeyRefused]:
-    """Determine how Spark compares pairs of key columns.
+    """How Spark compares pairs of key columns, the left's and the lake's; for each pair the rule, or why there is none.
 
     Args:
-        pairs: the left's key column and the lake's, of types that Spark can compare.
+        pairs: of types that Spark can compare.
         time_zone: ``spark.sql.session.timeZone``.
-
-    Returns:
-        For each pair the rule, or why there is none.
     """
-    asked = [at for at, (left, lake) in enumerate(pairs) if left.dataType != lake.dataType and _is_plain(left, lake)]
-    casts = dict(zip(asked, _comparisons(spark, [pairs[at] for at in asked]), strict=True))
-    return [_rule(*pair, casts.get(at), time_zone) for at, pair in enumerate(pairs)]
+    refusals = [_refusal(left) or _refusal(lake) for left, lake in pairs]
+    compared = [
+        number
+        for number, (left, lake) in enumerate(pairs)
+        if refusals[number] is None and left.dataType != lake.dataType
+    ]
+    casts = dict(zip(compared, _comparisons(spark, [pairs[number] for number in compared]), strict=True))
+    return [
+        refusals[number] or _rule(left.dataType, lake.dataType, casts.get(number), time_zone)
+        for number, (left, lake) in enumerate(pairs)
+    ]
 
 
-def _is_plain(*fields: StructField) -> bool:
-    return all(isinstance(field.dataType, AtomicType) and not _collation(field.dataType) for field in fields)
-
-
-def _collation(kind: DataType) -> str | None:
-    """The collation of a string type that is not compared byte by byte; None otherwise."""
+def _refusal(field: StructField) -> KeyRefused | None:
+    """Why values of this column cannot be keys; None if they can."""
+    kind = field.dataType
     if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
-        return kind.collation
+        return KeyRefused(f"the collation {kind.collation} does not compare strings byte by byte")
+    if not isinstance(kind, AtomicType):
+        return KeyRefused(f"keys of type {kind.simpleString()} cannot be looked up")
+    if str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char"):
+        return KeyRefused("Spark pads CHAR values when it compares them")
     return None
 
 
-def _rule(
-    left: StructField, lake: StructField, casts: tuple[tuple[str, ...], tuple[str, ...]] | None, time_zone: str | None
-) -> KeyRule | KeyRefused:
-    for kind in (left.dataType, lake.dataType):
-        if _collation(kind):
-            return KeyRefused(f"the collation {_collation(kind)} does not compare strings byte by byte")
-        if not isinstance(kind, AtomicType):
-            return KeyRefused(f"keys of type {kind.simpleString()} cannot be looked up")
-    padded = [str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char") for field in (left, lake)]
-    if any(padded):
-        return KeyRefused("Spark pads CHAR values when it compares them")
-    name = lake.dataType.simpleString()
-    if left.dataType == lake.dataType:
+def _rule(left: DataType, lake: DataType, casts: _Casts | None, time_zone: str | None) -> KeyRule | KeyRefused:
+    name = lake.simpleString()
+    if left == lake:
         return KeyRule(lake=name)
     if casts is None:
-        return KeyRefused(
-            f"asyncpq does not know how Spark compares {left.dataType.simpleString()} with {name}",
-            _CAST_KEYS,
-        )
+        return KeyRefused(f"asyncpq does not know how Spark compares {left.simpleString()} with {name}", _CAST_KEYS)
     left_casts, lake_casts = casts
     common = lake_casts[-1] if lake_casts else name
     form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone or "")))
@@ -186,13 +163,11 @@ def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
 
 def _decimal(type_: str) -> tuple[int, int]:
     """Precision and scale; zeros for other types."""
-    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _comparisons(
-    spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]]
-) -> list[tuple[tuple[str, ...], tuple[str, ...]] | None]:
+def _comparisons(spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]]) -> list[_Casts | None]:
     """The casts of both sides of ``left = right``; None if Spark compares in another way.
 
     No function tells them, so they are parsed from the analysed plan of a comparison. Spark shows at most 25 columns of
@@ -210,12 +185,12 @@ def _comparisons(
     compared = ", ".join(f"(l{at} = r{at}) AS e{at}" for at in range(len(pairs)))
     (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT {compared} FROM (SELECT {nulls})").collect()
     plan = str(row[0]).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
-    found: list[tuple[tuple[str, ...], tuple[str, ...]] | None] = []
+    casts: list[_Casts | None] = []
     for at in range(len(pairs)):
         left, right = (rf"(?:cast\()*{side}{at}#\d+L?((?: as {_TYPE}\))*)" for side in "lr")
         match = re.search(rf"\({left} = {right}\) AS e{at}#", plan)
-        found.append(match and (tuple(_CAST.findall(match[1])), tuple(_CAST.findall(match[2]))))
-    return found
+        casts.append(match and (tuple(_CAST.findall(match[1])), tuple(_CAST.findall(match[2]))))
+    return casts
 
 
 # -- values in files ------------------------------------------------------------------------------
@@ -224,8 +199,7 @@ def _comparisons(
 def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
     """Whether values that asyncpq reads as ``stored`` are Spark's values of type ``type_`` unchanged.
 
-    Args:
-        int96_is_shifted: ``spark.sql.parquet.int96TimestampConversion``.
+    ``int96_is_shifted`` is ``spark.sql.parquet.int96TimestampConversion``.
     """
     kind = stored.value_type if isinstance(stored, pa.DictionaryType) else stored
     name = type_.simpleString()
@@ -258,33 +232,25 @@ _WHOLE: Final = 1 << 53  # smaller integers are exact as doubles
 
 
 class KeyPredicate(NamedTuple):
-    """A predicate for some keys.
+    """A predicate for some keys."""
 
-    Attributes:
-        where: true for all rows with one of the keys, and perhaps for others.
-        prune: a stricter predicate to prune by; or None.
-    """
-
-    where: Expression
-    prune: Expression | None = None
+    where: Expression  # true for all rows with one of the keys, and perhaps for others
+    prune: Expression | None = None  # a stricter predicate to prune by
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyColumn:
-    """A key column of the lake.
+class JoinKey:
+    """A key column of a join, in tasks."""
 
-    Attributes:
-        name: asyncpq's name.
-        stored: type in the dataset.
-        form: form of its keys.
-    """
-
-    name: str
-    stored: pa.DataType
+    name: str  # asyncpq's name of the lake's column
+    stored: pa.DataType  # its type in the dataset
     form: KeyForm = "value"
+    candidates: tuple[int, ...]  # columns of the left with the values that a key may have in the lake
+    place: int  # position among the columns that are read from the lake
+    type: pa.DataType  # of the lake's column in Spark; keys have this type, or are doubles if they are rounded
 
 
-def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
+def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
     """Yield positions of keys and the predicate that reads all rows with one of them.
 
     Rows with keys of other positions may match as well; they are yielded again with these.
@@ -292,77 +258,61 @@ def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterat
     Args:
         keys: for each column its values in Spark's type, without nulls; equal positions form a key.
     """
-    parts = [_KeyLiterals(column, values) for column, values in zip(columns, keys, strict=True)]
-    if len(parts) == 1:
-        yield range(len(keys[0])), KeyPredicate(parts[0].any_of(0, len(keys[0])))
+    literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
+    if len(columns) == 1:
+        yield range(len(keys[0])), KeyPredicate(_any_of(columns[0].name, literals[0]))
         return
+
+    def rows_in(begin: int, stop: int) -> Expression:
+        return And(tuple(_any_of(key.name, own[begin:stop]) for key, own in zip(columns, literals, strict=True)))
+
     for begin in range(0, len(keys[0]), MOST_TUPLES):
-        stop = min(begin + MOST_TUPLES, len(keys[0]))
-        where = And(tuple(part.any_of(begin, stop) for part in parts))
-        tuples = tuple(And(tuple(part.any_of(at, at + 1) for part in parts)) for at in range(begin, stop))
-        yield range(begin, stop), KeyPredicate(where, tuples[0] if len(tuples) == 1 else Or(tuples))
+        some = range(begin, min(begin + MOST_TUPLES, len(keys[0])))
+        tuples = tuple(rows_in(place, place + 1) for place in some)
+        yield some, KeyPredicate(rows_in(some.start, some.stop), tuples[0] if len(tuples) == 1 else Or(tuples))
 
 
-class _KeyLiterals:
-    """The keys of one column as literals. Keys that have no literal share a predicate."""
+def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
+    """The predicate for these literals. Keys that have no literal share a predicate."""
+    values = tuple([key for key in keys if not isinstance(key, Expression)])
+    terms: list[Expression] = [Comparison(name, "==", values[0])] if len(values) == 1 else []
+    if len(values) > 1:
+        terms.append(KeyIn(name, values))
+    terms += dict.fromkeys([key for key in keys if isinstance(key, Expression)])
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
-    def __init__(self, column: KeyColumn, keys: pa.Array) -> None:
-        self._name = column.name
-        kind = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
-        self._keys: list[Scalar | Expression] = [
-            one if isinstance(one, Expression) else as_scalar(one) for one in self._literals(kind, keys, column.form)
-        ]
 
-    def any_of(self, begin: int, stop: int) -> Expression:
-        """The predicate for the keys ``[begin, stop)``."""
-        values: list[Scalar] = []
-        others: dict[Expression, None] = {}
-        for key in self._keys[begin:stop]:
-            if isinstance(key, Expression):
-                others[key] = None
-            else:
-                values.append(key)
-        if not others:
-            return self._equals(values[0]) if len(values) == 1 else KeyIn(self._name, tuple(values))
-        some: list[Expression] = [KeyIn(self._name, tuple(values))] if values else []
-        some.extend(others)
-        return some[0] if len(some) == 1 else Or(tuple(some))
+def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
+    """A literal for each key, or the predicate for a key that has none."""
+    kind = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
+    if column.form == "rounded":
+        return [_rounded_to(column.name, key) for key in keys.to_pylist()]
+    if pa.types.is_floating(kind):
+        nan = Not(Comparison(column.name, "<=", math.inf))
+        return [nan if key != key else as_scalar(key) for key in keys.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        zone = None if kind.tz is None else dt.UTC
+        epoch, first, last = (time.replace(tzinfo=zone) for time in (_EPOCH, FIRST_SURE_TIME, _LAST_TIME))
+        return _times(column.name, keys.view(pa.int64()), epoch, dt.timedelta(microseconds=1), first, last)
+    if pa.types.is_date32(kind):
+        days = keys.view(pa.int32())
+        return _times(column.name, days, _EPOCH.date(), dt.timedelta(days=1), FIRST_SURE_DAY, _LAST_TIME.date())
+    values = (keys.cast(pa.binary()) if is_bytes(kind) else keys).to_pylist()
+    return [as_scalar(int(value) if pa.types.is_integer(kind) else value) for value in values]
 
-    def _equals(self, value: Scalar) -> Expression:
-        return Comparison(self._name, "==", value)
 
-    def _literals(self, kind: pa.DataType, keys: pa.Array, form: KeyForm) -> list[Any]:
-        if form == "rounded":
-            return [self._rounded_to(key) for key in keys.to_pylist()]
-        if pa.types.is_floating(kind):
-            nan = Not(Comparison(self._name, "<=", math.inf))
-            return [nan if key != key else key for key in keys.to_pylist()]
-        if pa.types.is_timestamp(kind):
-            zone = None if kind.tz is None else dt.UTC
-            epoch, unit = _EPOCH.replace(tzinfo=zone), dt.timedelta(microseconds=1)
-            first, last = FIRST_SURE_TIME.replace(tzinfo=zone), _LAST_TIME.replace(tzinfo=zone)
-            return self._times(keys.view(pa.int64()), epoch, unit, first, last)
-        if pa.types.is_date32(kind):
-            days = keys.view(pa.int32())
-            return self._times(days, _EPOCH.date(), dt.timedelta(days=1), FIRST_SURE_DAY, _LAST_TIME.date())
-        if is_bytes(kind):
-            keys = keys.cast(pa.binary())
-        values: list[Any] = keys.to_pylist()
-        return [int(value) for value in values] if pa.types.is_integer(kind) else values
+def _times(
+    name: str, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any
+) -> list[Scalar | Expression]:
+    """Literals of dates or timestamps, which are numbers of ``unit`` since ``epoch``."""
+    least, most = (first - epoch) // unit, (last - epoch) // unit
+    early, late = Comparison(name, "<", first), Comparison(name, ">", last)
+    return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys.to_pylist()]
 
-    def _times(self, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any) -> list[Any]:
-        """Literals of dates or timestamps.
 
-        Args:
-            keys: numbers of ``unit`` since ``epoch``.
-        """
-        least, most = (first - epoch) // unit, (last - epoch) // unit
-        early, late = Comparison(self._name, "<", first), Comparison(self._name, ">", last)
-        return [early if key < least else late if key > most else epoch + key * unit for key in keys.to_pylist()]
-
-    def _rounded_to(self, key: float) -> int | Expression:
-        """The integers that round to ``key`` as doubles."""
-        if abs(key) < _WHOLE:
-            return int(key)
-        low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))
-        return And((Comparison(self._name, ">", low), Comparison(self._name, "<", high)))
+def _rounded_to(name: str, key: float) -> Scalar | Expression:
+    """The integers that round to ``key`` as doubles."""
+    if abs(key) < _WHOLE:
+        return int(key)
+    low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))
+    return And((Comparison(name, ">", low), Comparison(name, "<", high)))

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,8 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
 from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
-from asyncpq.expressions import And, IsNull, Not, columns
+from asyncpq.expressions import IsNull, Not, columns
+from asyncpq.expressions.simplify import conjunction
 from asyncpq.indexing import Index
 from asyncpq.indexing.backends.objects import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
@@ -51,27 +53,16 @@ _KEPT: Final = 8  # open lakes of a session
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedLake:
-    """The file versions of a lake: those of an index snapshot, or given ones. Picklable; without secrets.
+    """The file versions of a lake: those of an index snapshot, or given ones. Picklable; without secrets."""
 
-    Attributes:
-        token: unique name of this pin.
-        lake: columns and how they are read; ``columns`` has no duplicates.
-        target: the dataset of the index.
-        index: url of an index; or None.
-        snapshot: number of the index's snapshot.
-        root: url of the indexed folder if the index prunes ``splits``; None if the index lists the files.
-        partitions: Spark's types of partition columns of the index's files; None for asyncpq's.
-        splits: the files, encoded by :func:`asyncpq.spark.reads.splits.pack_split`.
-    """
-
-    token: str
-    lake: LakeScan
-    target: str | tuple[str, ...] = ""
-    index: str | None = None
-    snapshot: int = 0
-    root: str | None = None
-    partitions: PartitionTypes | None = None
-    splits: tuple[bytes, ...] = ()
+    token: str  # unique name of this pin
+    lake: LakeScan  # columns, without duplicates, and how they are read
+    target: str | tuple[str, ...] = ""  # the dataset of the index
+    index: str | None = None  # url of an index
+    snapshot: int = 0  # number of the index's snapshot
+    root: str | None = None  # url of the indexed folder if the index prunes splits; None if the index lists the files
+    partitions: PartitionTypes | None = None  # Spark's types of partition columns; None for asyncpq's
+    splits: tuple[bytes, ...] = ()  # the files, encoded by reads.splits.pack_split
 
 
 # -- opened ---------------------------------------------------------------------------------------
@@ -86,11 +77,7 @@ _lakes: WeakKeyDictionary[Session, OrderedDict[str, _OpenedLake]] = WeakKeyDicti
 
 
 async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
-    """The state of the pinned files, opened once in a session.
-
-    Raises:
-        StaleSnapshotError: the snapshot of the index has been removed.
-    """
+    """The state of the pinned files, opened once in a session; StaleSnapshotError if the snapshot is removed."""
     known = _lakes.setdefault(session, OrderedDict())
     lake = known.get(pinned.token)
     if lake is None:
@@ -173,7 +160,7 @@ class _PinnedFiles:
 
 
 class _KeyRequests:
-    """Requests for the files of a join.
+    """Requests for the files of a join (:class:`asyncpq.datasets.dataset_files.FileRequests`).
 
     Rows that an index names are read without a filter. The join matches them once for all files, where a filter would
     hold all keys for each file.
@@ -188,17 +175,14 @@ class _KeyRequests:
         )
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         self._requests.accept(opened)
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         if _names_rows(opened):
             return self._ask._replace(where=None, prune=None)
         return self._requests.request(opened)
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
         if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
             return True  # otherwise the index had excluded it
         return self._requests.may_match(opened)
@@ -210,10 +194,9 @@ def _names_rows(opened: OpenedFile) -> bool:
     if entry is None or entry.access.is_all:
         return False
     try:
-        found = entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+        return not entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups]).scanned
     except RowIndexError:
         return False  # the entry is not used
-    return not found.scanned
 
 
 class _JoinedUnits:
@@ -225,11 +208,9 @@ class _JoinedUnits:
         self._has_head = False
 
     async def start(self) -> None:
-        """See :class:`asyncpq.scan.stream.Units`."""
         await self._units.start()
 
     async def next(self) -> Sequence[pa.Table] | None:
-        """See :class:`asyncpq.scan.stream.Units`."""
         gathered: list[pa.Table] = []
         num_rows = 0
         while num_rows < _GATHERED_ROWS and len(gathered) < _GATHERED_TABLES:
@@ -238,30 +219,25 @@ class _JoinedUnits:
             if tables is None:
                 break
             self._has_head = True
-            for table in tables:
-                gathered.append(table)
-                num_rows += table.num_rows
-        if not gathered:
-            return None
-        return [pa.concat_tables(gathered).combine_chunks()]
+            gathered.extend(tables)
+            num_rows += sum(table.num_rows for table in tables)
+        return [pa.concat_tables(gathered).combine_chunks()] if gathered else None
 
     def done(self) -> None:
-        """See :class:`asyncpq.scan.stream.Units`."""
         if self._has_head:  # the stream has no head at its end
             self._has_head = False
             self._units.done()
 
     async def close(self) -> None:
-        """See :class:`asyncpq.scan.stream.Units`."""
         await self._units.close()
 
 
 async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) -> RecordBatchStream:
     """Scan the rows of a lake that match a key predicate; return a stream of batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
-    ask = ScanRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
+    request = ScanRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
-    files = DatasetFiles(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, lake.conf))
+    files = DatasetFiles(state, request, operation, scan=True, requests=_KeyRequests(state, request, lake.conf))
     executor = ScanExecutor(state.runtime, lake.url, files)
     units = _JoinedUnits(ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of))
     return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
@@ -275,14 +251,13 @@ def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
     index = index_of(opened_lake.state.source)
     if index is None or opened_lake.state.source.view is View.TABLE:  # tasks get only the files of a table
         return None
-    parts = index.manifest.tables
-    found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
-    return max(found, key=lambda part: _used(part, names), default=None)
 
+    def num_used(part: IndexTable) -> int:
+        """Number of leading columns of the index table that the keys have."""
+        return len(list(takewhile(lambda column: column in names, part.columns)))
 
-def _used(part: IndexTable, names: Sequence[str]) -> int:
-    """Number of leading columns of the index table that the keys have."""
-    return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))
+    parts = [part for part in index.manifest.tables if part.kind == "keys" and part.columns[0] in names]
+    return max(parts, key=num_used, default=None)
 
 
 #: A lookup without an index is allowed up to so many bytes, or this fraction of the lake, whichever is more.
@@ -292,23 +267,14 @@ LITTLE_PART: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class KeyCost:
-    """Average cost of a key that the lake has.
+    """Average cost of a key that the lake has."""
 
-    Attributes:
-        requests: range requests for data.
-        num_bytes: bytes of these requests.
-        lake_bytes: size of all files.
-        num_files: number of files.
-        sampled: number of keys that were measured; 0 if the sampled files have none.
-        scan_bytes: approximate bytes of a scan of the columns.
-    """
-
-    requests: float
-    num_bytes: float
-    lake_bytes: int
+    requests: float  # range requests for data
+    num_bytes: float  # of these requests
+    lake_bytes: int  # of all files
     num_files: int
-    sampled: int
-    scan_bytes: int
+    sampled: int  # number of keys that were measured; 0 if the sampled files have none
+    scan_bytes: int  # approximate bytes of a scan of the columns
 
     @property
     def is_little(self) -> bool:
@@ -330,11 +296,7 @@ _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary(
 
 
 async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
-    """Measure the cost of a key; the result is kept for a snapshot of an index.
-
-    Args:
-        names: asyncpq's names of the key columns.
-    """
+    """Measure the cost of a key of the columns ``names``; the result is kept for a snapshot of an index."""
     if pinned.index is None:
         return await _sampled(session, pinned, names)
     known = _costs.setdefault(session, {})
@@ -356,11 +318,10 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
     lake_bytes = sum(sizes.values())
-    present = [Not(IsNull(name)) for name in names]
+    where = conjunction([Not(IsNull(name)) for name in names])
     for url in _spread(urls):
         if sampled == _ENOUGH:
             break
-        where = present[0] if len(present) == 1 else And(tuple(present))
         try:
             row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
             if not row.num_rows:
@@ -395,13 +356,9 @@ async def pin_lake(
     read: Sequence[int],
     settings: SparkSettings,
 ) -> PinnedLake:
-    """Pin the versions of the lake's files for tasks.
+    """Pin the versions of the lake's files for tasks, which read the columns at the positions ``read``.
 
-    Args:
-        read: positions of the columns that are read.
-
-    Raises:
-        InvalidOptionError: tasks cannot open the index by a url.
+    If tasks cannot open the index by a url, it raises InvalidOptionError.
     """
     source, token = opened.state.source, uuid.uuid4().hex
     index = index_of(source)
@@ -431,5 +388,4 @@ def _url_of(index: OpenIndex, target: LakeTarget) -> str:
         if not isinstance(index.backend, ObjectBackend):
             raise InvalidOptionError("index: must be a url, since tasks open the index by it")
         url = index.backend.description
-    found: str = absolute(url)
-    return found
+    return str(absolute(url))

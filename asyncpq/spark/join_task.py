@@ -17,18 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.spark import sessions
-from asyncpq.spark.join_keys import KeyColumn, predicates
+from asyncpq.spark.join_keys import JoinKey, predicates
 from asyncpq.spark.join_lake import PinnedLake, key_scan
 from asyncpq.spark.sessions import told_to_plan_again
 
 
 class Pairs(NamedTuple):
-    """Matching rows by position.
-
-    Attributes:
-        left: row numbers of the left.
-        lake: row numbers of a batch of the lake.
-    """
+    """Row numbers of matching rows, of the left and of a batch of the lake."""
 
     left: pa.Array
     lake: pa.Array
@@ -41,9 +36,6 @@ class LeftKeys:
         candidates: for each key column one or more arrays of the values that a row's key may have in the lake, null for
             none. Any combination of them is a key of the row.
         num_rows: number of rows of the left.
-
-    Attributes:
-        distinct: for each key column, the values of the distinct keys.
     """
 
     def __init__(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> None:
@@ -57,7 +49,7 @@ class LeftKeys:
         counts = pc.value_counts(codes.take(order)).field(1)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())])
         first = order.take(offsets.slice(0, len(counts)))
-        self.distinct = [column.take(first) for column in columns]
+        self.distinct = [column.take(first) for column in columns]  # for each key column, values of distinct keys
         self._counts = counts
         self._rows = pa.ListArray.from_arrays(offsets, rows.take(order))  # row numbers by key
         self._met = bytearray(len(counts))
@@ -100,9 +92,9 @@ class LeftKeys:
 
     def rows(self, *, met: bool) -> pa.Array:
         """Row numbers of the left whose key is present in the lake, or is not."""
-        codes = pa.array([code for code, one in enumerate(self._met) if one], pa.int32())
+        codes = pa.array([code for code, is_met in enumerate(self._met) if is_met], pa.int32())
         having = pc.list_flatten(self._rows.take(codes))
-        rows = _row_numbers(self._num_rows)
+        rows = pa.array(range(self._num_rows), pa.int32())
         mask = pc.is_in(rows, having)
         return rows.filter(mask if met else pc.invert(mask))
 
@@ -145,10 +137,6 @@ def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[
     return pa.concat_arrays(numbers), [pa.concat_arrays(kept) for kept in columns]
 
 
-def _row_numbers(count: int) -> pa.Array:
-    return pa.array(range(count), pa.int32())
-
-
 How = Literal["inner", "left", "semi", "anti"]
 
 #: Maximum rows of an output batch, as Spark's default, and its approximate bytes.
@@ -160,51 +148,24 @@ LEFT_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinKey:
-    """A key column of a join task.
-
-    Attributes:
-        column: the lake's column.
-        candidates: columns of the left with the values that a key may have in the lake.
-        place: position among the columns that are read from the lake.
-        type: of the lake's column in Spark; keys have this type, or are doubles if they are rounded.
-    """
-
-    column: KeyColumn
-    candidates: tuple[int, ...]
-    place: int
-    type: pa.DataType
-
-
-@dataclass(frozen=True, kw_only=True)
 class LookupTask:
-    """A function for ``mapInArrow``. Picklable; without secrets.
-
-    Attributes:
-        left: positions of the left's columns in the output.
-        right: the lake's columns behind them: positions among the columns that are read, and types.
-        batch_keys: maximum number of distinct keys in one lookup.
-    """
+    """A function for ``mapInArrow``. Picklable; without secrets."""
 
     pinned: PinnedLake
     how: How
     keys: tuple[JoinKey, ...]
-    left: tuple[int, ...]
-    right: tuple[tuple[int, pa.DataType], ...]
-    batch_keys: int
+    left: tuple[int, ...]  # positions of the left's columns in the output
+    right: tuple[tuple[int, pa.DataType], ...]  # the lake's behind them: positions among those that are read, and types
+    batch_keys: int  # maximum number of distinct keys in one lookup
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join batches of the left with the lake.
 
-        Raises:
-            ObjectChangedError: a file of the lake was replaced or deleted after the join was planned.
-            AsyncpqError: the lake could not be read.
+        A file of the lake that was replaced or deleted after the join was planned raises ObjectChangedError.
         """
         with told_to_plan_again(self.pinned.index is not None):
             for left in self._portions(batches):
                 yield from self._join(left)
-
-    # -- the left ---------------------------------------------------------------------------------
 
     def _portions(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Divide the left into portions of at most ``batch_keys`` distinct keys."""
@@ -228,21 +189,28 @@ class LookupTask:
             yield _one(held)
 
     def _distinct(self, batch: pa.RecordBatch, known: pa.Table | None) -> pa.Table:
-        columns = [at for key in self.keys for at in key.candidates]
-        names = [str(at) for at in range(len(columns))]
-        keys = pa.Table.from_arrays([batch.column(at) for at in columns], names)
+        columns = [batch.column(place) for key in self.keys for place in key.candidates]
+        names = [str(number) for number in range(len(columns))]
+        keys = pa.Table.from_arrays(columns, names)
         if known is not None:
             keys = pa.concat_tables([known, keys])
         return keys.group_by(names).aggregate([])
 
-    # -- joined -----------------------------------------------------------------------------------
-
     def _join(self, left: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        candidates = [[self._typed(key, left.column(at)) for at in key.candidates] for key in self.keys]
+        # rounded keys are compared as doubles
+        types = [pa.float64() if key.form == "rounded" else key.type for key in self.keys]
+        candidates = [
+            [left.column(at).cast(type_) for at in key.candidates] for key, type_ in zip(self.keys, types, strict=True)
+        ]
         keys = LeftKeys(candidates, left.num_rows)
         with_pairs = self.how in ("inner", "left")
         for some, lake in self._lake_rows(keys):
-            columns = [self._compared(key, lake.column(key.place)) for key in self.keys]
+            columns = [
+                lake.column(key.place).cast(pa.float64(), safe=False)
+                if key.form == "rounded"
+                else lake.column(key.place)
+                for key in self.keys
+            ]
             if not with_pairs:
                 keys.meet(columns)
                 continue
@@ -258,19 +226,12 @@ class LookupTask:
         """Yield positions of distinct keys with rows of the lake, which include all rows with one of these keys."""
         if not len(keys):
             return
-        for some, asked in predicates([key.column for key in self.keys], keys.distinct):
+        for some, asked in predicates(self.keys, keys.distinct):
             make = partial(key_scan, self.pinned, asked)
             for batch in sessions.batches(self.pinned.lake.settings, make):
                 yield some, batch
                 if self.how in ("semi", "anti") and keys.all_met:
                     return
-
-    def _typed(self, key: JoinKey, values: pa.Array) -> pa.Array:
-        return values.cast(pa.float64() if key.column.form == "rounded" else key.type)
-
-    def _compared(self, key: JoinKey, values: pa.Array) -> pa.Array:
-        """The lake's values in the form in which they are compared with keys."""
-        return pc.cast(values, pa.float64(), safe=False) if key.column.form == "rounded" else values
 
     def _rows(self, left: pa.RecordBatch, right: Sequence[pa.Array]) -> pa.RecordBatch:
         arrays = [*(left.column(at) for at in self.left), *right]

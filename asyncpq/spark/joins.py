@@ -1,8 +1,7 @@
 """Lookup joins: each task looks up the keys of its own rows in the lake, without a scan or shuffle.
 
-:func:`explain_lookup_join` estimates the join and compares it with Spark's broadcast join.
-
 Tasks look up distinct keys in batches, in one pinned dataset of their process, and match rows in Arrow.
+:func:`explain_lookup_join` estimates the join and compares it with Spark's broadcast join.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError, 
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
 from asyncpq.spark import sessions
-from asyncpq.spark.join_keys import KeyColumn, KeyRefused, KeyRule, can_be_asked, key_rules
+from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, can_be_asked, key_rules
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
-from asyncpq.spark.join_task import How, JoinKey, LookupTask
+from asyncpq.spark.join_task import How, LookupTask
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.sessions import told_to_plan_again, told_to_refresh
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
@@ -30,8 +29,6 @@ from asyncpq.spark.types.read_conf import ReadConf, find_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from asyncpq.spark.join_task import How
 
 
 #: Distinct keys of one lookup in a task.
@@ -76,13 +73,12 @@ def lookup_join(
     if plan.refused is None:
         return plan.dataframe(df)
     if not allow_scan:
+        remedy = plan.refused.remedy
         raise QueryError(
-            f"a lookup join would scan the lake: {plan.refused}",
+            f"a lookup join would scan the lake: {plan.refused.why}",
             url=plan.opened.state.url,
             column=plan.on[0],
-            hint=f"{plan.remedy}, or let Spark join with a scan: allow_scan=True."
-            if plan.remedy
-            else "Let Spark join with a scan: allow_scan=True.",
+            hint=f"{remedy + ', or let' if remedy else 'Let'} Spark join with a scan: allow_scan=True.",
         )
     from asyncpq.spark.reads.scan import scan
 
@@ -92,57 +88,39 @@ def lookup_join(
 
 #: Spark's other names of joins.
 _SPELLINGS: Final = {
-    "left_semi": "semi",
-    "leftsemi": "semi",
-    "left_anti": "anti",
-    "leftanti": "anti",
-    "left_outer": "left",
-    "leftouter": "left",
+    f"{side}{separator}{join}": how
+    for side, join, how in (("left", "semi", "semi"), ("left", "anti", "anti"), ("left", "outer", "left"))
+    for separator in ("", "_")
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan:
-    """A planned lookup join.
-
-    Attributes:
-        on, how: as given.
-        opened: the lake, opened on the driver.
-        key_names: asyncpq's names of the lake's key columns.
-        right: the lake's columns that take part in the join.
-        schema: of the result.
-        task: the function of the tasks; None if the keys cannot be looked up.
-        rules: how the keys are made.
-        refused: why the keys cannot be looked up; None if they can.
-        remedy: what helps then.
-        cost: average cost of a key.
-    """
+    """A planned lookup join. It has a task, or the reason why the keys cannot be looked up."""
 
     on: tuple[str, ...]
     how: How
-    opened: OpenLake
-    key_names: tuple[str, ...]
-    right: StructType
-    schema: StructType
-    rules: tuple[KeyRule, ...] = ()
-    places: tuple[int, ...] = ()
+    opened: OpenLake  # on the driver
+    key_names: tuple[str, ...]  # asyncpq's names of the lake's key columns
+    right: StructType  # the lake's columns that take part in the join
+    schema: StructType  # of the result
+    rules: tuple[KeyRule, ...] = ()  # how the keys are made
+    places: tuple[int, ...] = ()  # positions of the left's key columns
     task: LookupTask | None = None
-    refused: str | None = None
-    remedy: str = ""
-    cost: KeyCost | None = None
+    refused: KeyRefused | None = None
+    cost: KeyCost | None = None  # average of a key
 
     def dataframe(self, df: DataFrame) -> DataFrame:
         """The join as a map over ``df``."""
-        if self.task is None:
-            raise QueryError(f"a lookup join would scan the lake: {self.refused}")
+        assert self.task is not None, "the keys can be looked up"
         left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
-        return left.select("*", *self._candidates(left)).mapInArrow(self.task, self.schema)
-
-    def _candidates(self, left: DataFrame) -> list[Any]:
-        found: list[Any] = []
-        for rule, place in zip(self.rules, self.places, strict=True):
-            found.extend(rule.columns(left[f"c{place}"]))
-        return [column.alias(f"k{at}") for at, column in enumerate(found)]
+        candidates = [
+            column
+            for rule, place in zip(self.rules, self.places, strict=True)
+            for column in rule.columns(left[f"c{place}"])
+        ]
+        named = [column.alias(f"k{number}") for number, column in enumerate(candidates)]
+        return left.select("*", *named).mapInArrow(self.task, self.schema)
 
 
 def plan_lookup_join(
@@ -157,17 +135,13 @@ def plan_lookup_join(
     with_cost: bool = False,
     **settings: Any,
 ) -> JoinPlan:
-    """Plan :func:`lookup_join`.
-
-    Args:
-        with_cost: measure the cost of a key even if an index has the rows.
-    """
+    """Plan :func:`lookup_join`; ``with_cost`` measures the cost of a key even if an index has the rows."""
     if not hasattr(df, "sparkSession"):
         raise InvalidOptionError(f"df: must be a Spark DataFrame, not a {type(df).__name__}")
     how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
-    names = _names("on", [on] if isinstance(on, str) else on)
-    wanted = None if columns is None else _names("columns", columns, empty=True)
+    names = _names("on", [on] if isinstance(on, str) else on or None)
+    wanted = None if columns is None else _names("columns", columns)
     keys_at_once = whole_number("batch_keys", batch_keys, 1) or DEFAULT_BATCH_KEYS
     spark = df.sparkSession
     target, own = _target(lake, index, settings)
@@ -183,19 +157,20 @@ def plan_lookup_join(
     plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
     rules = _rules(df, opened, left_places, lake_places, conf)
     if isinstance(rules, KeyRefused):
-        return replace(plan, refused=rules.why, remedy=rules.remedy)
+        return replace(plan, refused=rules)
 
     rest = [at for at in opened.columns(right.names) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
     with told_to_refresh(opened.is_snapshot):
         pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, frozen))
-    if with_cost or keys_part(opened, key_names) is None:
+    has_index = keys_part(opened, key_names) is not None
+    if with_cost or not has_index:
         with told_to_plan_again(pinned.index is not None):
             cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
         plan = replace(plan, cost=cost)
-        if keys_part(opened, key_names) is None and not cost.is_little:
+        if not has_index and not cost.is_little:
             why = f"no index maps keys to rows, and {cost}"
-            return replace(plan, refused=why, remedy="Build an index with Keys on these columns")
+            return replace(plan, refused=KeyRefused(why, "Build an index with Keys on these columns"))
     types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
     task = LookupTask(
         pinned=pinned,
@@ -212,12 +187,12 @@ def _rules(
     df: DataFrame, opened: OpenLake, left_places: Sequence[int], lake_places: Sequence[int], conf: ReadConf
 ) -> list[KeyRule] | KeyRefused:
     """The rules of the key columns, or why one of them cannot be looked up."""
-    fields_of_keys = [opened.struct.fields[at] for at in lake_places]
-    pairs = [(df.schema.fields[place], field) for place, field in zip(left_places, fields_of_keys, strict=True)]
-    found: list[KeyRule] = []
-    for rule, field, at in zip(
-        key_rules(df.sparkSession, pairs, conf.session_time_zone), fields_of_keys, lake_places, strict=True
-    ):
+    pairs = [
+        (df.schema.fields[place], opened.struct.fields[at]) for place, at in zip(left_places, lake_places, strict=True)
+    ]
+    rules: list[KeyRule] = []
+    compared = key_rules(df.sparkSession, pairs, conf.session_time_zone)
+    for rule, (_, field), at in zip(compared, pairs, lake_places, strict=True):
         if isinstance(rule, KeyRefused):
             return rule
         stored = opened.schema.field(opened.names[at]).type
@@ -225,8 +200,8 @@ def _rules(
             if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
                 return KeyRefused(f"spark.sql.parquet.int96TimestampConversion may move values of {field.name!r}")
             return KeyRefused(f"values of {field.name!r} are stored as {stored}")
-        found.append(rule)
-    return found
+        rules.append(rule)
+    return rules
 
 
 def _join_keys(
@@ -245,45 +220,42 @@ def _join_keys(
     """
     keys: list[JoinKey] = []
     for rule, at in zip(rules, lake_places, strict=True):
-        stored = opened.schema.field(opened.names[at]).type
-        column = KeyColumn(name=opened.names[at], stored=stored, form=rule.form)
-        candidates = tuple(range(at_candidate, at_candidate + rule.num_columns))
+        name, place = opened.names[at], read.index(at)
+        keys.append(
+            JoinKey(
+                name=name,
+                stored=opened.schema.field(name).type,
+                form=rule.form,
+                candidates=tuple(range(at_candidate, at_candidate + rule.num_columns)),
+                place=place,
+                type=types.field(place).type,
+            )
+        )
         at_candidate += rule.num_columns
-        place = read.index(at)
-        keys.append(JoinKey(column=column, candidates=candidates, place=place, type=types.field(place).type))
     return tuple(keys)
 
 
 # -- arguments ------------------------------------------------------------------------------------
 
 
-def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]:
-    some = isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given)
-    if not some or not (given or empty):
+def _names(argument: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
         raise InvalidOptionError(f"{argument}: must be names of columns")
     return tuple(given)
 
 
 def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
-    """The lake to open, and the settings that do not belong to it.
-
-    Raises:
-        InvalidOptionError: a url contains a credential, which tasks would receive.
-    """
+    """The lake to open, whose urls must be without credentials, and the settings that do not belong to it."""
     refuse_secrets("lake", lake)
     refuse_secrets("index", index)
-    about = {one.name for one in fields(LakeTarget)} - {"schema", "on_bad_file"}
-    own = {name: value for name, value in settings.items() if name not in about}
-    given = {name: value for name, value in settings.items() if name in about}
-    return LakeTarget(target=lake, index=index, **given), own
+    names = {field.name for field in fields(LakeTarget)} - {"schema", "on_bad_file"}
+    of_lake = {name: value for name, value in settings.items() if name in names}
+    others = {name: value for name, value in settings.items() if name not in names}
+    return LakeTarget(target=lake, index=index, **of_lake), others
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:
-    """The lake's columns that take part: the keys, and the columns that are asked for.
-
-    Raises:
-        ColumnNotFoundError: the lake has no column of that name.
-    """
+    """The lake's columns that take part: the keys, and ``columns``, which must exist."""
     if columns is None:
         return opened.struct
     for name in columns:
@@ -402,7 +374,7 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
     once = 1.0 if cost is None or num_bytes <= cost.scan_bytes else cost.scan_bytes / num_bytes
     num_bytes, each = num_bytes * once, each * once
     return JoinEstimate(
-        refused=plan.refused,
+        refused=None if plan.refused is None else plan.refused.why,
         index="footers and bounds" if part is None else f"{part} of the index",
         description=plan.opened.state.source.description,
         num_keys=num_keys,

@@ -25,7 +25,7 @@ from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import TABLE_SCHEMAS
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_steps as index_sort
+from asyncpq.spark import index_steps
 from asyncpq.spark.driver import CallerThread
 from asyncpq.spark.index_steps import PIECES, CutPieces, _piece, cost_of, decoded, order_in, order_of, packed, planned
 from asyncpq.spark.sessions import named_error, raised_as_asyncpq
@@ -96,7 +96,7 @@ def test_each_row_goes_to_one_range_and_ranges_ascend(
 
 
 def test_one_key_of_all_rows_is_cut_by_file_and_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_sort, "_LEAST_RANGE_BYTES", 1000)
+    monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 1000)
     pieces: list[dict[str, Any]] = []
     for number in range(400):
         row = {"part": 1, "task": 0, "digest": b"", "num_rows": 10, "num_bytes": 100}

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 import asyncpq
 import asyncpq.blocking
 import asyncpq.spark
-from asyncpq.spark import index_builds as index_pipeline
+from asyncpq.spark import index_builds
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY
 from tests.spark.writing_tasks import DieWhileWriting, FailLast, TwoAttempts
@@ -177,9 +177,9 @@ def test_of_two_attempts_one_counts(spark: SparkSession, tmp_path: Path, monkeyp
     # whatever the other one has left is nobody's, and goes with a vacuum
     left = files(lake) - named
     assert all(path.startswith("data/") for path in left)
-    assert index_pipeline.vacuum(spark, f"{lake}/_asyncpq").files == ()  # they are young
-    monkeypatch.setattr(index_pipeline, "ORPHANS_S", -60.0)
-    assert set(index_pipeline.vacuum(spark, f"{lake}/_asyncpq").files) >= left
+    assert index_builds.vacuum(spark, f"{lake}/_asyncpq").files == ()  # they are young
+    monkeypatch.setattr(index_builds, "ORPHANS_S", -60.0)
+    assert set(index_builds.vacuum(spark, f"{lake}/_asyncpq").files) >= left
     assert {path for path in files(lake) if not Path(path).name.startswith(".")} == named
 
 

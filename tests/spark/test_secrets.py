@@ -25,8 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.spark
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import index_executor as index_gathering
-from asyncpq.spark import index_steps as index_sort
+from asyncpq.spark import index_builds, index_steps
 from asyncpq.spark.data_source import AsyncpqDataSource
 from asyncpq.spark.reads import planning
 from tests.spark import credentials
@@ -217,8 +216,8 @@ def test_the_secret_is_used_and_nowhere_to_be_seen(
     work_folder = f"{lake_store.url}/work"
 
     # executors write segments, also of so little
-    monkeypatch.setattr(index_gathering, "_DRIVER_BYTES", 0)
-    monkeypatch.setattr(index_sort, "_LEAST_RANGE_BYTES", 40_000)
+    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
     built = asyncpq.spark.build_index(spark, lake, [Bounds("id"), Keys("id"), Footers()], **settings)
     shown.add("built", repr(built))
     for name, frame in _reads(spark, lake, lake_store):

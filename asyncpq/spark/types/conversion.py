@@ -6,7 +6,7 @@ A conversion is made once for each schema and cached.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -30,24 +30,17 @@ from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
-from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name
+from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name, within
 from asyncpq.spark.types.rebase import FileDates
 from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb_field
 
 
 def file_field(field: StructField) -> pa.Field:
-    """The Arrow field of a file, without Spark's metadata.
-
-    Raises:
-        UnsupportedFeatureError: a type that Spark or asyncpq does not write to Parquet.
-    """
-    try:
+    """The Arrow field of a file, without Spark's metadata; UnsupportedFeatureError for types that are not written."""
+    with within(field.name):
         if is_spatial(field.dataType):
             return wkb_field(field)
         return pa.field(field.name, _file_type(field.dataType), nullable=field.nullable)
-    except AsyncpqError as error:
-        error.column = field.name if error.column is None else f"{field.name}.{error.column}"
-        raise
 
 
 def _refuse_void(kind: DataType) -> None:
@@ -90,22 +83,12 @@ def _file_type(kind: DataType) -> pa.DataType:
 #: Returns the conversion of a leaf from an Arrow type, for Spark's type, to another Arrow type; None for none.
 Leaf = Callable[[pa.DataType, DataType, pa.DataType], Convert | None]
 
+_LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _types: Any = pa.types  # its functions lack annotations
 
 
-def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """Prefix the column of ``error`` with the name of the part that it concerns."""
-    error.column = name if error.column is None else f"{name}.{error.column}"
-    return error
-
-
 class NestedConversion:
-    """Makes conversions of nested columns.
-
-    Args:
-        conf: how names are compared.
-        leaf: makes conversions of leaves.
-    """
+    """Makes conversions of nested columns; names compare by ``conf``, and ``leaf`` makes the conversions of leaves."""
 
     def __init__(self, conf: ReadConf, leaf: Leaf) -> None:
         self._conf = conf
@@ -115,28 +98,26 @@ class NestedConversion:
         """The conversion of ``source`` arrays to ``arrow``, for the Spark type ``target``; None if they need none."""
         if isinstance(target, UserDefinedType):
             return self.conversion(source, target.sqlType(), arrow)
-        if isinstance(target, (StructType, ArrayType, MapType, VariantType)):
-            if isinstance(source, pa.BaseExtensionType):
-                inner = self.conversion(source.storage_type, target, arrow)
-                return lambda array: array.storage if inner is None else inner(array.storage)
-            if _types.is_null(source):
-                return lambda array: pa.nulls(len(array), arrow)
-            if isinstance(target, VariantType):
-                return self._variant(source, target, arrow)
-            if isinstance(target, StructType):
-                return self._struct(source, target, arrow)
-            return (
-                self._list(source, target, arrow) if isinstance(target, ArrayType) else self._map(source, target, arrow)
-            )
-        return self._leaf(source, target, arrow)
+        make = {
+            StructType: self._struct,
+            ArrayType: self._list,
+            MapType: self._map,
+            VariantType: self._variant,
+        }.get(type(target))
+        if make is None:
+            return self._leaf(source, target, arrow)
+        if isinstance(source, pa.BaseExtensionType):
+            inner = self.conversion(source.storage_type, target, arrow)
+            return lambda array: array.storage if inner is None else inner(array.storage)
+        if _types.is_null(source):
+            return lambda array: pa.nulls(len(array), arrow)
+        return make(source, target, arrow)
 
     def _part(self, source: pa.DataType, target: DataType, arrow: pa.DataType, name: str) -> Convert | None:
-        try:
+        with within(name):
             return self.conversion(source, target, arrow)
-        except AsyncpqError as error:
-            raise inside(error, name) from error.__cause__
 
-    def _struct(self, source: pa.DataType, target: StructType, arrow: pa.DataType) -> Convert | None:
+    def _struct(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
         if not isinstance(source, pa.StructType):
             raise mismatch(source, target)
         names = [source.field(at).name for at in range(source.num_fields)]
@@ -155,19 +136,12 @@ class NestedConversion:
                 pa.nulls(len(array), kind) if at is None else fields[at] if convert is None else convert(fields[at])
                 for at, convert, kind in parts
             ]
-            return pa.Array.from_buffers(arrow, len(array), [validity(array)], array.null_count, 0, children)
+            return _from_children(arrow, array, children)
 
         return convert_struct
 
-    def _list(self, source: pa.DataType, target: ArrayType, arrow: pa.DataType) -> Convert | None:
-        kinds = (
-            _types.is_list,
-            _types.is_large_list,
-            _types.is_fixed_size_list,
-            _types.is_list_view,
-            _types.is_large_list_view,
-        )
-        if not any(is_kind(source) for is_kind in kinds):
+    def _list(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
+        if not isinstance(source, _LISTS):
             raise mismatch(source, target)
         convert = self._part(source.value_type, target.elementType, arrow.value_type, "element")
         if convert is None and source.equals(arrow):
@@ -175,13 +149,11 @@ class NestedConversion:
 
         def convert_list(array: pa.Array) -> pa.Array:
             values, offsets = flattened(array, pa.int32())
-            children = [values if convert is None else convert(values)]
-            buffers = [validity(array), offsets.buffers()[1]]
-            return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, 0, children)
+            return _from_children(arrow, array, [values if convert is None else convert(values)], offsets)
 
         return convert_list
 
-    def _map(self, source: pa.DataType, target: MapType, arrow: pa.DataType) -> Convert | None:
+    def _map(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
         if not isinstance(source, pa.MapType):
             raise mismatch(source, target)
         key = self._part(source.key_type, target.keyType, arrow.key_type, "key")
@@ -196,38 +168,39 @@ class NestedConversion:
             keys, items = values.field(0), values.field(1)
             children = [keys if key is None else key(keys), items if item is None else item(items)]
             struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
-            buffers = [validity(array), offsets.buffers()[1]]
-            return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, 0, [struct])
+            return _from_children(arrow, array, [struct], offsets)
 
         return convert_map
 
-    def _variant(self, source: pa.DataType, target: VariantType, arrow: pa.DataType) -> Convert | None:
+    def _variant(self, source: pa.DataType, target: Any, arrow: pa.DataType) -> Convert | None:
         if not isinstance(source, pa.StructType):
             raise mismatch(source, target)
         if {field.name for field in source} != {"value", "metadata"}:
             restore = restoring(source)
-
-            def convert_shredded(array: pa.Array) -> pa.Array:
-                return pa.Array.from_buffers(
-                    arrow, len(array), [validity(array)], array.null_count, 0, list(restore(array))
-                )
-
-            return convert_shredded
+            return lambda array: _from_children(arrow, array, list(restore(array)))
         places = [source.get_field_index(field.name) for field in arrow]
 
         def convert_variant(array: pa.Array) -> pa.Array:
             # the parts of a null VARIANT must not be null
             parts = [array.field(at).cast(pa.binary()) for at in places]
-            children = [pc.fill_null(part, b"") if array.null_count else part for part in parts]
-            return pa.Array.from_buffers(arrow, len(array), [validity(array)], array.null_count, 0, children)
+            return _from_children(
+                arrow, array, [pc.fill_null(part, b"") if array.null_count else part for part in parts]
+            )
 
         return convert_variant
 
 
+def _from_children(
+    kind: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
+) -> pa.Array:
+    """A nested array with these children and the length and nulls of ``array``."""
+    buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, children)
+
+
 def _map_as_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
     offsets = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
-    buffers = [validity(array), offsets.buffers()[1]]
-    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [array.values])
+    return _from_children(kind, array, [array.values], offsets)
 
 
 FIELD_ID_KEY: Final = "parquet.field.id"
@@ -235,11 +208,7 @@ _PLAIN_DATES: Final = FileDates()
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of batches that Spark takes for ``schema``.
-
-    Raises:
-        UnsupportedFeatureError: PySpark takes no Arrow data of a type.
-    """
+    """The Arrow schema of batches that Spark takes; UnsupportedFeatureError for types of which it takes none."""
     for field in schema.fields:
         try:
             to_arrow_schema(StructType([field]), timezone="UTC")
@@ -256,32 +225,23 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def converter(
     source: pa.Schema, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """The conversion of batches of a file to the columns of ``schema``, found by name; missing columns are null.
+    """The conversion of batches of a file to the columns of ``schema``, by name; missing columns are null.
 
-    Args:
-        source: the file's columns as asyncpq reads them. Columns that ``schema`` lacks are dropped.
-        schema: inferred, or given by the user. Its types may be wider, where Spark's reader allows that.
-        dates: calendars of the file.
-
-    Raises:
-        SchemaMismatchError: Spark does not read a column as the schema's type; also by the conversion.
-        UnsupportedFeatureError: a type or value cannot be converted as Spark does; also by the conversion.
-        AmbiguousColumnError: several columns differ only in case.
+    ``source`` is the file's schema as asyncpq reads it. The types of ``schema`` may be wider where Spark's reader
+    allows that. Both this function and the conversion raise SchemaMismatchError for a column that Spark does not read
+    as the schema's type, and UnsupportedFeatureError for what cannot be converted as Spark does; this function raises
+    AmbiguousColumnError for names that differ only in case.
     """
     target = arrow_schema(schema)
-    columns = []
-    for field, arrow in zip(schema.fields, target, strict=True):
-        columns.append((*_column(source, field, arrow, conf, dates), arrow))
+    columns = [
+        (*_column(source, field, arrow, conf, dates), arrow) for field, arrow in zip(schema.fields, target, strict=True)
+    ]
 
     def convert_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for at, convert, arrow in columns:
-            if at is None:
-                arrays.append(pa.nulls(batch.num_rows, arrow.type))
-            elif convert is None:
-                arrays.append(batch.column(at))
-            else:
-                arrays.append(_converted(convert, batch.column(at), arrow))
+        arrays = [
+            pa.nulls(batch.num_rows, arrow.type) if place is None else _converted(convert, batch.column(place), arrow)
+            for place, convert, arrow in columns
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return convert_batch
@@ -303,16 +263,14 @@ def _column(
     name = source.field(at).name
     rules = LeafRules(dates, name in dates.int96_fields, name in dates.mixed_fields)
     nested = NestedConversion(conf, lambda kind, target, _: leaf_conversion(kind, target, rules))
-    try:
+    with within(field.name):
         return at, nested.conversion(source.field(at).type, field.dataType, arrow.type)
-    except AsyncpqError as error:
-        raise inside(error, field.name) from error.__cause__
 
 
-def _converted(convert: Convert, array: pa.Array, arrow: pa.Field) -> pa.Array:
+def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.Array:
     """Convert a column; errors get its name."""
     try:
-        return convert(array)
+        return array if convert is None else convert(array)
     except AsyncpqError as error:
         raise error.locate(column=arrow.name) from error.__cause__
     except (pa.ArrowException, OverflowError, MemoryError) as error:
@@ -331,14 +289,9 @@ def _converted(convert: Convert, array: pa.Array, arrow: pa.Field) -> pa.Array:
 
 
 class ToParquet(NamedTuple):
-    """Conversion of batches from Spark to those of a file.
+    """Conversion of batches, as mapInArrow and Arrow writers get them, to batches of ``schema``."""
 
-    Attributes:
-        schema: of the file. Its metadata goes into the footer and tells Spark the types that Parquet lacks.
-        convert: takes batches as mapInArrow and Arrow writers get them, and returns batches of ``schema``.
-    """
-
-    schema: pa.Schema
+    schema: pa.Schema  # of the file; its metadata goes into the footer and tells Spark the types that Parquet lacks
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -347,11 +300,9 @@ def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
 
     Timestamps are in microseconds of UTC, TIMESTAMP_NTZ without zone. TIME is in microseconds, or in nanoseconds above
     6 digits. Intervals of days to seconds are in microseconds. VARIANT is a struct of value and metadata. GEOMETRY and
-    GEOGRAPHY are well-known binary, for :func:`asyncpq.spark.types.special_types.with_wkb_types`.
-
-    Raises:
-        UnsupportedFeatureError: Spark does not write a type to Parquet, or PySpark gives no values of it.
-        AmbiguousColumnError: two fields have the same name.
+    GEOGRAPHY are well-known binary, for :func:`asyncpq.spark.types.special_types.with_wkb_types`. A type that Spark
+    does not write, or of which PySpark gives no values, raises UnsupportedFeatureError; two fields of one name raise
+    AmbiguousColumnError.
     """
     check_names(schema, conf)
     fields = [file_field(field) for field in schema.fields]
@@ -359,12 +310,10 @@ def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
     converts: dict[pa.Schema, list[Convert | None]] = {}
 
     def convert_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = converts.get(batch.schema)
-        if found is None:
-            found = converts[batch.schema] = _file_converts(batch.schema, schema, target, conf)
-        columns = zip(found, batch.columns, target, strict=True)
-        arrays = [array if convert is None else _converted(convert, array, arrow) for convert, array, arrow in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=target)
+        if batch.schema not in converts:
+            converts[batch.schema] = _file_converts(batch.schema, schema, target, conf)
+        arrays = map(_converted, converts[batch.schema], batch.columns, target)
+        return pa.RecordBatch.from_arrays(list(arrays), schema=target)
 
     return ToParquet(target, convert_batch)
 
@@ -375,16 +324,13 @@ def _file_converts(source: pa.Schema, schema: StructType, target: pa.Schema, con
     nested = NestedConversion(conf, _file_leaf)
     converts = []
     for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
-        try:
+        with within(field.name):
             converts.append(nested.conversion(kind, field.dataType, arrow.type))
-        except AsyncpqError as error:
-            raise inside(error, field.name) from error.__cause__
     return converts
 
 
 def _file_leaf(source: pa.DataType, target: DataType, arrow: pa.DataType) -> Convert | None:
-    """The conversion of a leaf. Spark's Arrow types differ from the file's in zones, digits of times, and large
-    offsets."""
+    """Spark's Arrow types differ from the file's in zones, digits of times, and large offsets."""
     if source.equals(arrow):
         return None
     if is_spatial(target):

@@ -37,13 +37,11 @@ from asyncpq.spark.types.special_types import spatial_values
 Convert = Callable[[pa.Array], pa.Array]
 
 _types: Any = pa.types  # its functions lack annotations
-_INT32: Final = frozenset(
-    {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32(), pa.date32(), pa.time32("ms")}
-)
 _UINT32: Final = pa.uint32()  # Spark reads it only as wider types
+_INT32: Final = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.date32(), pa.time32("ms")})
 _SIGNED: Final = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()})
-_TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
-_BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+_BINARY: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+_BYTES: Final = _BINARY | {pa.string(), pa.large_string(), pa.string_view()}
 _UTC: Final = pa.timestamp("us", "UTC")
 _LOCAL: Final = pa.timestamp("us")
 # Integer digits that a decimal needs for every value of a type, as Spark counts them.
@@ -53,24 +51,17 @@ _MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class LeafRules(NamedTuple):
-    """Properties of a column that its Arrow type does not tell.
+    """Properties of a column that its Arrow type does not tell."""
 
-    Attributes:
-        dates: calendars of the file.
-        is_int96: the timestamps were stored as INT96, whatever type asyncpq gave them.
-        is_mixed: some of the column's timestamps were INT96, and others were not.
-    """
-
-    dates: FileDates
-    is_int96: bool
-    is_mixed: bool = False
+    dates: FileDates  # calendars of the file
+    is_int96: bool  # the timestamps were stored as INT96, whatever type asyncpq gave them
+    is_mixed: bool = False  # other timestamps of the column were not
 
 
 def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
     """The conversion of ``source`` arrays to ``target``; None if they need none.
 
-    Raises:
-        SchemaMismatchError: Spark does not read ``source`` as ``target``.
+    If Spark does not read ``source`` as ``target``, it raises SchemaMismatchError.
     """
     arrow = to_arrow_type(target, timezone="UTC")
     if _types.is_null(source) or isinstance(target, NullType):
@@ -82,11 +73,13 @@ def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> 
         return _after(lambda array: array.dictionary_decode(), inner)
     if _types.is_run_end_encoded(source):
         return _after(pc.run_end_decode, leaf_conversion(source.value_type, target, rules))
+    if type(target) in _KEPT and source.equals(arrow):
+        return None
     make = _RULES.get(type(target))
-    found = None if make is None else make(source, target, rules)
-    if found is None:
+    convert = None if make is None else make(source, target, rules)
+    if convert is None:
         raise mismatch(source, target)
-    return None if found is _same else found
+    return None if convert is _same else convert
 
 
 def mismatch(source: pa.DataType, target: DataType) -> SchemaMismatchError:
@@ -129,52 +122,25 @@ def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
     return bool(source.equals(pa.int64()) or _types.is_time64(source) or _types.is_duration(source))
 
 
-def _boolean(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    return _same if _types.is_boolean(source) else None
-
-
-def _byte(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    return _narrow(source, pa.int8())
-
-
-def _short(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    return _narrow(source, pa.int16())
-
-
-def _narrow(source: pa.DataType, arrow: pa.DataType) -> Convert | None:
+def _narrow(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
     """Keep the low bits, as Spark does."""
-    if source.equals(arrow):
-        return _same
-    is_read = source in _INT32 and not source.equals(_UINT32)
-    return (lambda array: _raw32(array).cast(arrow, safe=False)) if is_read else None
-
-
-def _integer(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.int32()):
-        return _same
-    return _raw32 if source in _INT32 and not source.equals(_UINT32) else None
+    arrow = to_arrow_type(target)
+    return (lambda array: _raw32(array).cast(arrow, safe=False)) if source in _INT32 else None
 
 
 def _long(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.int64()):
-        return _same
     if source.equals(_UINT32):
-        return lambda array: array.cast(pa.int64())
+        return _cast(pa.int64())
     if source in _INT32:
         return lambda array: _raw32(array).cast(pa.int64())
     return _raw64 if _is_int64(source, rules) else None
 
 
-def _float(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    return _same if source.equals(pa.float32()) else None
-
-
 def _double(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.float64()):
-        return _same
     if source.equals(pa.float32()):
-        return lambda array: array.cast(pa.float64())
-    return (lambda array: _raw32(array).cast(pa.float64())) if source in _INT32 else None
+        return _cast(pa.float64())
+    is_read = source in _INT32 or source.equals(_UINT32)
+    return (lambda array: _raw32(array).cast(pa.float64())) if is_read else None
 
 
 def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
@@ -182,8 +148,6 @@ def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert
     precision, scale = target.precision, target.scale
     arrow = pa.decimal128(precision, scale)
     if _types.is_decimal(source):
-        if source.equals(arrow):
-            return _same
         more_scale = scale - source.scale
         is_wider = more_scale >= 0 and precision - source.precision >= more_scale
         return (lambda array: array.cast(arrow)) if is_wider else None
@@ -208,23 +172,15 @@ def _digits(arrow: pa.DataType) -> Convert:
 
 
 def _text(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.string()):
-        return _same
-    if source in _TEXT or source in _BYTES:  # without a check for UTF-8, as Spark
-        return _cast(pa.string())
-    return None
+    return _cast(pa.string()) if source in _BYTES else None  # without a check for UTF-8, as Spark
 
 
 def _binary(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.binary()):
-        return _same
-    if source in _TEXT or source in _BYTES or _types.is_fixed_size_binary(source):
-        return _cast(pa.binary())
-    return None
+    return _cast(pa.binary()) if source in _BYTES or _types.is_fixed_size_binary(source) else None
 
 
 def _spatial(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    return spatial_values(target, to_arrow_type(target)) if source in _BYTES else None
+    return spatial_values(target, to_arrow_type(target)) if source in _BINARY else None
 
 
 def _cast(arrow: pa.DataType) -> Convert:
@@ -242,7 +198,7 @@ def _date(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
     calendar = rules.dates.datetime
     if source.equals(pa.date64()):
         return lambda array: _days(array.cast(pa.date32()), calendar).view(pa.date32())
-    if source not in _INT32 or source.equals(_UINT32):
+    if source not in _INT32:
         return None
     if source.equals(pa.date32()) and calendar.mode == "CORRECTED":
         return _same
@@ -263,18 +219,16 @@ def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Conve
             hint="Read it with spark.read.parquet.",
         )
     if _is_int96(source, rules):
-        return lambda array: _instants(rebase_micros(_micros_of_int96(array), rules.dates.int96, "int96"), rules)
+        return lambda array: _instants(rebase_micros(_micros_of_int96(array), dates.int96, "int96"), rules)
     if source.unit not in ("ms", "us"):
         return None
-    calendar = rules.dates.datetime
+    calendar = dates.datetime
     if calendar.mode == "CORRECTED":
         return _same if source.equals(_UTC) else lambda array: _micros(array).view(_UTC)
     return lambda array: rebase_micros(_micros(array), calendar, "datetime").view(_UTC)
 
 
 def _timestamp_ntz(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(_LOCAL):
-        return _same
     if source.equals(pa.date32()):
         calendar = rules.dates.datetime
         return lambda array: pc.multiply_checked(
@@ -317,8 +271,6 @@ def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
 
 
 def _day_time_interval(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    if source.equals(pa.duration("us")):
-        return _same
     return (lambda array: _raw64(array).view(pa.duration("us"))) if _is_int64(source, rules) else None
 
 
@@ -343,12 +295,10 @@ def _time(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
 
 _Rule = Callable[[pa.DataType, DataType, LeafRules], Convert | None]
 _RULES: Final[dict[type[DataType], _Rule]] = {
-    BooleanType: _boolean,
-    ByteType: _byte,
-    ShortType: _short,
-    IntegerType: _integer,
+    ByteType: _narrow,
+    ShortType: _narrow,
+    IntegerType: _narrow,
     LongType: _long,
-    FloatType: _float,
     DoubleType: _double,
     DecimalType: _decimal,
     StringType: _text,
@@ -360,4 +310,12 @@ _RULES: Final[dict[type[DataType], _Rule]] = {
     GeographyType: _spatial,
     GeometryType: _spatial,
     TimeType: _time,
+}
+# Types of which Spark gives the file's values as they are, if the file has the same type.
+_KEPT: Final = frozenset({BooleanType, FloatType, *_RULES}) - {
+    DateType,
+    TimestampType,
+    TimeType,
+    GeographyType,
+    GeometryType,
 }

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import (
     ConvertedType,
     LogicalKind,
@@ -48,9 +48,15 @@ from asyncpq.parquet.logical_types import (
 )
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
-from asyncpq.parquet.thrift import CompactReader
-from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct, without_char_and_varchar
-from asyncpq.spark.types.special_types import check_spatial, spatial_type
+from asyncpq.spark.types.read_conf import (
+    ReadConf,
+    check_names,
+    inner_types,
+    nullable_struct,
+    within,
+    without_char_and_varchar,
+)
+from asyncpq.spark.types.special_types import check_spatial, logical_parameters, spatial_type
 
 ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
 # Types that Spark's parser knows and pyspark's does not.
@@ -59,25 +65,18 @@ _MAX_DEPTH: Final = 100
 
 
 def row_schema(text: str | None) -> StructType | None:
-    """Parse Spark's schema from the footer, with all parts nullable.
+    """Parse Spark's schema from the footer (:data:`ROW_METADATA_KEY`), with all parts nullable.
 
-    Args:
-        text: value of :data:`ROW_METADATA_KEY`: JSON, or the text form of Spark before 1.2.
-
-    Returns:
-        None if Spark would not understand it either; then Parquet's schema is used.
-
-    Raises:
-        UnsupportedFeatureError: a type that pyspark lacks.
+    None if it is missing or not the JSON that Spark writes since 1.2; then Parquet's schema is used. A type that
+    pyspark lacks raises UnsupportedFeatureError.
     """
     if text is None:
         return None
-    found: StructType | None
     try:
-        found = StructType.fromJson(_safe(json.loads(text), 0))
+        schema = StructType.fromJson(_safe(json.loads(text), 0))
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = _LegacySchemaParser(text).schema()
-    return None if found is None else nullable_struct(without_char_and_varchar(found))
+        return None
+    return nullable_struct(without_char_and_varchar(schema))
 
 
 def _safe(value: Any, depth: int) -> Any:
@@ -98,109 +97,11 @@ def _safe(value: Any, depth: int) -> Any:
     return {key: item if key in ("name", "metadata") else _safe(item, depth + 1) for key, item in value.items()}
 
 
-class _LegacySchemaParser:
-    """Parses ``StructType(List(StructField(a,IntegerType,true), ...))``, the form that Spark before 1.2 wrote."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = re.findall(r"[(),]|[^(),]+", text)
-        self._at = 0
-
-    def schema(self) -> StructType | None:
-        """The schema; None if the text has another form."""
-        try:
-            found = self._type()
-        except (ValueError, IndexError, RecursionError):
-            return None
-        return found if isinstance(found, StructType) and self._at == len(self._tokens) else None
-
-    def _next(self) -> str:
-        self._at += 1
-        return str(self._tokens[self._at - 1]).strip()
-
-    def _expect(self, *tokens: str) -> None:
-        for token in tokens:
-            if self._next() != token:
-                raise ValueError(token)
-
-    def _flag(self) -> bool:
-        return {"true": True, "false": False}[self._one_of("true", "false")]
-
-    def _one_of(self, *words: str) -> str:
-        word = self._next()
-        if word not in words:
-            raise ValueError(word)
-        return word
-
-    def _type(self) -> DataType:
-        word = self._next()
-        if word in _WORDS:
-            return _WORDS[word]()
-        if word == "DecimalType":
-            if self._at < len(self._tokens) and self._tokens[self._at] == "(":
-                self._expect("(")
-                precision = int(self._next())
-                self._expect(",")
-                scale = int(self._next())
-                self._expect(")")
-                return DecimalType(precision, scale)
-            return DecimalType(10, 0)
-        if word == "ArrayType":
-            self._expect("(")
-            element = self._type()
-            self._expect(",")
-            contains_null = self._flag()
-            self._expect(")")
-            return ArrayType(element, contains_null)
-        if word == "MapType":
-            self._expect("(")
-            key = self._type()
-            self._expect(",")
-            value = self._type()
-            self._expect(",")
-            contains_null = self._flag()
-            self._expect(")")
-            return MapType(key, value, contains_null)
-        if word == "StructType":
-            return self._struct()
-        raise ValueError(word)
-
-    def _struct(self) -> StructType:
-        self._expect("(")
-        self._one_of("List", "ArrayBuffer")
-        self._expect("(")
-        fields = []
-        while True:
-            self._expect("StructField", "(")
-            name = self._next()
-            self._expect(",")
-            kind = self._type()
-            self._expect(",")
-            fields.append(StructField(name, kind, self._flag()))
-            self._expect(")")
-            if self._next() == ")":
-                break
-        self._expect(")")
-        return StructType(fields)
-
-
-_WORDS: Final[dict[str, type[DataType]]] = {
-    "StringType": StringType,
-    "FloatType": FloatType,
-    "IntegerType": IntegerType,
-    "ByteType": ByteType,
-    "ShortType": ShortType,
-    "DoubleType": DoubleType,
-    "LongType": LongType,
-    "BinaryType": BinaryType,
-    "BooleanType": BooleanType,
-    "DateType": DateType,
-    "TimestampType": TimestampType,
-    "NullType": NullType,
-}
-
-
 _MOST_DIGITS: Final = 38
 _NANOS_HINT: Final = "Set spark.sql.legacy.parquet.nanosAsLong=true to read nanoseconds as BIGINT."
+_VARIANT: Final = 16  # LogicalType.VARIANT of parquet.thrift
+_UNITS: Final = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
+_TIMES: Final = frozenset({LogicalKind.TIME, LogicalKind.TIMESTAMP})
 _SPATIAL: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 _TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON})
 
@@ -215,9 +116,8 @@ class _Node(NamedTuple):
 def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
     """The schema that ``spark.read.parquet`` infers from a file, with all parts nullable.
 
-    Raises:
-        UnsupportedFeatureError: Spark has no type for a column; the message is Spark's.
-        AmbiguousColumnError: two columns have the same name by Spark's case sensitivity.
+    Errors have Spark's messages: UnsupportedFeatureError for a column without a type in Spark, AmbiguousColumnError for
+    two columns that have the same name by Spark's case sensitivity.
     """
     schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
     if schema is None:
@@ -229,40 +129,29 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
     return schema
 
 
-def check_types(schema: StructType, conf: ReadConf) -> None:
-    """Refuse the types that Spark's Parquet reader refuses.
-
-    Raises:
-        UnsupportedFeatureError: the schema has such a type.
-    """
-    for field in schema.fields:
-        try:
-            _check_type(field.dataType, conf)
-        except AsyncpqError as error:
-            raise error.locate(column=field.name) from None
-
-
-def _check_type(kind: DataType, conf: ReadConf) -> None:
+def check_types(kind: DataType, conf: ReadConf) -> None:
+    """Refuse the types that Spark's Parquet reader refuses (UnsupportedFeatureError)."""
     if isinstance(kind, TimeType) and not conf.time_type:
         raise UnsupportedFeatureError(
             "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
             hint="Set spark.sql.timeType.enabled=true.",
         )
-    check_spatial(kind)
     if isinstance(kind, CalendarIntervalType):
         raise UnsupportedFeatureError("Spark does not read intervals of months, days and microseconds from Parquet")
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            _check_type(field.dataType, conf)
-    elif isinstance(kind, ArrayType):
-        _check_type(kind.elementType, conf)
-    elif isinstance(kind, MapType):
-        _check_type(kind.keyType, conf)
-        _check_type(kind.valueType, conf)
+    check_spatial(kind)
+    for name, inner in inner_types(kind):
+        with within(name):
+            check_types(inner, conf)
 
 
 def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
     return _Node(element, tuple([_node(next(rest), rest) for _ in range(element.num_children)]))
+
+
+def _repeated(node: _Node) -> _Node | None:
+    """The only child of a group, if it is repeated."""
+    child = node.children[0] if len(node.children) == 1 else None
+    return None if child is None or child.element.repetition is not Repetition.REPEATED else child
 
 
 class _TypeReader:
@@ -276,11 +165,8 @@ class _TypeReader:
         fields = []
         for node in nodes:
             name = node.element.name
-            try:
+            with within(name):
                 kind = self._field(node)
-            except AsyncpqError as error:
-                error.column = name if error.column is None else f"{name}.{error.column}"
-                raise
             # A repeated field outside of a list or map is itself a list.
             repeated = node.element.repetition is Repetition.REPEATED
             fields.append(StructField(name, ArrayType(kind) if repeated else kind))
@@ -289,11 +175,6 @@ class _TypeReader:
     def _field(self, node: _Node) -> DataType:
         if node.element.physical_type is not None:
             return self._leaf(node.element, node.element.physical_type)
-        return self._group(node)
-
-    # -- groups -----------------------------------------------------------------------------------
-
-    def _group(self, node: _Node) -> DataType:
         logical = annotation(node.element)
         if logical is None:
             return self.struct(node.children)
@@ -301,14 +182,18 @@ class _TypeReader:
             return self._list(node)
         if logical.kind is LogicalKind.MAP:
             return self._map(node)
-        if logical.kind is LogicalKind.VARIANT and self._variant_version(node.element) == 1:
+        # VariantType.specification_version of parquet.thrift
+        if (
+            logical.kind is LogicalKind.VARIANT
+            and logical_parameters(self._metadata, node.element, _VARIANT).get(1) == 1
+        ):
             return self.struct(node.children) if self._conf.ignore_variant_annotation else VariantType()
         raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
 
     def _list(self, node: _Node) -> DataType:
         """A list by LogicalTypes.md, including its rules for old writers."""
-        (repeated, *more) = node.children or (None,)
-        if repeated is None or more or repeated.element.repetition is not Repetition.REPEATED:
+        repeated = _repeated(node)
+        if repeated is None:
             raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
         name = repeated.element.name
         is_element = len(repeated.children) != 1 or name == "array" or name == f"{node.element.name}_tuple"
@@ -316,25 +201,11 @@ class _TypeReader:
 
     def _map(self, node: _Node) -> DataType:
         """A map by LogicalTypes.md."""
-        (entries, *more) = node.children or (None,)
-        if (
-            entries is None
-            or more
-            or entries.element.repetition is not Repetition.REPEATED
-            or len(entries.children) != 2
-        ):
+        entries = _repeated(node)
+        if entries is None or len(entries.children) != 2:
             raise UnsupportedFeatureError(f"Invalid map type: group {node.element.name} (MAP)")
         key, value = entries.children
         return MapType(self._field(key), self._field(value))
-
-    def _variant_version(self, element: SchemaElement) -> int:
-        """``VariantType.specification_version`` of parquet.thrift; 0 if it is missing."""
-        union = CompactReader(self._metadata.data, element.raw_start).struct().get(10)
-        variant = union.get(16) if isinstance(union, dict) else None
-        version = variant.get(1) if isinstance(variant, dict) else None
-        return version if isinstance(version, int) else 0
-
-    # -- leaves -----------------------------------------------------------------------------------
 
     def _leaf(self, element: SchemaElement, physical: PhysicalType) -> DataType:
         logical = annotation(element)
@@ -404,8 +275,7 @@ class _TypeReader:
 def annotation(element: SchemaElement) -> LogicalType | None:
     """The annotation of an element as Spark reads it. If the old and the new one contradict, the old one counts.
 
-    Raises:
-        UnsupportedFeatureError: an annotation that Spark 4.3 does not know.
+    An annotation that Spark 4.3 does not know raises UnsupportedFeatureError.
     """
     logical, converted = element.logical_type, element.converted_type
     if logical is None:
@@ -419,16 +289,14 @@ def annotation(element: SchemaElement) -> LogicalType | None:
 
 def _converted(logical: LogicalType) -> ConvertedType | None:
     """The old annotation that corresponds to a new one."""
+    name = logical.kind.value
     if logical.kind is LogicalKind.INTEGER:
-        return ConvertedType[f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"]
-    if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
-        unit = {"ms": "MILLIS", "us": "MICROS"}.get(logical.unit or "")
-        return None if unit is None else ConvertedType[f"{logical.kind.value}_{unit}"]
-    if logical.kind is LogicalKind.STRING:
-        return ConvertedType.UTF8
-    if logical.kind is LogicalKind.MAP:
-        return ConvertedType.MAP
-    return ConvertedType.__members__.get(logical.kind.value)
+        name = f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"
+    elif logical.kind in _TIMES:
+        name = f"{name}_{_UNITS.get(logical.unit or '')}"
+    elif logical.kind is LogicalKind.STRING:
+        name = "UTF8"
+    return ConvertedType.__members__.get(name)
 
 
 def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalType) -> DataType | None:
@@ -453,8 +321,8 @@ def _described(logical: LogicalType | None) -> str:
     """Spark's name of an annotation."""
     if logical is None:
         return "none"
-    if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
-        unit = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}.get(logical.unit or "", "?")
+    if logical.kind in _TIMES:
+        unit = _UNITS.get(logical.unit or "", "?")
         return f"{logical.kind.value}({unit},{str(bool(logical.is_adjusted_to_utc)).lower()})"
     if logical.kind is LogicalKind.INTEGER:
         return f"INTEGER({logical.bit_width},{str(bool(logical.is_signed)).lower()})"

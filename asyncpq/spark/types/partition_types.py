@@ -55,26 +55,19 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.
 
 def unescaped(text: str) -> str:
     """Replace ``%xx`` escapes as Spark does."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
-    """The type of a column with these texts in paths; None stands for a missing value.
-
-    Raises:
-        PartitionError: an empty value, which Spark refuses.
-    """
-    found: DataType = NullType()
+    """The type of a column with these texts in paths; None is a missing value, and an empty one a PartitionError."""
+    kind: DataType = NullType()
     for value in values:
-        found = _wider(found, _value_type(value, conf))
-    return found
+        kind = _wider(kind, _value_type(value, conf))
+    return kind
 
 
 def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Scalar[Any]:
-    """Convert a text to a value of a Spark type.
-
-    Args:
-        kind: from :func:`partition_type`, or from the user's schema.
+    """Convert a text to a value of a Spark type, which :func:`partition_type` or the user's schema gives.
 
     Raises:
         PartitionError: the text is not a value of the type.
@@ -131,14 +124,10 @@ def _decimal_digits(value: str) -> int | None:
 
 def _is_real(pattern: re.Pattern[str], value: str) -> bool:
     """Whether the value matches the pattern and is an existing date and time."""
-    found = pattern.fullmatch(value)
-    if found is None:
-        return False
     try:
-        datetime.datetime(*[int(part) for part in found.groups()[:6]])  # type: ignore[arg-type]
+        return pattern.fullmatch(value) is not None and bool(_moment(value))
     except ValueError:
         return False
-    return True
 
 
 def _clock(value: str) -> datetime.time | None:
@@ -242,15 +231,11 @@ def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
 
 @functools.cache
 def _zone(name: str) -> datetime.tzinfo:
-    """The time zone of a region or offset.
-
-    Raises:
-        UnsupportedFeatureError: Python does not know the zone.
-    """
-    found = _OFFSET.fullmatch(name)
-    if found is not None:
-        minutes = 60 * int(found[2]) + int(found[3] or 0)
-        return datetime.timezone(datetime.timedelta(minutes=-minutes if found[1] == "-" else minutes))
+    """The time zone of a region or offset; UnsupportedFeatureError if Python does not know it."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        minutes = 60 * int(offset[2]) + int(offset[3] or 0)
+        return datetime.timezone(datetime.timedelta(minutes=-minutes if offset[1] == "-" else minutes))
     try:
         return datetime.UTC if name == "Z" else zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
@@ -34,17 +36,10 @@ CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadConf:
-    """Spark settings that decide how Parquet files are read; the defaults are those of Spark 4.3.
+    """Spark settings (:data:`_KEYS`) that decide how Parquet files are read; the defaults are those of Spark 4.3."""
 
-    Attributes:
-        session_time_zone: ``spark.sql.session.timeZone``; None if unknown, then values that depend on it are refused.
-        jvm_time_zone: the JVM's default time zone, for old files without a zone; None until queried
-            (:func:`jvm_time_zone`).
-        others: see the settings in :data:`_KEYS`.
-    """
-
-    session_time_zone: str | None = None
-    jvm_time_zone: str | None = None
+    session_time_zone: str | None = None  # None if unknown: values that depend on it are refused
+    jvm_time_zone: str | None = None  # for old files without a zone; None until queried by jvm_time_zone()
     case_sensitive: bool = False
     binary_as_string: bool = False
     int96_as_timestamp: bool = True
@@ -119,6 +114,16 @@ def jvm_time_zone(spark: SparkSession) -> str:
 # -- names ----------------------------------------------------------------------------------------
 
 
+@contextmanager
+def within(name: str) -> Iterator[None]:
+    """Prefix the column of errors with the field in which they occur."""
+    try:
+        yield
+    except AsyncpqError as error:
+        error.column = name if error.column is None else f"{name}.{error.column}"
+        raise
+
+
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
     """Find a column of a file by name, with Spark's case sensitivity; None if it does not exist.
 
@@ -126,97 +131,105 @@ def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
         AmbiguousColumnError: several columns differ only in case.
     """
     key = conf.key(wanted)
-    found = [at for at, name in enumerate(names) if conf.key(name) == key]
-    if len(found) > 1:
-        spellings = ", ".join(repr(names[at]) for at in found)
+    places = [place for place, name in enumerate(names) if conf.key(name) == key]
+    if len(places) > 1:
+        spellings = ", ".join(repr(names[place]) for place in places)
         raise AmbiguousColumnError(
             f"the file has several columns of this name: {spellings}",
             column=wanted,
             hint="Set spark.sql.caseSensitive=true to tell them apart.",
         )
-    return found[0] if found else None
+    return places[0] if places else None
 
 
-def check_names(schema: StructType, conf: ReadConf) -> None:
-    """Refuse equal names of fields at any depth, as Spark does.
-
-    Raises:
-        AmbiguousColumnError: two names are equal, or differ only in case.
-    """
-    _check_names(schema, conf, ())
-
-
-def _check_names(kind: DataType, conf: ReadConf, path: tuple[str, ...]) -> None:
-    if isinstance(kind, StructType):
-        seen: set[str] = set()
-        for field in kind.fields:
-            inside = (*path, field.name)
-            if conf.key(field.name) in seen:
+def check_names(kind: DataType, conf: ReadConf) -> None:
+    """Refuse fields of one struct, at any depth, whose names Spark takes for equal (AmbiguousColumnError)."""
+    seen: set[str] = set()
+    for name, inner in inner_types(kind):
+        with within(name):
+            if isinstance(kind, StructType) and conf.key(name) in seen:
                 raise AmbiguousColumnError(
                     "the column occurs twice (Spark: COLUMN_ALREADY_EXISTS)",
-                    column=".".join(inside),
                     hint="Set spark.sql.caseSensitive=true if the names differ in case, or select columns by a schema.",
                 )
-            seen.add(conf.key(field.name))
-            _check_names(field.dataType, conf, inside)
-    elif isinstance(kind, ArrayType):
-        _check_names(kind.elementType, conf, (*path, "element"))
-    elif isinstance(kind, MapType):
-        _check_names(kind.keyType, conf, (*path, "key"))
-        _check_names(kind.valueType, conf, (*path, "value"))
+            seen.add(conf.key(name))
+            check_names(inner, conf)
+
+
+_QUOTED: Final = re.compile(r"`((?:[^`]|``)*)`")
+
+
+def first_name(path: str) -> str:
+    """The first name of a dotted path. Names may be in backquotes, doubled inside, as Spark writes them."""
+    quoted = _QUOTED.match(path)
+    return path.partition(".")[0] if quoted is None else quoted[1].replace("``", "`")
+
+
+def unquoted(name: str) -> str:
+    """The name without surrounding backquotes."""
+    return first_name(name) if _QUOTED.fullmatch(name) else name
 
 
 # -- types ----------------------------------------------------------------------------------------
 
 
+def inner_types(kind: DataType) -> list[tuple[str, DataType]]:
+    """Names and types of the parts of a struct, list or map, one level down; empty for other types."""
+    if isinstance(kind, StructType):
+        return [(field.name, field.dataType) for field in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [("element", kind.elementType)]
+    if isinstance(kind, MapType):
+        return [("key", kind.keyType), ("value", kind.valueType)]
+    return []
+
+
+def with_leaves(
+    kind: DataType, leaf: Callable[[DataType], DataType] = lambda kind: kind, *, is_nullable: bool = False
+) -> DataType:
+    """The type with ``leaf(type)`` for each type inside that is no struct, list or map; metadata is kept.
+
+    Args:
+        is_nullable: make all parts nullable.
+    """
+    if isinstance(kind, StructType):
+        inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in kind.fields]
+        return StructType(
+            [
+                StructField(field.name, new, field.nullable or is_nullable, field.metadata)
+                for field, new in zip(kind.fields, inner, strict=True)
+            ]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_leaves(kind.elementType, leaf, is_nullable=is_nullable), kind.containsNull or is_nullable)
+    if isinstance(kind, MapType):
+        key, value = (with_leaves(inner, leaf, is_nullable=is_nullable) for inner in (kind.keyType, kind.valueType))
+        return MapType(key, value, kind.valueContainsNull or is_nullable)
+    return leaf(kind)
+
+
 def nullable(kind: DataType) -> DataType:
     """The type with all parts nullable, as Spark reads files."""
-    if isinstance(kind, StructType):
-        return nullable_struct(kind)
-    if isinstance(kind, ArrayType):
-        return ArrayType(nullable(kind.elementType), True)
-    if isinstance(kind, MapType):
-        return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
-    return kind
+    return with_leaves(kind, is_nullable=True)
 
 
 def nullable_struct(schema: StructType) -> StructType:
-    """The schema with all parts nullable. Metadata is kept."""
-    return StructType(
-        [StructField(field.name, nullable(field.dataType), True, field.metadata) for field in schema.fields]
-    )
+    """The schema with all parts nullable."""
+    return cast(StructType, nullable(schema))
 
 
 def without_char_and_varchar(schema: StructType) -> StructType:
     """Replace CHAR and VARCHAR by STRING and keep their types in the metadata of top-level fields, as Spark does."""
     fields = []
     for field in schema.fields:
-        kind = _as_strings(field.dataType)
+        kind = with_leaves(
+            field.dataType, lambda leaf: StringType() if isinstance(leaf, (CharType, VarcharType)) else leaf
+        )
         metadata = dict(field.metadata or {})
-        if kind is not field.dataType:
+        if kind != field.dataType:
             metadata[CHAR_VARCHAR_KEY] = field.dataType.simpleString()
         fields.append(StructField(field.name, kind, field.nullable, metadata))
     return StructType(fields)
-
-
-def _as_strings(kind: DataType) -> DataType:
-    """The type with STRING for CHAR and VARCHAR; the same object if it has none."""
-    if isinstance(kind, (CharType, VarcharType)):
-        return StringType()
-    if isinstance(kind, ArrayType):
-        element = _as_strings(kind.elementType)
-        return kind if element is kind.elementType else ArrayType(element, kind.containsNull)
-    if isinstance(kind, MapType):
-        key, value = _as_strings(kind.keyType), _as_strings(kind.valueType)
-        same = key is kind.keyType and value is kind.valueType
-        return kind if same else MapType(key, value, kind.valueContainsNull)
-    if isinstance(kind, StructType):
-        fields = [_as_strings(field.dataType) for field in kind.fields]
-        if all(new is field.dataType for new, field in zip(fields, kind.fields, strict=True)):
-            return kind
-        pairs = zip(kind.fields, fields, strict=True)
-        return StructType([StructField(field.name, new, field.nullable, field.metadata) for field, new in pairs])
-    return kind
 
 
 def merged_schema(schemas: Iterable[StructType], conf: ReadConf) -> StructType:
@@ -225,24 +238,7 @@ def merged_schema(schemas: Iterable[StructType], conf: ReadConf) -> StructType:
     Raises:
         SchemaMismatchError: a column has types that Spark does not merge.
     """
-    merged: StructType | None = None
-    for schema in schemas:
-        merged = schema if merged is None else _merge_structs(merged, schema, conf)
-    return StructType([]) if merged is None else merged
-
-
-_QUOTED: Final = re.compile(r"`((?:[^`]|``)*)`")
-
-
-def first_name(path: str) -> str:
-    """The first name of a dotted path. Names may be in backquotes, doubled inside, as Spark writes them."""
-    found = _QUOTED.match(path)
-    return path.partition(".")[0] if found is None else found[1].replace("``", "`")
-
-
-def unquoted(name: str) -> str:
-    """The name without surrounding backquotes."""
-    return first_name(name) if _QUOTED.fullmatch(name) else name
+    return reduce(lambda merged, schema: _merge_structs(merged, schema, conf), schemas, StructType([]))
 
 
 def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> StructType:
@@ -250,15 +246,11 @@ def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> Struc
     fields = []
     for field in left.fields:
         other = others.pop(conf.key(field.name), None)
-        if other is None:
-            fields.append(field)
-            continue
-        try:
-            kind = _merge(field.dataType, other.dataType, conf)
-        except AsyncpqError as error:
-            error.column = field.name if error.column is None else f"{field.name}.{error.column}"
-            raise
-        fields.append(StructField(field.name, kind, field.nullable or other.nullable, field.metadata))
+        if other is not None:
+            with within(field.name):
+                kind = _merge(field.dataType, other.dataType, conf)
+            field = StructField(field.name, kind, field.nullable or other.nullable, field.metadata)
+        fields.append(field)
     return StructType([*fields, *others.values()])
 
 

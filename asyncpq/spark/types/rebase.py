@@ -38,7 +38,6 @@ _DAY_SWITCHES: Final = (
     *(-317695, -244645, -208120, -171595, -141427),
 )
 _DAY_DIFFERENCES: Final = (2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0)
-_LAST_DAY_SWITCH: Final = -141427
 #: Earlier literals do not prune, since files may use another calendar, in any zone.
 FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
 FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
@@ -48,15 +47,10 @@ _MICROS: Final = 1_000_000
 
 
 class RebaseCalendar(NamedTuple):
-    """The calendar of a file's values.
+    """The calendar of a file's values."""
 
-    Attributes:
-        mode: LEGACY: hybrid calendar; CORRECTED: Gregorian calendar; EXCEPTION: unknown, so old values are refused.
-        zone: time zone of wall-clock times in LEGACY; None if unknown.
-    """
-
-    mode: RebaseMode
-    zone: str | None = None
+    mode: RebaseMode  # LEGACY: hybrid; CORRECTED: Gregorian; EXCEPTION: unknown, so old values are refused
+    zone: str | None = None  # of wall-clock times in LEGACY; None if unknown
 
 
 _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
@@ -64,28 +58,19 @@ _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
 
 @dataclass(frozen=True)
 class FileDates:
-    """How Spark reads the dates and timestamps of a file.
+    """How Spark reads the dates and timestamps of a file."""
 
-    Attributes:
-        datetime: calendar of DATE and TIMESTAMP.
-        int96: calendar of INT96.
-        int96_fields: names of top-level fields with INT96.
-        mixed_fields: those of them that have other timestamps as well.
-        int96_zone: zone of the wall-clock times in INT96, if Spark converts them; None for UTC.
-    """
-
-    datetime: RebaseCalendar = _AS_IT_IS
+    datetime: RebaseCalendar = _AS_IT_IS  # of DATE and TIMESTAMP
     int96: RebaseCalendar = _AS_IT_IS
-    int96_fields: frozenset[str] = frozenset()
-    mixed_fields: frozenset[str] = frozenset()
-    int96_zone: str | None = None
+    int96_fields: frozenset[str] = frozenset()  # names of top-level fields with INT96
+    mixed_fields: frozenset[str] = frozenset()  # those of them that have other timestamps as well
+    int96_zone: str | None = None  # of the wall-clock times in INT96, if Spark converts them; None for UTC
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
     """The calendars of a file, from its writer's metadata and the settings.
 
-    Raises:
-        InvalidOptionError: INT96 depends on the session's time zone, which is unknown.
+    If INT96 depends on the session's time zone, and that is unknown, it raises InvalidOptionError.
     """
     said = metadata.key_value_metadata
     schema = metadata.schema
@@ -123,41 +108,24 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
 
 
 def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
-    """Rebase days since 1970-01-01 to the Gregorian calendar.
+    """Rebase int32 days since 1970-01-01 to the Gregorian calendar.
 
-    Args:
-        days: int32.
-
-    Raises:
-        UnsupportedFeatureError: days before 1582-10-15 in an unknown calendar, or before 0001-01-01.
+    Days before 1582-10-15 in an unknown calendar, or before 0001-01-01, raise UnsupportedFeatureError.
     """
-    if calendar.mode == "CORRECTED":
-        return days
-    first = pc.min(days).as_py()
-    if first is None or first >= _LAST_DAY_SWITCH:
+    if not _has_old(days, calendar, _DAY_SWITCHES[-1]):
         return days
     if calendar.mode == "EXCEPTION":
         raise _unknown_calendar("1582-10-15", "datetime")
-    if first < _DAY_SWITCHES[0]:
-        raise _before_our_era()
     return _shifted(days, _DAY_SWITCHES, _DAY_DIFFERENCES)
 
 
 def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
-    """Rebase microseconds since 1970-01-01T00:00:00Z to the Gregorian calendar.
+    """Rebase int64 microseconds since 1970-01-01T00:00:00Z to the Gregorian calendar.
 
-    Args:
-        micros: int64.
-        kind: the setting of Spark that decides, for errors.
-
-    Raises:
-        UnsupportedFeatureError: values before 1900 in an unknown calendar or zone, or in a zone without a table in
-            Spark, or before 0001-01-01.
+    UnsupportedFeatureError is raised for values before 1900 in an unknown calendar or zone, or in a zone without a
+    table in Spark, and for values before 0001-01-01. It names the setting of ``kind``.
     """
-    if calendar.mode == "CORRECTED":
-        return micros
-    first = pc.min(micros).as_py()
-    if first is None or first >= _LAST_MICROS_SWITCH:
+    if not _has_old(micros, calendar, _LAST_MICROS_SWITCH):
         return micros
     if calendar.mode == "EXCEPTION":
         raise _unknown_calendar("1900-01-01T00:00:00Z", kind)
@@ -174,13 +142,21 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
             "Spark has no table, or whose table is not found",
             hint="Set SPARK_HOME to a folder with Spark's jars, or read them with spark.read.parquet.",
         )
-    if first < table.switches[0]:
-        raise _before_our_era()
-    return _shifted(micros, table.switches, table.differences)
+    return _shifted(micros, *table)
+
+
+def _has_old(values: pa.Array, calendar: RebaseCalendar, last_switch: int) -> bool:
+    """Whether values are before ``last_switch`` and not in the Gregorian calendar."""
+    first = None if calendar.mode == "CORRECTED" else pc.min(values).as_py()
+    return first is not None and first < last_switch
 
 
 def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int, ...]) -> pa.Array:
     """Add to each value the difference of the last switch that is not after it."""
+    if pc.min(values).as_py() < switches[0]:
+        raise UnsupportedFeatureError(
+            "values before 0001-01-01 by the calendar of old Spark versions", hint="Read them with spark.read.parquet."
+        )
     kind = values.type
     shift = pa.scalar(differences[-1], kind)
     for switch, before, after in zip(switches[1:], differences, differences[1:], strict=False):
@@ -189,16 +165,9 @@ def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int
     return pc.add_checked(values, shift)
 
 
-class _ZoneTable(NamedTuple):
-    """Switches and differences of one zone, in microseconds."""
-
-    switches: tuple[int, ...]
-    differences: tuple[int, ...]
-
-
 @functools.cache
-def _zone_tables() -> dict[str, _ZoneTable]:
-    """Spark's tables by zone; empty if its jars are not found."""
+def _zone_tables() -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Spark's switches and differences, in microseconds, by zone; empty if its jars are not found."""
     for jar in _jars():
         try:
             with zipfile.ZipFile(jar) as archive:
@@ -206,7 +175,7 @@ def _zone_tables() -> dict[str, _ZoneTable]:
         except (OSError, KeyError, zipfile.BadZipFile):
             continue
         return {
-            record["tz"]: _ZoneTable(
+            record["tz"]: (
                 tuple([second * _MICROS for second in record["switches"]]),
                 tuple([second * _MICROS for second in record["diffs"]]),
             )
@@ -229,10 +198,4 @@ def _unknown_calendar(date: str, kind: Literal["datetime", "int96"]) -> Unsuppor
         "(Spark: INCONSISTENT_BEHAVIOR_CROSS_VERSION.READ_ANCIENT_DATETIME)",
         hint=f"Set spark.sql.parquet.{kind}RebaseModeInRead to LEGACY to rebase them, or to CORRECTED to read them "
         "as they are.",
-    )
-
-
-def _before_our_era() -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        "values before 0001-01-01 by the calendar of old Spark versions", hint="Read them with spark.read.parquet."
     )

@@ -40,7 +40,7 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
-from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
 
 #: Key of field metadata in schemas to write: JSON parameters of GeoArrow's type "geoarrow.wkb".
 WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
@@ -61,15 +61,16 @@ def is_spatial(kind: DataType) -> bool:
     return isinstance(kind, (GeometryType, GeographyType))
 
 
-def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> DataType:
-    """Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation.
-
-    Raises:
-        UnsupportedFeatureError: Spark does not know the coordinate reference system or the algorithm.
-    """
+def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
+    """The thrift fields of an element's LogicalType with this field id in parquet.thrift; empty if it has another."""
     union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
-    found = union.get(_GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY) if isinstance(union, dict) else None
-    fields: dict[int, Any] = found if isinstance(found, dict) else {}
+    fields = union.get(annotation) if isinstance(union, dict) else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> DataType:
+    """Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation; UnsupportedFeatureError for unknown ones."""
+    fields = logical_parameters(metadata, element, _GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
     crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
     if kind is LogicalKind.GEOMETRY:
@@ -94,26 +95,18 @@ def _of_json(text: str) -> DataType:
 
 
 def check_spatial(kind: DataType) -> None:
-    """Refuse types with values of any coordinate reference system, which Parquet cannot store.
-
-    Raises:
-        UnsupportedFeatureError: such a type.
-    """
-    if isinstance(kind, (GeometryType, GeographyType)) and _srid(kind) < 0:
+    """Refuse types with values of any coordinate reference system, which Parquet cannot store."""
+    if isinstance(kind, (GeometryType, GeographyType)) and int(kind.srid) < 0:
         raise UnsupportedFeatureError(
             f"The Parquet datasource doesn't support the type {kind.simpleString()}"
             " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)"
         )
 
 
-def _srid(kind: GeometryType | GeographyType) -> int:
-    return int(kind.srid)
-
-
 def spatial_values(kind: DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     """The conversion from well-known binary to PySpark's values of ``kind``."""
     assert isinstance(kind, (GeometryType, GeographyType))
-    srid = pa.scalar(_srid(kind), pa.int32())
+    srid = pa.scalar(int(kind.srid), pa.int32())
 
     def convert(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary(), safe=False)
@@ -179,19 +172,18 @@ def _with_wkb(field: pa.Field) -> pa.Field:
 # -- what files have ------------------------------------------------------------------------------
 
 
+def _is_months(kind: DataType) -> bool:
+    return isinstance(kind, YearMonthIntervalType)
+
+
 def as_stored(kind: DataType) -> DataType:
     """The type as Arrow types of files tell it: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of months."""
-    return _replaced(
-        kind,
-        lambda one: (
-            BinaryType() if is_spatial(one) else IntegerType() if isinstance(one, YearMonthIntervalType) else one
-        ),
-    )
+    return with_leaves(without_months(kind), lambda leaf: BinaryType() if is_spatial(leaf) else leaf)
 
 
 def without_months(kind: DataType) -> DataType:
     """The type with integers for intervals of months, of which PySpark takes no Arrow data."""
-    return _replaced(kind, lambda one: IntegerType() if isinstance(one, YearMonthIntervalType) else one)
+    return with_leaves(kind, lambda leaf: IntegerType() if _is_months(leaf) else leaf)
 
 
 def from_months(column: Column, kind: DataType) -> Column:
@@ -200,63 +192,44 @@ def from_months(column: Column, kind: DataType) -> Column:
     Intervals of years must be whole years: no cast of Spark keeps the months of a file that has them.
     """
     months = YearMonthIntervalType(YearMonthIntervalType.MONTH, YearMonthIntervalType.MONTH)
-    intervals = column.cast(_replaced(kind, lambda one: months if isinstance(one, YearMonthIntervalType) else one))
-    if not _has_years(kind):
-        return intervals.cast(kind)
+    intervals = column.cast(with_leaves(kind, lambda leaf: months if _is_months(leaf) else leaf)).cast(kind)
+    if not _contains(kind, _YEARS):
+        return intervals
     error = F.raise_error(
         F.lit(
             "asyncpq.errors.SchemaMismatchError: a file has months, but the lake's columns, those of its first file,"
             " have INTERVAL YEAR. Set spark.sql.parquet.mergeSchema, or pass schema= with INTERVAL YEAR TO MONTH."
         )
     )
-    return F.when(_has_months(column, kind), error).otherwise(intervals.cast(kind))
+    return F.when(_has_months(column, kind), error).otherwise(intervals)
 
 
-def _has_years(kind: DataType) -> bool:
-    """Whether the type has intervals of years without months."""
-    return _replaced(kind, lambda one: IntegerType() if one == _YEARS else one) != kind
+def _contains(kind: DataType, wanted: DataType) -> bool:
+    return kind == wanted or any(_contains(inner, wanted) for _, inner in inner_types(kind))
 
 
 def _has_months(column: Column, kind: DataType) -> Column:
     """Whether an integer in place of an interval of years is not whole years; never null."""
     if isinstance(kind, StructType):
-        fields = [one for one in kind.fields if _has_years(one.dataType)]
-        return reduce(or_, [_has_months(column[one.name], one.dataType) for one in fields], F.lit(False))
+        fields = [(name, inner) for name, inner in inner_types(kind) if _contains(inner, _YEARS)]
+        return reduce(or_, [_has_months(column[name], inner) for name, inner in fields], F.lit(False))
     if isinstance(kind, MapType):
         keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
         return _has_months(F.map_keys(column), keys) | _has_months(F.map_values(column), values)
     if isinstance(kind, ArrayType):
-        return F.coalesce(F.exists(column, lambda one: _has_months(one, kind.elementType)), F.lit(False))
+        return F.coalesce(F.exists(column, lambda item: _has_months(item, kind.elementType)), F.lit(False))
     return F.coalesce(column % 12 != 0, F.lit(False)) if kind == _YEARS else F.lit(False)
-
-
-def _replaced(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
-    if isinstance(kind, StructType):
-        return StructType(
-            [StructField(one.name, _replaced(one.dataType, leaf), one.nullable, one.metadata) for one in kind.fields]
-        )
-    if isinstance(kind, ArrayType):
-        return ArrayType(_replaced(kind.elementType, leaf), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(_replaced(kind.keyType, leaf), _replaced(kind.valueType, leaf), kind.valueContainsNull)
-    return leaf(kind)
 
 
 def is_variant(kind: pa.DataType) -> bool:
     """Whether it is PySpark's type for VARIANT. Types in files differ by what they shred."""
-    at = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
-    return at >= 0 and (kind.field(at).metadata or {}).get(b"variant") == b"true"
+    place = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
+    return place >= 0 and (kind.field(place).metadata or {}).get(b"variant") == b"true"
 
 
 def has_variant(kind: DataType) -> bool:
     """Whether the type is or contains VARIANT."""
-    if isinstance(kind, StructType):
-        return any(has_variant(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return has_variant(kind.elementType)
-    if isinstance(kind, MapType):
-        return has_variant(kind.valueType) or has_variant(kind.keyType)
-    return isinstance(kind, VariantType)
+    return _contains(kind, VariantType())
 
 
 # -- Spark's types for Arrow's --------------------------------------------------------------------

@@ -19,10 +19,8 @@ from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_executor as index_gathering
-from asyncpq.spark import index_steps as index_sort
-from asyncpq.spark.index_builds import build_index, verify_index
-from asyncpq.spark.index_executor import SparkExecutor
+from asyncpq.spark import index_builds, index_steps
+from asyncpq.spark.index_builds import SparkExecutor, build_index, verify_index
 from tests.lakes import FEW, write
 from tests.spark import index_tasks
 from tests.spark.index_lakes import open_index, write_lake
@@ -37,9 +35,9 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture(autouse=True)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_gathering, "_DRIVER_BYTES", 0)
-    monkeypatch.setattr(index_gathering, "TASK_BYTES", 1 << 20)
-    monkeypatch.setattr(index_sort, "_LEAST_RANGE_BYTES", 40_000)
+    monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
+    monkeypatch.setattr(index_builds, "TASK_BYTES", 1 << 20)
+    monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
 
 
 async def _names(at: str) -> tuple[set[str], set[str]]:
@@ -58,7 +56,7 @@ def test_tasks_that_fail_are_tried_again(spark: SparkSession, tmp_path: Path, mo
     failing = [("CollectFiles", "CollectThenFailOnce"), ("WriteSegments", "WriteThenFailOnce")]
     for name, other in failing:
         flag = str(tmp_path / other)
-        monkeypatch.setattr(index_gathering, name, partial(getattr(index_tasks, other), flag=flag))
+        monkeypatch.setattr(index_builds, name, partial(getattr(index_tasks, other), flag=flag))
     build_index(spark, str(lake), FEW, at=at)
     assert all((tmp_path / other).exists() for _, other in failing)
     _, wrong = asyncio.run(open_index(at))
@@ -76,7 +74,7 @@ def test_executors_that_die_are_replaced(
     dying = [("CollectFiles", "CollectOrDieOnce"), ("WriteSegments", "WriteThenDieOnce")]
     for name, other in dying:
         flag = str(tmp_path / other)
-        monkeypatch.setattr(index_gathering, name, partial(getattr(index_tasks, other), flag=flag))
+        monkeypatch.setattr(index_builds, name, partial(getattr(index_tasks, other), flag=flag))
     assert build_index(spark, str(lake), FEW, at=at).files == 16
     assert all((tmp_path / other).exists() for _, other in dying)
     _, wrong = asyncio.run(open_index(at))
@@ -90,7 +88,7 @@ def test_an_error_of_a_task_is_the_build_s(
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake, num_files=1)
     with monkeypatch.context() as patched:
-        patched.setattr(index_gathering, "CollectFiles", index_tasks.CollectWithoutRights)
+        patched.setattr(index_builds, "CollectFiles", index_tasks.CollectWithoutRights)
         with pytest.raises(CredentialsError, match=r"expired.*s3://lake/day=1/a.parquet"):
             build_index(spark, str(lake), FEW, at=at)
     with pytest.raises(UsageError, match="the first build of the index has not ended"):
@@ -101,7 +99,7 @@ def test_an_error_of_a_task_is_the_build_s(
 def test_rows_that_are_lost_are_missed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake, num_files=1)
-    monkeypatch.setattr(index_gathering, "CutPieces", index_tasks.LosePieces)
+    monkeypatch.setattr(index_builds, "CutPieces", index_tasks.LosePieces)
     with pytest.raises(StoreError, match="rows were lost or duplicated"):
         build_index(spark, str(lake), FEW, at=at)
     with pytest.raises(UsageError, match="the first build of the index has not ended"):
@@ -141,7 +139,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
     """Pieces that were lost are made again, perhaps of another version; no segment has rows of both."""
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real, times = index_gathering._MappedPieces.written, list[int]()
+    real, times = index_builds._MappedPieces.written, list[int]()
 
     def written(self: Any, *steps: Any) -> pa.Table:
         times.append(1)
@@ -151,7 +149,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
             (lake / "4.parquet").unlink()
         return real(self, *steps)
 
-    monkeypatch.setattr(index_gathering._MappedPieces, "written", written)
+    monkeypatch.setattr(index_builds._MappedPieces, "written", written)
     built = build_index(spark, str(lake), FEW, at=at)
     assert len(times) == 2
     assert built.files == 15
@@ -165,14 +163,14 @@ def test_a_listed_file_that_is_gone_or_replaced_is_no_error(
 ) -> None:
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real = index_gathering._MappedPieces.pieces
+    real = index_builds._MappedPieces.pieces
 
     def pieces(self: Any) -> pa.Table:
         write(lake / "3.parquet", 333)
         (lake / "4.parquet").unlink()
         return real(self)
 
-    monkeypatch.setattr(index_gathering._MappedPieces, "pieces", pieces)
+    monkeypatch.setattr(index_builds._MappedPieces, "pieces", pieces)
     assert build_index(spark, str(lake), FEW, at=at).files == 15
     _, wrong = asyncio.run(open_index(at))
     assert wrong == []
