@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
-from asyncpq.errors import AsyncpqError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
 
+E = TypeVar("E", bound=Exception)
 _MAX_CHARACTERS = 300  # of a value in a message
+
+
+def checks_of(module: Mapping[str, Any]) -> tuple[Callable[[Any], Awaitable[None]], ...]:
+    """The functions ``check_...`` among the globals of a module, in their order."""
+    return tuple(value for name, value in module.items() if name.startswith("check_"))
 
 
 def equal(actual: object, expected: object, name: str) -> None:
@@ -18,7 +24,7 @@ def equal(actual: object, expected: object, name: str) -> None:
         raise AssertionError(f"{name}: {_short(actual)} where {_short(expected)} should be")
 
 
-async def raised(expected: type[AsyncpqError], work: Awaitable[object]) -> AsyncpqError:
+async def raised(expected: type[E], work: Awaitable[object]) -> E:
     """Return the error that ``work`` raises. Raise AssertionError if it raises none."""
     try:
         await work

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from asyncpq.indexing.index_model import (
     KeyRange,
     Segment,
 )
-from asyncpq.testing.assertions import equal
+from asyncpq.testing.assertions import checks_of, equal
 
 #: Opens another handle on the same storage.
 BackendMaker = Callable[[], IndexBackend]
@@ -282,22 +282,7 @@ async def check_drop(make: BackendMaker) -> None:
             await other.drop()
 
 
-BACKEND_CHECKS: Final[tuple[Callable[[BackendMaker], Awaitable[None]], ...]] = (
-    check_kinds,
-    check_refused_kinds,
-    check_few_rows,
-    check_large,
-    check_unsorted,
-    check_broken_off,
-    check_missing,
-    check_incomplete,
-    check_listing,
-    check_ages,
-    check_manifests,
-    check_concurrent_commits,
-    check_reading_while_writing,
-    check_drop,
-)
+BACKEND_CHECKS: tuple[Callable[[BackendMaker], Awaitable[None]], ...] = checks_of(globals())
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 from asyncpq.storage.base import Validator
-from asyncpq.testing.assertions import equal
+from asyncpq.testing.assertions import checks_of, equal
 
 _POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")
 #: A pointer may come back this much older: a tier takes time and may round ages up.
@@ -55,13 +55,11 @@ class FolderStorage:
         self._options = DiskCacheOptions(path=os.fspath(folder), timeout_s=60.0)
 
     async def open(self) -> CacheTier:
-        """As :class:`TierStorage`."""
         tier = DiskCache(self._options)
         await tier.open()
         return tier
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """As :class:`TierStorage`."""
         return await asyncio.to_thread(self._rewrite, change)
 
     async def set_writable(self, writable: bool) -> bool:
@@ -88,11 +86,9 @@ class ServerStorage:
         self._admin = admin
 
     async def open(self) -> CacheTier:
-        """As :class:`TierStorage`."""
         return SharedCache(self._options)
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """As :class:`TierStorage`."""
         return await asyncio.to_thread(self._rewrite, change)
 
     async def set_writable(self, writable: bool) -> bool:
@@ -386,23 +382,7 @@ async def check_damage(storage: TierStorage) -> None:
         )
 
 
-CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = (
-    check_round_trip,
-    check_misses,
-    check_order,
-    check_sizes,
-    check_keys,
-    check_put_again,
-    check_pointers,
-    check_newer_pointer,
-    check_older_pointer,
-    check_drop_pointer,
-    check_concurrent_use,
-    check_cancellation,
-    check_unwritable,
-    check_closing,
-    check_damage,
-)
+CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = checks_of(globals())
 
 
 def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:

@@ -34,7 +34,8 @@ from asyncpq.testing.answers import (
 )
 from asyncpq.testing.faults import Fault
 
-FaultHook = Callable[["LoggedRequest"], Fault | None]
+FaultHook = Callable[[LoggedRequest], Fault | None]
+_NO_FAULT = Fault()
 
 
 class ObjectServer:
@@ -161,15 +162,15 @@ class ObjectServer:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _accept(self, request: LoggedRequest) -> tuple[Fault | None, float]:
+    def _accept(self, request: LoggedRequest) -> tuple[Fault, float]:
         """Log a request. Returns its fault, and the delay of its answer in seconds."""
         self.log.append(request)
         fault = self._fault_for(request)
-        return fault, self.latency_s + (fault.latency_s if fault is not None else 0.0)
+        return fault, self.latency_s + fault.latency_s
 
-    def _fault_for(self, request: LoggedRequest) -> Fault | None:
+    def _fault_for(self, request: LoggedRequest) -> Fault:
         if callable(self._faults):
-            return self._faults(request)
+            return self._faults(request) or _NO_FAULT
         ranged = "range" in request.headers
         first: Fault | None = None
         for position, fault in enumerate(self._faults):
@@ -177,24 +178,25 @@ class ObjectServer:
                 seen = self._seen[position] = self._seen.get(position, -1) + 1
                 if first is None and fault.applies(seen):
                     first = fault
-        return first
+        return first or _NO_FAULT
 
-    def _answer(self, request: LoggedRequest, fault: Fault | None) -> Answer:
+    def _answer(self, request: LoggedRequest, fault: Fault) -> Answer:
         path = request.path[1:]
-        if fault is not None:
-            if fault.delete:
-                self.delete(path)
-            if fault.replace_with is not None:
-                self._replace(path, fault.replace_with, fault)
-            refused = refusal(request, fault)
-            if refused is not None:
-                return refused
-        exists = self._refuses_put(request, path, fault or Fault())
+        if fault.delete:
+            self.delete(path)
+        if fault.replace_with is not None:
+            self._replace(path, fault.replace_with, fault)
+        refused = refusal(request, fault)
+        if refused is not None:
+            return refused
+        exists = self._refuses_put(request, path, fault)
         answer = self._uploads.answer(request, path, exists)
         if answer is not None:
             return answer
         if request.method == "PUT":
-            return error_answer(412, "PreconditionFailed") if exists else self._answer_put(request, path)
+            if exists:
+                return error_answer(412, "PreconditionFailed")
+            return Answer(200, {"ETag": self.put(path, request.body).etag})
         if request.method == "DELETE":
             self.delete(path)
             return Answer(204, {})
@@ -204,11 +206,11 @@ class ObjectServer:
         known = bucket in self.buckets
         query = listing_query(request)
         if query is not None and known:
-            return answer_list(query, bucket, self.objects, self.page_keys, fault or Fault())
+            return answer_list(query, bucket, self.objects, self.page_keys, fault)
         served = self.objects.get(path)
         if served is None:
             return error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
-        return answer_get(request, served, fault or Fault())
+        return answer_get(request, served, fault)
 
     def _after(self, request: LoggedRequest, fault: Fault) -> None:
         """Change the object after the answer, as the fault says."""
@@ -228,9 +230,6 @@ class ObjectServer:
             return served is not None
         etag = request.headers.get("if-match")
         return etag is not None and (served is None or etag not in ("*", served.etag))
-
-    def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
-        return Answer(200, {"ETag": self.put(path, request.body).etag})
 
 
 class _Connections:
@@ -254,21 +253,14 @@ class _Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One keep-alive connection, which answers its requests one after another.
-
-    Args:
-        connections: the server's connections, this one included while it is open.
-        accept: logs a request; gives its fault and the delay of its answer.
-        answer: the answer to a request.
-        after: called once a request with a fault is answered.
-    """
+    """One keep-alive connection, which answers its requests one after another."""
 
     def __init__(
         self,
-        connections: _Connections,
-        accept: Callable[[LoggedRequest], tuple[Fault | None, float]],
-        answer: Callable[[LoggedRequest, Fault | None], Answer],
-        after: Callable[[LoggedRequest, Fault], None],
+        connections: _Connections,  # those of the server, this one included while it is open
+        accept: Callable[[LoggedRequest], tuple[Fault, float]],  # the fault, and the delay of the answer
+        answer: Callable[[LoggedRequest, Fault], Answer],
+        after: Callable[[LoggedRequest, Fault], None],  # once a request with a fault is answered
     ) -> None:
         self._connections = connections
         self._accept = accept
@@ -320,8 +312,8 @@ class _Connection(asyncio.Protocol):
         request = LoggedRequest(method, unquote(target.partition("?")[0]), target, headers, body)
         self._busy = True
         fault, latency = self._accept(request)
-        if fault is None and latency == 0.0:
-            self._send(request, self._answer(request, None), None)
+        if fault is _NO_FAULT and latency == 0.0:
+            self._send(request, self._answer(request, fault), fault)
             self._done()
             return
         task = self._serving = asyncio.get_running_loop().create_task(self._serve_slowly(request, fault, latency))
@@ -332,57 +324,54 @@ class _Connection(asyncio.Protocol):
         self._busy = False
         self._next()
 
-    async def _serve_slowly(self, request: LoggedRequest, fault: Fault | None, latency_s: float) -> None:
+    async def _serve_slowly(self, request: LoggedRequest, fault: Fault, latency_s: float) -> None:
         try:
             if latency_s:
                 await asyncio.sleep(latency_s)
-            if fault is not None and fault.stall_headers:
+            if fault.stall_headers:
                 await asyncio.Event().wait()
-            if fault is not None and fault.hang_up:
+            if fault.hang_up:
                 self._hang_up(reset=fault.reset)
                 return
             answer = self._answer(request, fault)
-            if fault is not None and fault.lose_answer:
+            if fault.lose_answer:
                 self._hang_up(reset=False)
                 return
             body = self._send(request, answer, fault)
-            if fault is not None:
-                await self._send_badly(request, body, fault)
-                self._after(request, fault)
+            await self._send_badly(request, body, fault)
+            self._after(request, fault)
         except asyncio.CancelledError:
             if self._transport is not None:
                 self._transport.abort()
             raise
         self._done()
 
-    def _send(self, request: LoggedRequest, answer: Answer, fault: Fault | None) -> bytes:
+    def _send(self, request: LoggedRequest, answer: Answer, fault: Fault) -> bytes:
         """Send the head and the body. If the fault changes how the body is sent, return it instead."""
         body, headers = answer.body, answer.headers
-        if fault is not None and fault.surplus:
+        if fault.surplus:
             body = body[: fault.surplus] if fault.surplus < 0 else body + b"?" * fault.surplus
-        if fault is not None and fault.gzip:
+        if fault.gzip:
             body = gzip.compress(body)
             headers["Content-Encoding"] = "gzip"
-        if fault is not None and fault.chunked:
+        if fault.chunked:
             headers["Transfer-Encoding"] = "chunked"
         elif answer.status != 304:
-            headers["Content-Length"] = str(len(body) + (fault.length_delta if fault is not None else 0))
+            headers["Content-Length"] = str(len(body) + fault.length_delta)
         headers.setdefault("Date", formatdate(time.time(), usegmt=True))
-        for name, value in (fault.headers or {}).items() if fault is not None else ():
+        for name, value in (fault.headers or {}).items():
             headers.pop(name, None)
             if value is not None:
                 headers[name] = value
         lines = [f"HTTP/1.1 {answer.status} Answer"]
-        if fault is not None and fault.flood_header_bytes:
+        if fault.flood_header_bytes:
             lines += [f"x-flood-{number}: {'x' * 1000}" for number in range(-(-fault.flood_header_bytes // 1000))]
         lines += [*(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
         head = "\r\n".join(lines).encode("latin-1")
         request.status = answer.status
         if request.method == "HEAD" or answer.status in (204, 304):
             body = b""
-        special = fault is not None and (
-            fault.truncate is not None or fault.stall_body or fault.drip_s is not None or fault.chunked
-        )
+        special = fault.truncate is not None or fault.stall_body or fault.drip_s is not None or fault.chunked
         if self._transport is not None:
             self._transport.write(head if special else head + body)
         if special:

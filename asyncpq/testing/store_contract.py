@@ -35,7 +35,7 @@ from asyncpq.options import LimitOptions, RetryOptions
 from asyncpq.storage import open_store
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.urls import split_url
-from asyncpq.testing.assertions import equal, raised, request_context
+from asyncpq.testing.assertions import checks_of, equal, raised, request_context
 
 DATA = random.Random(7).randbytes(200_000)
 #: Wait before an object is replaced: file systems have coarse clocks.
@@ -309,23 +309,7 @@ async def check_names_that_cannot_be(storage: StoreStorage) -> None:
         await raised(AsyncpqError, _open_and_fetch(storage, key))
 
 
-STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
-    check_tail,
-    check_ranges,
-    check_many_at_once,
-    check_requests_are_recorded,
-    check_nothing_there,
-    check_empty_object,
-    check_range_past_the_end,
-    check_another_version,
-    check_deleted_between_reads,
-    check_identities,
-    check_closing,
-    check_cancellation,
-    check_nothing_is_left,
-    check_listing,
-    check_names_that_cannot_be,
-)
+STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = checks_of(globals())
 
 
 async def _open_and_fetch(storage: StoreStorage, key: str) -> bytes:

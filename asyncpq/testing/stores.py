@@ -106,49 +106,41 @@ class WrappedStore:
         return await write()
 
     async def open_object(self, url: str) -> StoredObject:
-        """See :meth:`asyncpq.storage.base.Store.open_object`."""
         return _WrappedObject(await self.inner.open_object(url), self.around)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`."""
         return await self.inner.list_objects(url, context=context, wants=wants)
 
     # -- writing ----------------------------------------------------------------------------------
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         await self.around_write(
             StoreWrite("put_object", (url,), len(data)), lambda: inner.put_object(url, data, context=context)
         )
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_object", (url,), len(data)), lambda: inner.create_object(url, data, context=context)
         )
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         return await self._writable(url).probe_create(url, context=context)
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         await self.around_write(StoreWrite("put_file", (url,)), lambda: inner.put_file(url, path, context=context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_stream", (url,)), lambda: inner.create_stream(url, pieces, context=context)
         )
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         if urls:
             inner = self._writable(urls[0])
             await self.around_write(
@@ -156,14 +148,12 @@ class WrappedStore:
             )
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """See :class:`asyncpq.storage.base.WritableStore`."""
         return await self._writable(url).clock(url, context=context)
 
     def _writable(self, url: str) -> WritableStore:
         return writable(self.inner, safe_url(url))
 
     async def credential_identity(self, url: str) -> str:
-        """See :meth:`asyncpq.storage.base.Store.credential_identity`."""
         return await self.inner.credential_identity(url)
 
     async def close(self) -> None:
@@ -183,7 +173,6 @@ class RecordingStore(WrappedStore):
         self.calls: list[StoreCall] = []
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See :meth:`WrappedStore.around`."""
         self.calls.append(call)
         return await fetch()
 
@@ -197,7 +186,6 @@ class LatencyStore(WrappedStore):
         self.bandwidth_bytes_s = bandwidth_bytes_s
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See :meth:`WrappedStore.around`."""
         result = await fetch()
         await asyncio.sleep(self.latency_s + len(result.data) / self.bandwidth_bytes_s)
         return result
@@ -242,7 +230,6 @@ class FaultStore(WrappedStore):
         self._seen = [0] * len(self._faults)
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """See :meth:`WrappedStore.around`."""
         applying: StoreFault | None = None
         for position, fault in enumerate(self._faults):
             if fault.path is None or fault.path in call.url:
@@ -286,11 +273,9 @@ class _WrappedObject:
         return self._inner.server
 
     def learn(self, validator: Validator) -> None:
-        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
         self._inner.learn(validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
         return await self._around(
             self._call(-length, 0, context, pin), lambda: self._inner.fetch_tail(length, context=context, pin=pin)
         )
@@ -298,7 +283,6 @@ class _WrappedObject:
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
         return await self._around(
             self._call(start, stop, context, pin),
             lambda: self._inner.fetch_range(start, stop, context=context, pin=pin),
