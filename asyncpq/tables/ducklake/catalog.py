@@ -24,8 +24,8 @@ from asyncpq.storage.concurrency import Threads
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed
 from asyncpq.tables.ducklake.inlined import inlined_file
-from asyncpq.tables.ducklake.schema import DuckLakeLeaf, columns_of_rows, leaves_of, mapped_fields
-from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, SqlCatalog
+from asyncpq.tables.ducklake.schema import columns_of_rows, leaves_of, mapped_fields
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, Row, SqlCatalog
 from asyncpq.tables.ducklake.values import bounds_of_statistics
 
 if TYPE_CHECKING:
@@ -37,21 +37,14 @@ _PUFFIN_MAGIC = b"PFA1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuckLakeDeleteFile:
-    """A file of deleted rows."""
-
-    url: str
-    # "parquet" for a file with the column ``pos`` and maybe a snapshot id; "puffin" for one deletion vector
-    format: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeDeletes:
     """Rows of one data file that are not in a snapshot. Implements :class:`asyncpq.datasets.model.Deletes`."""
 
     data_url: str  # the data file. Its rows may carry the ids of their snapshots.
     snapshot: int  # id of the snapshot. Rows that were deleted after it are still there; rows added after it are not.
-    files: tuple[DuckLakeDeleteFile, ...] = ()
+    # Urls and formats of the delete files: "parquet" for a file with the column ``pos`` and maybe a snapshot id,
+    # "puffin" for one deletion vector.
+    files: tuple[tuple[str, str], ...] = ()
     inlined: RowRanges  # deleted rows that the catalog names
     later_rows: bool = False  # the data file also holds rows of later snapshots
     visible_rows: int | None = None  # number of leading rows that belong to the snapshot; None for all
@@ -68,11 +61,11 @@ class DuckLakeDeletes:
         UnsupportedFeatureError if a deletion vector has a format that is not read.
         """
         deleted = self.inlined
-        for file in self.files:
+        for url, file_format in self.files:
             try:
-                deleted |= await self._deleted(reader, file)
+                deleted |= await self._deleted(reader, url, file_format)
             except AsyncpqError as error:
-                error.locate(url=safe_url(file.url))
+                error.locate(url=safe_url(url))
                 raise
         if self.later_rows:
             deleted |= await self._later(reader, num_rows)
@@ -85,14 +78,14 @@ class DuckLakeDeletes:
             deleted |= RowRanges([(self.visible_rows, num_rows)])
         return deleted
 
-    async def _deleted(self, reader: Reader, file: DuckLakeDeleteFile) -> RowRanges:
-        if file.format == "puffin":
-            blob = await reader.read_bytes(file.url)
+    async def _deleted(self, reader: Reader, url: str, file_format: str) -> RowRanges:
+        if file_format == "puffin":
+            blob = await reader.read_bytes(url)
             if blob[:4] == _PUFFIN_MAGIC:
                 raise UnsupportedFeatureError("DuckLake deletion vectors of several snapshots are not read")
             return await asyncio.to_thread(decode_vector, unframed(blob))
-        table = await reader.read_table(file.url)
-        return await asyncio.to_thread(self._positions, table, file.url)
+        table = await reader.read_table(url)
+        return await asyncio.to_thread(self._positions, table, url)
 
     def _positions(self, table: pa.Table, url: str) -> RowRanges:
         if "pos" not in table.column_names:
@@ -117,10 +110,9 @@ class DuckLakeDeletes:
 
 def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
     """The deletes of each data file, by its id. A file whose rows are all in the snapshot has none."""
-    files: dict[int, list[DuckLakeDeleteFile]] = {}
+    files: dict[int, list[tuple[str, str]]] = {}
     for row in state.delete_files:
-        file = DuckLakeDeleteFile(url=state.url_of(row), format=str(row["format"]).lower())
-        files.setdefault(row["data_file_id"], []).append(file)
+        files.setdefault(row["data_file_id"], []).append((state.url_of(row), str(row["format"]).lower()))
     deletes = {}
     for row in state.data_files:
         key, url = row["data_file_id"], state.url_of(row)
@@ -286,22 +278,13 @@ class DuckLakeSnapshot:
         }
         return dataclasses.replace(file, bounds=bounds)
 
-    def _load_bounds(self, leaf: DuckLakeLeaf) -> Mapping[int, ColumnBounds]:
+    def _load_bounds(self, leaf: Row) -> Mapping[int, ColumnBounds]:
         bounds_by_file: dict[int, ColumnBounds] = {}
-        for row in self._catalog.statistics(self._state.version, self._state.table_id, leaf.column_id):
+        for row in self._catalog.statistics(self._state.version, self._state.table_id, leaf["column_id"]):
             records = self._records.get(row["data_file_id"])
             if records is None:
                 continue
-            nan = row.get("contains_nan")
-            bounds = bounds_of_statistics(
-                leaf.type_name,
-                min_text=row["min_value"],
-                max_text=row["max_value"],
-                value_count=row["value_count"],
-                null_count=row["null_count"],
-                contains_nan=None if nan is None else bool(nan),
-                record_count=records,
-            )
+            bounds = bounds_of_statistics(leaf["column_type"], row, records)
             if bounds is not None:
                 bounds_by_file[row["data_file_id"]] = bounds
         return bounds_by_file

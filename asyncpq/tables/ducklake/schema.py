@@ -7,6 +7,7 @@ their field ids are not the table's. Spec: ``ducklake_column_mapping``, ``duckla
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,14 +30,6 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
-class DuckLakeLeaf:
-    """A primitive column, or a primitive part of a struct, that can have bounds."""
-
-    column_id: int  # id in the table; the Parquet field id in its files
-    type_name: str  # DuckLake's name of the type
-
-
-@dataclass(frozen=True, slots=True)
 class DuckLakeColumn:
     """A column, or a part of a nested column."""
 
@@ -54,27 +47,20 @@ def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ..
     return tuple(_column(row, children, table) for row in children.get(None, ()))
 
 
-def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, DuckLakeLeaf]:
-    """The leaves that can have bounds, by dotted path.
+def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
+    """The rows of the primitive columns and struct parts that can have bounds, by dotted path.
 
     Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that
-    name two columns.
-
-    ``columns``: rows of the snapshot. ``ever``: rows of all snapshots.
+    name two columns. ``columns``: rows of the snapshot. ``ever``: rows of all snapshots.
     """
-    types: dict[int, set[str]] = {}
-    for row in ever:
-        types.setdefault(row["column_id"], set()).add(row["column_type"])
-    leaves: dict[str, DuckLakeLeaf] = {}
-    seen: set[str] = set()
-    ambiguous: set[str] = set()
-    for path, row in _leaf_paths(_by_parent(columns), None, ""):
-        if path in seen:
-            ambiguous.add(path)
-        seen.add(path)
-        if row["column_type"] != "varchar" or types[row["column_id"]] == {"varchar"}:
-            leaves[path] = DuckLakeLeaf(row["column_id"], row["column_type"])
-    return {path: leaf for path, leaf in leaves.items() if path not in ambiguous}
+    retyped = {row["column_id"] for row in ever if row["column_type"] != "varchar"}
+    leaves = list(_leaf_paths(_by_parent(columns), None, ""))
+    times = Counter(path for path, _ in leaves)
+    return {
+        path: row
+        for path, row in leaves
+        if times[path] == 1 and not (row["column_type"] == "varchar" and row["column_id"] in retyped)
+    }
 
 
 def _leaf_paths(children: _Children, parent: int | None, above: str) -> Iterator[tuple[str, Row]]:

@@ -10,8 +10,9 @@ import datetime as dt
 import re
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -59,14 +60,12 @@ RESOLUTIONS = {
     "timestamptz": "us",
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_TIMESTAMP = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?)?([+-]\d{2}(?::\d{2}(?::\d{2})?)?)?", re.ASCII
-)
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_FLOAT = rf"-?inf|nan|{_NUMBER}"
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"(?!24)\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0{0,3})?"
 _OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
-_TIME = re.compile(rf"(\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?)({_OFFSET})?", re.ASCII)
-_BLOB = re.compile(r"([^\\]|\\x[0-9A-Fa-f]{2})*", re.DOTALL)
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
 #: For each unit, the part of an interval it belongs to and its factor. PostgreSQL writes "mon".
 _INTERVAL_UNITS = {
@@ -86,7 +85,6 @@ _INTERVAL = re.compile(
     r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2}):(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?",
     re.ASCII,
 )
-_FLOAT_WORDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -105,45 +103,37 @@ def value_of_text(text: str, type_name: str) -> Scalar:
     """
     if type_name in ("varchar", "json"):
         return text
-    parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name)
-    if parse is None:
-        raise ValueError(f"{type_name} values are not read from text")
+    pattern, parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name, (None, str))
+    if pattern is None or pattern.fullmatch(text) is None:
+        raise ValueError(f"not the text of a value of type {type_name}: {text!r}")
     return parse(text)
 
 
-def bounds_of_statistics(
-    type_name: str,
-    *,
-    min_text: str | None,
-    max_text: str | None,
-    value_count: int | None,
-    null_count: int | None,
-    contains_nan: bool | None,
-    record_count: int,
-) -> ColumnBounds | None:
-    """Bounds from a row of ``ducklake_file_column_stats``; None where the type has no bounds.
+def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) -> ColumnBounds | None:
+    """Bounds of a file's column from its row of ``ducklake_file_column_stats``; None where the type has no bounds.
 
     A text that cannot be parsed is no bound. For types without text bounds the whole row is ignored: DuckDB writes a
     null count of 0 for them in any case.
     """
     if type_name not in _BOUNDED and not type_name.startswith("decimal("):
         return None
-    low, high = _bound(min_text, type_name), _bound(max_text, type_name)
+    low, high = _bound(row["min_value"], type_name), _bound(row["max_value"], type_name)
     is_float = type_name in ("float32", "float64")
     if type_name in _COARSE:
         low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
     if is_float:
         low, high = _widened(low, min), _widened(high, max)
     # value_count excludes nulls (1.0) or includes them (some writers); otherwise the counts cannot be trusted
-    counted = null_count is not None and (value_count or 0) + null_count == record_count
+    value_count, null_count, contains_nan = row["value_count"], row["null_count"], row.get("contains_nan")
+    counted = null_count is not None and (value_count or 0) + null_count == num_rows
     if null_count == 0:
-        counted = value_count == record_count
+        counted = value_count == num_rows
     return ColumnBounds(
         min=low,
         max=high,
         null_count=null_count if counted else None,
-        all_null=counted and record_count > 0 and null_count == record_count,
-        may_be_nan=is_float and contains_nan is not False,
+        all_null=counted and num_rows > 0 and null_count == num_rows,
+        may_be_nan=is_float and (contains_nan is None or bool(contains_nan)),
     )
 
 
@@ -187,41 +177,13 @@ def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | 
     return choose(value, single)
 
 
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):
-        raise ValueError(f"not a boolean: {text!r}")
-    return text in ("true", "1")
-
-
-def _integer(text: str) -> int:
-    if _INTEGER.fullmatch(text) is None:
-        raise ValueError(f"not an integer: {text!r}")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    if text in _FLOAT_WORDS:
-        return _FLOAT_WORDS[text]
-    if _NUMBER.fullmatch(text) is None:
-        raise ValueError(f"not a number: {text!r}")
-    return float(text)
-
-
 def _single(text: str) -> float:
-    (value,) = struct.unpack("<f", struct.pack("<f", _float(text)))
+    (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
     return float(value)
-
-
-def _decimal(text: str) -> Decimal:
-    if _NUMBER.fullmatch(text) is None:
-        raise ValueError(f"not a decimal: {text!r}")
-    return Decimal(text)
 
 
 def _blob(text: str) -> bytes:
     r"""Parse bytes: those that are not printable ASCII are written as ``\xAA``."""
-    if not text.isascii() or _BLOB.fullmatch(text) is None:
-        raise ValueError(f"not a blob: {text!r}")
     return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
 
 
@@ -249,84 +211,46 @@ def _interval(text: str) -> bytes:
         raise ValueError(f"Parquet holds no such interval: {text!r}") from None
 
 
-def _date(text: str) -> dt.date:
-    return dt.date.fromisoformat(text)
-
-
-def _time(text: str) -> dt.time:
-    match = _TIME.fullmatch(text)
-    if match is None or match[2] is not None:
-        raise ValueError(f"not a time of day: {text!r}")
-    return _clock(match[1])
-
-
 def _time_in_utc(text: str) -> dt.time:
-    match = _TIME.fullmatch(text)
-    if match is None or match[2] is None:
-        raise ValueError(f"not a time of day with a zone: {text!r}")
-    return (dt.datetime.combine(_EPOCH_UTC, _clock(match[1])) - _offset(match[2])).time()
-
-
-def _clock(text: str) -> dt.time:
-    seconds, _, fraction = text.partition(".")
-    return dt.time.fromisoformat(f"{seconds}.{fraction:0<6}")
-
-
-def _wall_clock(text: str) -> dt.datetime:
-    point, nanoseconds, zone = _point(text)
-    if zone is not None or nanoseconds % 1000:
-        raise ValueError(f"not a timestamp of microseconds: {text!r}")
-    return point.replace(microsecond=nanoseconds // 1000)
+    return dt.datetime.combine(_EPOCH_UTC, dt.time.fromisoformat(text)).astimezone(dt.UTC).time()
 
 
 def _instant(text: str) -> dt.datetime:
-    point, nanoseconds, zone = _point(text)
-    if zone is None or nanoseconds % 1000:
-        raise ValueError(f"not a timestamp with a zone: {text!r}")
-    return (point.replace(microsecond=nanoseconds // 1000, tzinfo=dt.UTC) - zone).astimezone(dt.UTC)
+    try:
+        return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    except OverflowError as error:
+        raise ValueError(f"Python has no such time in UTC: {text!r}") from error
 
 
 def _nanoseconds(text: str) -> Timestamp:
-    point, nanoseconds, zone = _point(text)
-    if zone is not None:
-        raise ValueError(f"not a timestamp without a zone: {text!r}")
-    seconds = (point.replace(tzinfo=dt.UTC) - _EPOCH_UTC) // dt.timedelta(seconds=1)
-    return Timestamp(seconds * 1_000_000_000 + nanoseconds)
+    point, _, fraction = text.partition(".")
+    since_epoch = dt.datetime.fromisoformat(point).replace(tzinfo=dt.UTC) - _EPOCH_UTC
+    return Timestamp(since_epoch // dt.timedelta(seconds=1) * 1_000_000_000 + int(f"{fraction:0<9}"))
 
 
-def _point(text: str) -> tuple[dt.datetime, int, dt.timedelta | None]:
-    """Parse a timestamp into whole seconds, nanoseconds, and the offset of its zone from UTC."""
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not a timestamp: {text!r}")
-    day, clock, fraction, zone = match.groups()
-    point = dt.datetime.fromisoformat(f"{day} {clock or '00:00:00'}")
-    return point, int(f"{fraction or '':0<9}"), None if zone is None else _offset(zone)
+def _parser(pattern: str, parse: Callable[[str], Scalar]) -> tuple[re.Pattern[str], Callable[[str], Scalar]]:
+    return re.compile(pattern, re.ASCII | re.DOTALL), parse
 
 
-def _offset(zone: str) -> dt.timedelta:
-    hours, minutes, seconds = (int(part) for part in f"{zone[1:]}:00:00".split(":")[:3])
-    ahead = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return -ahead if zone[0] == "-" else ahead
-
-
-_PARSERS: dict[str, Callable[[str], Scalar]] = {
-    "boolean": _boolean,
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _integer),
-    "int128": _float,
-    "uint128": _float,
-    "float32": _single,
-    "float64": _float,
-    "decimal": _decimal,
-    "date": _date,
-    "time": _time,
-    "timetz": _time_in_utc,
-    **dict.fromkeys(("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"), _wall_clock),
-    "timestamp_ns": _nanoseconds,
-    "timestamptz": _instant,
-    "uuid": uuid.UUID,
-    "blob": _blob,
-    "interval": _interval,
+#: For each type, the texts that DuckDB writes, and their parser. ``fromisoformat`` drops digits after microseconds.
+_PARSERS = {
+    "boolean": _parser("true|false|1|0", _BOOLEANS.__getitem__),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _parser(r"-?\d+", int)),
+    **dict.fromkeys(("int128", "uint128", "float64"), _parser(_FLOAT, float)),
+    "float32": _parser(_FLOAT, _single),
+    "decimal": _parser(_NUMBER, Decimal),
+    "date": _parser(_DAY, dt.date.fromisoformat),
+    "time": _parser(_CLOCK, dt.time.fromisoformat),
+    "timetz": _parser(_CLOCK + _OFFSET, _time_in_utc),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"),
+        _parser(f"{_DAY}(?: {_CLOCK})?", dt.datetime.fromisoformat),
+    ),
+    "timestamp_ns": _parser(rf"{_DAY}(?: \d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,9}})?)?", _nanoseconds),
+    "timestamptz": _parser(f"{_DAY} {_CLOCK}{_OFFSET}", _instant),
+    "uuid": _parser(".*", uuid.UUID),
+    "blob": _parser(r"(?:[\x00-\x5b\x5d-\x7f]|\\x[0-9A-Fa-f]{2})*", _blob),
+    "interval": _parser(".*", _interval),
 }
 _COARSE = {"timestamp_s": 1_000_000, "timestamp_ms": 1000}
 _BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz", "interval"} | {"varchar"}
@@ -337,6 +261,8 @@ def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
 
     Raises ValueError if the text is not a timestamp with a zone.
     """
-    if value is None or isinstance(value, dt.datetime):
-        return value if value is None or value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
-    return _instant(value)
+    if isinstance(value, str):
+        parsed = value_of_text(value, "timestamptz")
+        assert isinstance(parsed, dt.datetime)
+        return parsed
+    return value.replace(tzinfo=dt.UTC) if value is not None and value.tzinfo is None else value

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from asyncpq import CorruptFileError, Expression, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.ducklake.catalog import SNAPSHOT_COLUMN, DuckLakeDeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.catalog import SNAPSHOT_COLUMN, DuckLakeDeletes
 from tests.lakes import PlainReader
 
 NUM_ROWS = 100
@@ -49,8 +49,8 @@ def positions(rows: Sequence[int | None], snapshots: Sequence[int | None] | None
 
 
 def deletes(kind: str = "parquet", **options: Any) -> DuckLakeDeletes:
-    files = (DuckLakeDeleteFile(url="d", format=kind),)
-    return DuckLakeDeletes(**{"data_url": "f", "snapshot": 5, "files": files, "inlined": RowRanges(), **options})
+    values = {"data_url": "f", "snapshot": 5, "files": (("d", kind),), "inlined": RowRanges(), **options}
+    return DuckLakeDeletes(**values)
 
 
 def vector(rows: Sequence[int]) -> bytes:

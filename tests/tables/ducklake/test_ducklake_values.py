@@ -89,9 +89,8 @@ def test_other_text_is_refused(type_name: str, text: str) -> None:
 def test_a_float_bound_holds_as_either_type(value: float) -> None:
     """The text of a FLOAT, read as a DOUBLE, bounds the FLOAT."""
     text = text_of(value, "FLOAT")
-    bounds = bounds_of_statistics(
-        "float64", min_text=text, max_text=text, value_count=1, null_count=0, contains_nan=False, record_count=1
-    )
+    row = {"min_value": text, "max_value": text, "value_count": 1, "null_count": 0, "contains_nan": False}
+    bounds = bounds_of_statistics("float64", row, 1)
     assert bounds is not None
     assert isinstance(bounds.min, float)
     assert isinstance(bounds.max, float)
@@ -112,15 +111,14 @@ def test_a_float_bound_holds_as_either_type(value: float) -> None:
     ],
 )
 def test_counts(value_count: int, null_count: int, record_count: int, known: int | None, all_null: bool) -> None:
-    bounds = bounds_of_statistics(
-        "decimal(5,2)",
-        min_text="-1.50",
-        max_text="2",
-        value_count=value_count,
-        null_count=null_count,
-        contains_nan=None,
-        record_count=record_count,
-    )
+    row = {
+        "min_value": "-1.50",
+        "max_value": "2",
+        "value_count": value_count,
+        "null_count": null_count,
+        "contains_nan": None,
+    }
+    bounds = bounds_of_statistics("decimal(5,2)", row, record_count)
     assert bounds == ColumnBounds(
         min=Decimal("-1.50"), max=Decimal(2), null_count=known, all_null=all_null, may_be_nan=False
     )
@@ -129,15 +127,13 @@ def test_counts(value_count: int, null_count: int, record_count: int, known: int
 @pytest.mark.parametrize("type_name", ["timetz", "interval", "int128", "blob", "json", "variant"])
 def test_types_without_bounds_say_nothing(type_name: str) -> None:
     """DuckDB up to 1.4 writes that none of them is null, whatever they hold."""
-    bounds = bounds_of_statistics(
-        type_name, min_text=None, max_text=None, value_count=10, null_count=0, contains_nan=None, record_count=10
-    )
+    row = {"min_value": None, "max_value": None, "value_count": 10, "null_count": 0, "contains_nan": None}
+    bounds = bounds_of_statistics(type_name, row, 10)
     assert bounds is None
 
 
 def test_zero_has_no_sign_in_text() -> None:
-    bounds = bounds_of_statistics(
-        "float64", min_text="0.0", max_text="-0.0", value_count=1, null_count=0, contains_nan=False, record_count=1
-    )
+    row = {"min_value": "0.0", "max_value": "-0.0", "value_count": 1, "null_count": 0, "contains_nan": False}
+    bounds = bounds_of_statistics("float64", row, 1)
     assert bounds is not None
     assert repr((bounds.min, bounds.max)) == "(-0.0, 0.0)"
