@@ -23,28 +23,15 @@ if TYPE_CHECKING:
     from asyncpq.spark.source_options import predicate_option
     from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions
 
-_HOMES: Final = {
-    "register": "shipping",
-    "add_to": "shipping",
-    "scan": "reads.scan",
-    "explain_scan": "reads.scan",
-    "SparkScanPlan": "reads.scan",
-    "lookup_join": "joins",
-    "explain_lookup_join": "joins",
-    "JoinEstimate": "joins",
-    "build_index": "index_builds",
-    "refresh_index": "index_builds",
-    "verify_index": "index_builds",
-    "vacuum": "index_builds",
-    "BuiltIndex": "index_builds",
-    "FileProblem": "index_builds",
-    "optimize": "optimize_lake",
-    "OptimizeResult": "optimize_lake",
-    "WriteOptions": "write_options",
-    "BloomFilter": "write_options",
-    "SortedBy": "write_options",
-    "predicate_option": "source_options",
-    "SparkSettings": "settings",
+_NAMES: Final = {
+    "shipping": ("register", "add_to"),
+    "reads.scan": ("scan", "explain_scan", "SparkScanPlan"),
+    "joins": ("lookup_join", "explain_lookup_join", "JoinEstimate"),
+    "index_builds": ("build_index", "refresh_index", "verify_index", "vacuum", "BuiltIndex", "FileProblem"),
+    "optimize_lake": ("optimize", "OptimizeResult"),
+    "write_options": ("WriteOptions", "BloomFilter", "SortedBy"),
+    "source_options": ("predicate_option",),
+    "settings": ("SparkSettings",),
 }
 
 __all__ = [
@@ -73,10 +60,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return found
+    for module, names in _NAMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

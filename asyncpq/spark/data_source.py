@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectChangedError, UnsupportedFeatureError
 from asyncpq.expressions import (
-    And,
+    CompareOp,
     Comparison,
     Contains,
     Expression,
@@ -44,6 +44,7 @@ from asyncpq.expressions import (
     IsNull,
     Not,
     StartsWith,
+    conjunction,
 )
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
@@ -64,22 +65,9 @@ from asyncpq.storage.urls import safe_url
 
 _FIXED_IN: Final = (5, 0)
 
-_COMPARED: Final[dict[type[spark.Filter], str]] = {
-    spark.EqualTo: "==",
-    spark.EqualNullSafe: "==",
-    spark.GreaterThan: ">",
-    spark.GreaterThanOrEqual: ">=",
-    spark.LessThan: "<",
-    spark.LessThanOrEqual: "<=",
-}
-
 
 def require_safe_pushdown(version: str = pyspark.__version__) -> None:
-    """Check that this version of Spark pushes filters correctly.
-
-    Raises:
-        UnsupportedFeatureError: it may give rows filtered for another scan.
-    """
+    """Raise UnsupportedFeatureError if this version of Spark may give rows filtered for another scan."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _FIXED_IN:
         raise UnsupportedFeatureError(
@@ -91,36 +79,37 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
     """A condition with Spark's semantics that is true wherever all filters are; None for none."""
-    found = [one for one in map(_expression, filters) if one is not None]
-    return found[0] if len(found) == 1 else And(tuple(found)) if found else None
+    return conjunction(map(_expression, filters))
 
 
 def _expression(pushed: spark.Filter) -> Expression | None:
     """The condition of one filter; None if asyncpq has none."""
-    if isinstance(pushed, spark.Not):
-        # Negation is exact, since _expression translates a filter exactly or not at all.
+    if isinstance(pushed, spark.Not):  # exact, since a filter is translated exactly or not at all
         inner = None if isinstance(pushed.child, spark.EqualNullSafe) else _expression(pushed.child)
         return None if inner is None else Not(inner)
     path = getattr(pushed, "attribute", ())
     if not path or any("." in part for part in path):
         return None
+    make = _LEAVES.get(type(pushed))
     try:
-        return _leaf(pushed, ".".join(path))
+        return None if make is None else make(pushed, ".".join(path))
     except ExpressionError:  # asyncpq has no such literal
         return None
 
 
-def _leaf(pushed: spark.Filter, column: str) -> Expression | None:
-    if isinstance(pushed, spark.EqualNullSafe) and pushed.value is None:
-        return IsNull(column)
-    op = _COMPARED.get(type(pushed))
-    if op is not None:
-        return Comparison(column, op, as_scalar(pushed.value))  # type: ignore[attr-defined,arg-type]  # all of these have a value
-    make = _OTHERS.get(type(pushed))
-    return None if make is None else make(pushed, column)
+def _comparison(op: CompareOp) -> Callable[[Any, str], Expression]:
+    return lambda pushed, column: Comparison(column, op, as_scalar(pushed.value))
 
 
-_OTHERS: Final[dict[type[spark.Filter], Callable[..., Expression | None]]] = {
+_LEAVES: Final[dict[type[spark.Filter], Callable[[Any, str], Expression]]] = {
+    spark.EqualTo: _comparison("=="),
+    spark.EqualNullSafe: lambda pushed, column: (
+        IsNull(column) if pushed.value is None else Comparison(column, "==", as_scalar(pushed.value))
+    ),
+    spark.GreaterThan: _comparison(">"),
+    spark.GreaterThanOrEqual: _comparison(">="),
+    spark.LessThan: _comparison("<"),
+    spark.LessThanOrEqual: _comparison("<="),
     spark.In: lambda pushed, column: In(column, as_scalars(pushed.value)),
     spark.IsNull: lambda _, column: IsNull(column),
     spark.IsNotNull: lambda _, column: Not(IsNull(column)),
@@ -163,7 +152,6 @@ class AsyncpqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # pyspark's name
         """Return the reader of a stream of new files."""
-
         return FileStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -173,11 +161,7 @@ class AsyncpqDataSource(DataSource):
         return lake_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
-        """Refuse to write streams.
-
-        Raises:
-            UnsupportedFeatureError: always.
-        """
+        """Refuse to write streams."""
         raise UnsupportedFeatureError(
             "asyncpq does not write streams",
             hint="Write batches: writeStream.foreachBatch with df.write in its function.",
@@ -185,11 +169,7 @@ class AsyncpqDataSource(DataSource):
 
     @staticmethod
     def require_safe_pushdown() -> None:
-        """Check this version of Spark; tests replace this method.
-
-        Raises:
-            UnsupportedFeatureError: filters cannot be pushed safely.
-        """
+        """See :func:`require_safe_pushdown`; tests replace this method."""
         require_safe_pushdown()
 
 
@@ -201,8 +181,7 @@ class LakeReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
+        self._options, self._schema = options, schema
         self._pushed: Expression | None = None
         self._plan: LakePlan | None = None
         self._failed: Exception | None = None
@@ -216,22 +195,13 @@ class LakeReader(DataSourceReader):
         return {"_schema": self._schema, "_lake": lake}
 
     def partitions(self) -> list[InputPartition]:
-        """Return the splits.
-
-        Raises:
-            AsyncpqError: the read could not be planned.
-        """
+        """Return the splits; raise the error of planning."""
         if self._failed is not None:
             raise self._failed
         return [SplitPartition(split) for split in self._planned().tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a split in a task.
-
-        Raises:
-            ObjectChangedError: a file was replaced or deleted after planning.
-            AsyncpqError: the split could not be read.
-        """
+        """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if self._lake is None or not isinstance(partition, SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
         return as_asked(read_split(self._lake, partition.split), self._schema)
@@ -302,11 +272,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._run(self._opened)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the offset behind the next batch.
-
-        Raises:
-            AsyncpqError: the files cannot be listed, or the checkpoint belongs to another stream.
-        """
+        """Return the offset behind the next batch; UsageError if the checkpoint belongs to another stream."""
 
         async def advance(session: Session) -> dict[str, Any]:
             stream = await self._opened(session, start)
@@ -349,19 +315,17 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _opened(self, session: Session, offset: Mapping[str, Any] = START) -> ListedStream | IndexStream | None:
         """The provider of the stream's files, as the offset tells; None if it is not known yet."""
-        kind: type[ListedStream | IndexStream] | None
-        if "after" in offset:
-            kind = ListedStream
-        elif "index" in offset:
-            kind = IndexStream
+        provider: type[ListedStream | IndexStream] | None
+        if "after" in offset or "index" in offset:
+            provider = ListedStream if "after" in offset else IndexStream
         elif self._stream is not None:
             return self._stream
         else:
-            kind = await kind_of_stream(session, self._options)
-            if kind is None and self._ends:  # no file has come yet
-                kind = ListedStream
-        if kind is not None and type(self._stream) is not kind:
-            self._stream = kind(self._options, self._schema)
+            provider = await kind_of_stream(session, self._options)
+            if provider is None and self._ends:  # no file has come yet
+                provider = ListedStream
+        if provider is not None and type(self._stream) is not provider:
+            self._stream = provider(self._options, self._schema)
             if self._ends:
                 await self._stream.look(session)
         return self._stream
@@ -369,21 +333,13 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in tasks ---------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a split in a task.
-
-        Raises:
-            ObjectChangedError: a file was replaced or deleted after planning.
-        """
+        """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if not isinstance(partition, StreamPartition):
             return iter(())
         return as_asked(read_split(partition.lake, partition.split), self._schema)
 
 
 def _limits(limit: ReadLimit) -> StreamLimits:
-    if isinstance(limit, ReadMaxFiles):
-        return StreamLimits(max_files=limit.max_files)
-    if isinstance(limit, ReadMaxBytes):
-        return StreamLimits(max_bytes=limit.max_bytes)
-    if isinstance(limit, ReadAllAvailable):
-        return StreamLimits()
-    raise InvalidOptionError(f"a stream of files cannot be limited by {type(limit).__name__}")
+    if not isinstance(limit, (ReadMaxFiles, ReadMaxBytes, ReadAllAvailable)):
+        raise InvalidOptionError(f"a stream of files cannot be limited by {type(limit).__name__}")
+    return StreamLimits(getattr(limit, "max_files", None), getattr(limit, "max_bytes", None))

@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -50,20 +49,11 @@ _NO_PROVIDER: Final = (
 
 
 class ProcessSession:
-    """A session with an event loop of its own. Threads of the process may share it.
+    """A session with an event loop of its own. Threads of the process may share it."""
 
-    Args:
-        settings: storage options, caches and limits of the session.
-        on_executor: whether this process is a worker of an executor.
-
-    Attributes:
-        users: calls in progress.
-        dropped: no further call gets this session.
-    """
-
-    def __init__(self, settings: SparkSettings, *, on_executor: bool) -> None:
-        self.users = 0
-        self.dropped = False
+    def __init__(self, settings: SparkSettings) -> None:
+        self.users = 0  # calls in progress
+        self.dropped = False  # no further call gets this session
         self.storage = settings.resolved_storage()
         self._portal = Portal()
 
@@ -71,7 +61,7 @@ class ProcessSession:
             session = Session(
                 self.storage,
                 memory_cache_bytes=_memory_bytes(settings),
-                disk_cache=_disk_cache(settings, on_executor=on_executor),
+                disk_cache=_disk_cache(settings),
                 limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
                 read=ReadOptions(int96_unit=settings.int96_unit),
             )
@@ -104,14 +94,8 @@ def run(
 ) -> T:
     """Run ``work`` with the process's session and return its result.
 
-    If the credentials have expired and the provider gives new ones, ``work`` runs a second time.
-
-    Args:
-        repeatable: called before a second run; False prevents it.
-
-    Raises:
-        AsyncpqError: as ``work`` does.
-        CredentialsError: the provider failed, or the store refused its credentials.
+    If the credentials have expired and the provider gives new ones, ``work`` runs a second time, unless ``repeatable``
+    returns False. CredentialsError: the provider failed, or the store refused its credentials.
     """
     for attempt in _attempts(settings, repeatable):
         with attempt as session:
@@ -122,13 +106,8 @@ def run(
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
     """Iterate over the batches of a read, which prefetches within the limits of the session.
 
-    If the credentials expire before the first batch, the read starts again, as in :func:`run`.
-
-    Args:
-        make: returns the read; it is entered and exited here.
-
-    Raises:
-        AsyncpqError: as the read does.
+    ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
+    read starts again, as in :func:`run`.
     """
     given_out = False
 
@@ -143,37 +122,34 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
             return
 
 
-class _SessionAttempt:
-    """An attempt with the process's session. It suppresses a CredentialsError if there will be another attempt."""
-
-    def __init__(self, settings: SparkSettings, repeatable: Callable[[], bool]) -> None:
-        self.refused = False
-        self._settings = settings
-        self._repeatable = repeatable
-
-    def __enter__(self) -> ProcessSession:
-        self._session = _take(self._settings)
-        return self._session
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        try:
-            if isinstance(error, CredentialsError):
-                _drop(self._session)
-                error.hint = _hint(self._settings)
-                self.refused = self._repeatable() and _renewed(self._settings, self._session, error)
-        finally:
-            _give_back(self._session)
-            _freeze()
-        return self.refused
+def _attempts(
+    settings: SparkSettings, repeatable: Callable[[], bool]
+) -> Iterator[AbstractContextManager[ProcessSession]]:
+    """One attempt with the process's session; another one if the first ends with a CredentialsError that it may
+    avoid."""
+    refused: list[CredentialsError] = []
+    yield _attempt(settings, repeatable, refused)
+    if refused:
+        yield _attempt(settings, lambda: False, refused)
 
 
-def _attempts(settings: SparkSettings, repeatable: Callable[[], bool]) -> Iterator[_SessionAttempt]:
-    first = _SessionAttempt(settings, repeatable)
-    yield first
-    if first.refused:
-        yield _SessionAttempt(settings, lambda: False)
+@contextmanager
+def _attempt(
+    settings: SparkSettings, repeatable: Callable[[], bool], refused: list[CredentialsError]
+) -> Iterator[ProcessSession]:
+    session = _take(settings)
+    try:
+        yield session
+    except CredentialsError as error:
+        _drop(session)
+        provider = settings.credentials_provider
+        error.hint = _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
+        if not repeatable() or not _renewed(settings, session, error):
+            raise
+        refused.append(error)
+    finally:
+        _give_back(session)
+        _freeze()
 
 
 def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
@@ -198,34 +174,30 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
 
 # -- which session --------------------------------------------------------------------------------
 
-_Made: TypeAlias = tuple[str, str | None, int | None, str, str | None, int, str]
+#: The settings that define a session. Calls whose other settings differ share the session and its caches.
+_DEFINING: Final = (
+    "credentials_provider",
+    "memory_cache_bytes",
+    "disk_cache",
+    "disk_cache_folder",
+    "disk_cache_bytes",
+    "int96_unit",
+)
 
-_sessions: OrderedDict[_Made, ProcessSession] = OrderedDict()
-_building: set[_Made] = set()  # keys of sessions that a thread is making
+_sessions: OrderedDict[tuple[object, ...], ProcessSession] = OrderedDict()
+_building: set[tuple[object, ...]] = set()  # keys of sessions that a thread is making
 _changed = threading.Condition()
 _process = os.getpid()
 _frozen = False
 
 
-def _made_by(settings: SparkSettings) -> _Made:
-    """The settings that define a session. Calls whose other settings differ share the session and its caches."""
-    return (
-        json.dumps(settings.storage, sort_keys=True),
-        settings.credentials_provider,
-        settings.memory_cache_bytes,
-        settings.disk_cache,
-        settings.disk_cache_folder,
-        settings.disk_cache_bytes,
-        settings.int96_unit,
-    )
-
-
 def _take(settings: SparkSettings) -> ProcessSession:
-    key = _made_by(settings)
+    """The session for these settings, with its user counted."""
+    key = (json.dumps(settings.storage, sort_keys=True), *[getattr(settings, name) for name in _DEFINING])
     session = _known(key)
     if session is None:  # made outside of the lock: the provider may take long, and other sessions must not wait
         try:
-            session = ProcessSession(settings, on_executor=_on_executor())
+            session = ProcessSession(settings)
         finally:
             with _changed:
                 _building.discard(key)
@@ -241,7 +213,7 @@ def _take(settings: SparkSettings) -> ProcessSession:
     return session
 
 
-def _known(key: _Made) -> ProcessSession | None:
+def _known(key: tuple[object, ...]) -> ProcessSession | None:
     """Return the session with its user counted. None: the caller makes it, and other threads wait for that."""
     global _process
     with _changed:
@@ -305,11 +277,6 @@ def _renewed(settings: SparkSettings, session: ProcessSession, refusal: Credenti
         return False
 
 
-def _hint(settings: SparkSettings) -> str:
-    provider = settings.credentials_provider
-    return _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
-
-
 def _on_executor() -> bool:
     return "SPARK_LOCAL_DIRS" in os.environ and "SPARK_BUFFER_SIZE" in os.environ
 
@@ -321,10 +288,10 @@ def _memory_bytes(settings: SparkSettings) -> int:
     return DEFAULT_MEMORY_BYTES if share is None else max(_LEAST_MEMORY, int(share) * MIB // 4)
 
 
-def _disk_cache(settings: SparkSettings, *, on_executor: bool) -> DiskCacheOptions | None:
+def _disk_cache(settings: SparkSettings) -> DiskCacheOptions | None:
     if settings.disk_cache == "host" and settings.disk_cache_folder is not None:
         return DiskCacheOptions(path=settings.disk_cache_folder, max_bytes=settings.disk_cache_bytes)
-    if settings.disk_cache == "off" or not on_executor:
+    if settings.disk_cache == "off" or not _on_executor():
         return None
     local = os.environ["SPARK_LOCAL_DIRS"].split(",")[0]
     return DiskCacheOptions(path=str(Path(local) / _CACHE_FOLDER), max_bytes=settings.disk_cache_bytes)
@@ -351,25 +318,20 @@ _RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.M
 
 def named_error(name: str, message: str) -> AsyncpqError:
     """Return an error of the class called ``name``, which another process raised."""
-    found = getattr(errors, name, None)
-    kind = found if isinstance(found, type) and issubclass(found, AsyncpqError) else AsyncpqError
-    return kind(message)
+    error = getattr(errors, name, None)
+    return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
 @contextmanager
 def raised_as_asyncpq() -> Iterator[None]:
-    """Raise the asyncpq error that a task failed with, with Spark's error as its cause.
-
-    Raises:
-        AsyncpqError: a task failed with it. Other errors of Spark pass unchanged.
-    """
+    """Raise the asyncpq error that a task failed with, with Spark's error as its cause; pass on other errors."""
     try:
         yield
     except PySparkException as failed:
-        found = list(_RAISED.finditer(str(failed)))
-        if not found:
+        raised = list(_RAISED.finditer(str(failed)))
+        if not raised:
             raise
-        raise named_error(found[-1][1], found[-1][2]) from failed
+        raise named_error(raised[-1][1], raised[-1][2]) from failed
 
 
 _AGAIN: Final = (
@@ -379,21 +341,13 @@ _REFRESH: Final = "It was replaced or deleted after the index was built. Refresh
 
 
 def told_to_plan_again(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files that changed or vanished after planning.
-
-    Args:
-        by_index: an index lists the files.
-    """
+    """Add a hint to errors about files that changed or vanished after planning; ``by_index``: an index lists them."""
     hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 
 def told_to_refresh(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files that changed or vanished while they are planned.
-
-    Args:
-        by_index: an index lists the files.
-    """
+    """Add a hint to errors about files that changed or vanished while they are planned."""
     return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
 
 

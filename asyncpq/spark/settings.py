@@ -11,11 +11,12 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
@@ -38,11 +39,7 @@ _USER: Final = re.compile(r"[^/?#\s]*@|[^:/?#@\[\s]*:(?!\d+([/?#]|$))[^@\s]*@")
 
 
 def refuse_secrets(where: str, value: object) -> None:
-    """Refuse a value that contains a credential.
-
-    Raises:
-        InvalidOptionError: ``value``, or something in it, looks like a credential.
-    """
+    """Raise InvalidOptionError if ``value``, or something in it, looks like a credential."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and looks_secret(name) and inner not in (None, "", False):
@@ -56,11 +53,7 @@ def refuse_secrets(where: str, value: object) -> None:
 
 
 def refuse_secret_url(where: str, value: object) -> None:
-    """Refuse a url with a credential.
-
-    Raises:
-        InvalidOptionError: ``value`` has or contains a url with user info, or with a query that looks signed.
-    """
+    """Raise InvalidOptionError if ``value`` has or contains a url with user info, or with a query that looks signed."""
     if not isinstance(value, str):
         return
     for rest in value.split("://")[1:]:
@@ -103,7 +96,6 @@ _checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
 DiskTier = Literal["executor", "host", "off"]
 _INNER: Final = {"set by": "asyncpq"}
-_TIERS: Final = ("executor", "host", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +137,8 @@ class SparkSettings:
         if not isinstance(options, dict):
             raise InvalidOptionError("storage_options: must be a mapping")
         refuse_secrets("storage_options", options)
-        if self.disk_cache not in _TIERS:
-            raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(_TIERS)}")
+        if self.disk_cache not in get_args(DiskTier):
+            raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
         if self.disk_cache == "host" and not self.disk_cache_folder:
             raise InvalidOptionError("disk_cache='host': disk_cache_folder must name the folder")
         for name, least in (("disk_cache_bytes", MIB), ("split_bytes", 64 * KIB), ("most_splits", 1)):
@@ -175,16 +167,12 @@ class SparkSettings:
             value = spark.conf.get(PREFIX + camel_case(name), None)
             if value is not None:
                 found[name] = value
-        _check_settings(spark, [camel_case(name) for name in SETTING_NAMES])
+        _check_settings(spark)
         return cls._made(found, given or {})
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Read the settings among the options of a data source, whose names are in lower case.
-
-        Raises:
-            InvalidOptionError: as :meth:`of`.
-        """
+        """Read the settings among the options of a data source, in any case; InvalidOptionError as :meth:`of`."""
         names = {camel_case(name).lower(): name for name in SETTING_NAMES}
         for name, value in options.items():
             if looks_secret(name) and name.lower() not in names:
@@ -195,10 +183,8 @@ class SparkSettings:
 
     @classmethod
     def _made(cls, found: Mapping[str, str], given: Mapping[str, Any]) -> Self:
-        values: dict[str, Any] = {}
-        for one in fields(cls):
-            if one.name in found:
-                values[one.name] = _typed(one.name, found[one.name], str(one.type))
+        types = {item.name: str(item.type) for item in fields(cls)}
+        values = {name: _typed(name, text, types[name]) for name, text in found.items()}
         unknown = given.keys() - set(SETTING_NAMES)
         if unknown:
             hint = f"Look at the arguments' names; settings are {', '.join(SETTING_NAMES)}."
@@ -207,9 +193,8 @@ class SparkSettings:
                 hint=nearest(min(unknown), SETTING_NAMES, hint),
             )
         for name, value in given.items():
-            if value is None:
-                continue
-            values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
+            if value is not None:
+                values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
         with told_as_options(found.keys() - given.keys()):
             return cls(**values)
 
@@ -222,9 +207,7 @@ class SparkSettings:
     def resolved_storage(self) -> dict[str, Any]:
         """The storage options merged with those of the provider. Call it where files are read or written.
 
-        Raises:
-            InvalidOptionError: the provider cannot be imported, or does not return a mapping.
-            CredentialsError: the provider failed.
+        InvalidOptionError: the provider cannot be imported, or returns no mapping. CredentialsError: it failed.
         """
         if self.credentials_provider is None:
             return self.storage
@@ -245,15 +228,11 @@ class SparkSettings:
 
 
 #: Names of the settings that users set.
-SETTING_NAMES: Final = tuple([one.name for one in fields(SparkSettings) if not one.metadata])
+SETTING_NAMES: Final = tuple([item.name for item in fields(SparkSettings) if not item.metadata])
 
 
 def flag_option(given: Mapping[str, str], name: str) -> bool:
-    """The value of a boolean option, whose name is in lower case in ``given``; False if it is not given.
-
-    Raises:
-        InvalidOptionError: the value is neither true nor false.
-    """
+    """The value of a boolean option, whose name is in lower case in ``given``; False if it is not given."""
     value = given.get(name.lower(), "false")
     if value.lower() not in ("true", "false"):
         raise InvalidOptionError(f"{name}={value!r}: must be true or false")
@@ -263,17 +242,15 @@ def flag_option(given: Mapping[str, str], name: str) -> bool:
 def _provider(name: str) -> Callable[[], object]:
     module, _, function = name.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in function.split("."):
-            found = getattr(found, part)
+        provider = reduce(getattr, function.split("."), cast(Any, import_module(module)))
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
             f"the credentials provider {name!r} cannot be imported here: {error}",
             hint="Its module must be importable on the driver and on executors; spark.addArtifacts ships a module.",
         ) from error
-    if not callable(found):
+    if not callable(provider):
         raise InvalidOptionError(f"the credentials provider {name!r} is not a function")
-    return found  # type: ignore[no-any-return]  # its result is checked after the call
+    return provider  # type: ignore[no-any-return]  # its result is checked after the call
 
 
 def _merged(base: str, more: object) -> str:
@@ -303,11 +280,7 @@ def camel_case(name: str) -> str:
 
 @contextmanager
 def told_as_options(names: Collection[str]) -> Iterator[None]:
-    """Rename attributes in errors to the spelling of options and settings.
-
-    Raises:
-        InvalidOptionError: as the body raises it, renamed.
-    """
+    """Rename attributes in InvalidOptionErrors to the spelling of options and settings."""
     try:
         yield
     except InvalidOptionError as error:
@@ -329,27 +302,22 @@ def _require_whole(name: str, value: object, least: int) -> None:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
-def _check_settings(spark: SparkSession, known: Sequence[str]) -> None:
-    """Check all settings of the session for unknown names, at most once a minute: PySpark fetches them one by one.
-
-    Raises:
-        InvalidOptionError: an unknown name, or one that looks like a credential.
-    """
+def _check_settings(spark: SparkSession) -> None:
+    """Check all settings of the session for unknown names and credentials, at most once a minute: PySpark fetches them
+    one by one."""
     now = time.monotonic()
     if now - _checked.get(spark, -math.inf) < _CHECK_AGE_S:
         return
-    for name, value in spark.conf.getAll.items():
-        if name.startswith(PREFIX):
-            _check_name(name.removeprefix(PREFIX), value, known)
+    known = [camel_case(name) for name in SETTING_NAMES]
+    for setting, value in spark.conf.getAll.items():
+        name = setting.removeprefix(PREFIX)
+        if not setting.startswith(PREFIX):
+            continue
+        if name in known:
+            refuse_secret_url(f"the setting {setting}", value)
+        elif looks_secret(name):
+            raise secret_refused(f"the setting {setting}")
+        else:
+            hint = nearest(name, known, f"Known: {', '.join(known)}.")
+            raise InvalidOptionError(f"there is no setting {setting}", hint=hint)
     _checked[spark] = now
-
-
-def _check_name(name: str, value: object, known: Sequence[str]) -> None:
-    if name in known:
-        refuse_secret_url(f"the setting {PREFIX}{name}", value)
-    elif looks_secret(name):
-        raise secret_refused(f"the setting {PREFIX}{name}")
-    else:
-        raise InvalidOptionError(
-            f"there is no setting {PREFIX}{name}", hint=nearest(name, known, f"Known: {', '.join(known)}.")
-        )

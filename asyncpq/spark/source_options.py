@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
 from asyncpq.expressions import Expression, conjunction, parse_filters
@@ -36,8 +36,6 @@ _NAMES: Final = (
     "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "ignoreMissingFiles",
 )  # fmt: skip
 _STREAM: Final = _NAMES[-4:]
-_VIEWS: Final = ("snapshot", "listed", "table")
-_FORMATS: Final = ("delta", "iceberg", "parquet")
 _CHOICES: Final = {
     "datetime_rebase_mode": get_args(RebaseMode),
     "int96_rebase_mode": get_args(RebaseMode),
@@ -59,43 +57,25 @@ _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of one ``load()``.
+    """The options of one ``load()``, described in docs/spark.md."""
 
-    Attributes:
-        target: a prefix, pattern or file; or files.
-        columns: names of the columns to read, in order; None for all.
-        where: an expression or a condition in SQL, by which rows may be left out.
-        index: url of an index; False for none; None for the one below the prefix, if there is one.
-        view, format: as in :meth:`asyncpq.Session.open_dataset`.
-        pushdown: the source prunes by the query's filters.
-        max_files, max_bytes: limits of a batch of a stream.
-        max_file_age_s: how much older than the newest file a new file may be, in seconds.
-        ignore_missing_files: a stream skips files that were deleted or replaced before it read them.
-        conf: how values are read. Each setting of Spark is an option, since the source does not see the session.
-    """
-
-    target: str | tuple[str, ...]
-    columns: tuple[str, ...] | None = None
-    where: Expression | str | None = None
-    index: str | Literal[False] | None = None
+    target: str | tuple[str, ...]  # a prefix, pattern or file; or files
+    columns: tuple[str, ...] | None = None  # names of the columns to read, in order; None for all
+    where: Expression | str | None = None  # an expression or a condition in SQL, by which rows may be left out
+    index: str | Literal[False] | None = None  # None: the one below the prefix, if there is one
     view: View | None = None
     format: Format | None = None
-    pushdown: bool = False
-    max_files: int | None = None
+    pushdown: bool = False  # prune by the query's filters
+    max_files: int | None = None  # of a batch of a stream
     max_bytes: int | None = None
-    max_file_age_s: float = _WEEK_S
-    ignore_missing_files: bool = False
-    conf: ReadConf = field(default_factory=ReadConf)
+    max_file_age_s: float = _WEEK_S  # a new file may be so much older than the newest file
+    ignore_missing_files: bool = False  # skip files that were deleted or replaced before the stream read them
+    conf: ReadConf = field(default_factory=ReadConf)  # settings of Spark; the source does not see the session's
     settings: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
-        """Parse the options of a source.
-
-        Raises:
-            InvalidOptionError: an unknown option, or an invalid value.
-            ExpressionError: an invalid predicate.
-        """
+        """Parse options; InvalidOptionError for an unknown one or an invalid value, ExpressionError for a predicate."""
         given = _own({name.lower(): value for name, value in options.items()})
         settings = SparkSettings.from_options(given)
         _refuse_unknown(given, streaming=streaming)
@@ -108,8 +88,8 @@ class SourceOptions:
             columns=_columns(given["columns"]) if "columns" in given else None,
             where=_where(given),
             index=_index(given),
-            view=cast(View | None, _one_of(given, "view", _VIEWS)),
-            format=cast(Format | None, _one_of(given, "format", _FORMATS)),
+            view=cast(View | None, _one_of(given, "view", get_args(View))),
+            format=cast(Format | None, _one_of(given, "format", get_args(Format))),
             pushdown=flag_option(given, "pushdown"),
             max_files=max_files,
             max_bytes=max_bytes,
@@ -185,7 +165,7 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
 
 
 def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
-    """The urls: ``load([a, b])`` sets ``paths`` to a JSON list."""
+    """The urls; ``load([a, b])`` sets ``paths`` to a JSON list."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
         if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
@@ -230,9 +210,9 @@ def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
 
 def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
     value = given.get(name)
-    found = next((one for one in known if value is not None and one.lower() == value.lower()), None)
-    if value is None or found is not None:
-        return found
+    spellings = {choice.lower(): choice for choice in known}
+    if value is None or value.lower() in spellings:
+        return None if value is None else spellings[value.lower()]
     raise InvalidOptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
 
 
@@ -316,28 +296,26 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
     _check_where(opened, options)
     if options.columns is None:
         return opened.struct
-    found: list[int] = []
+    fields_read: list[StructField] = []
     for name in options.columns:
-        there = opened.columns([name]) or opened.columns([unquoted(name)])
-        if not there:
+        places = opened.columns([name]) or opened.columns([unquoted(name)])
+        if not places:
             raise ColumnNotFoundError(
                 "the lake has no such column", url=opened.state.url, column=name, hint="See the option columns."
             )
-        found += there
-    return StructType([opened.struct.fields[at] for at in found])
+        fields_read.append(opened.struct.fields[places[0]])
+    return StructType(fields_read)
 
 
 async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
     """Open the dataset with at least the columns of ``schema``, or with all columns if the types agree."""
     target = target_of(options)
     opened = await open_lake(session, target, options.conf)
-    found = opened.columns([field.name for field in schema.fields])
-    if len(found) == len(schema.fields):
-        pairs = zip((opened.struct.fields[at] for at in found), schema.fields, strict=True)
-        if all(
-            have.name == field.name and nullable(have.dataType) == nullable(field.dataType) for have, field in pairs
-        ):
-            return opened
+    have = [opened.struct.fields[place] for place in opened.columns(schema.names)]
+    if [(field.name, nullable(field.dataType)) for field in have] == [
+        (field.name, nullable(field.dataType)) for field in schema.fields
+    ]:
+        return opened
     return await open_lake(session, replace(target, schema=schema), options.conf)
 
 
@@ -392,12 +370,7 @@ def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) 
 
 
 def check_asked(schema: StructType) -> None:
-    """Check that files can give the columns of a schema.
-
-    Raises:
-        InvalidOptionError: an element, value or field inside of a column is not nullable.
-        AsyncpqError: PySpark takes no data of a type.
-    """
+    """Raise an AsyncpqError if files cannot give the columns of a schema: a type, or a part that is not nullable."""
     arrow_schema(schema)  # PySpark's own error names no column
     for column in schema.fields:
         if nullable(column.dataType) != column.dataType:
@@ -409,11 +382,7 @@ def check_asked(schema: StructType) -> None:
 
 
 def as_asked(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Give batches the nullability of ``schema``, which Spark requires.
-
-    Raises:
-        SchemaMismatchError: a column that is not nullable has a null.
-    """
+    """Give batches the nullability of ``schema``, which Spark requires; SchemaMismatchError for a null elsewhere."""
     target = arrow_schema(schema)
     for batch in batches:
         for asked, values in zip(target, batch.columns, strict=True):

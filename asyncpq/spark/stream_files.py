@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, Self
 
 from pyspark.sql.types import StructType
 
@@ -21,12 +23,12 @@ from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
+from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import commit_check, committing_index
-from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of
-from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
+from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest
@@ -44,21 +46,13 @@ _VERSION: Final = 1
 
 
 class ListedFile(NamedTuple):
-    """A version of a listed file.
+    """A version of a listed file."""
 
-    Attributes:
-        modified_us: microseconds since the epoch, by the store's clock.
-        name: path relative to the folder.
-        url: of the file.
-        size: bytes.
-        validator: None if the listing does not tell versions apart.
-    """
-
-    modified_us: int
-    name: str
+    modified_us: int  # microseconds since the epoch, by the store's clock
+    name: str  # path relative to the folder
     url: str
     size: int
-    validator: Validator | None
+    validator: Validator | None  # None if the listing does not tell versions apart
 
     @property
     def key(self) -> tuple[int, str]:
@@ -73,23 +67,16 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedOffset:
-    """Offset of a stream over listings.
+    """Offset of a stream over listings."""
 
-    Attributes:
-        after: all files up to this key count as read.
-        marks: of later files that were read.
-    """
-
-    after: tuple[int, str] = (-(2**63), "")
-    marks: frozenset[bytes] = frozenset()
+    after: tuple[int, str] = (-(2**63), "")  # all files up to this key count as read
+    marks: frozenset[bytes] = frozenset()  # of later files that were read
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """Parse an offset.
-
-        Raises:
-            UsageError: it belongs to another kind of stream.
-        """
+        """Parse an offset; UsageError if it belongs to another kind of stream."""
+        if value == START:
+            return cls()
         _check(value, "after")
         modified_us, name = value["after"]
         packed = base64.b64decode(value["marks"])
@@ -108,11 +95,7 @@ class ListedOffset:
         return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
 
     def advanced(self, listed: Sequence[ListedFile], batch: Sequence[ListedFile], max_age_s: float) -> Self:
-        """The offset behind ``batch``, the first files of :meth:`new`.
-
-        Args:
-            listed: all files that exist.
-        """
+        """The offset behind ``batch``, the first files of :meth:`new` among all ``listed`` files."""
         taken = {file.mark for file in batch}
         left = min((file.key for file in listed if not self.has_read(file) and file.mark not in taken), default=None)
         known = sorted(
@@ -137,27 +120,18 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class IndexOffset:
-    """Offset of a stream over the snapshots of an index, whose file ids only grow.
+    """Offset of a stream over the snapshots of an index, whose file ids only grow."""
 
-    Attributes:
-        index: identifies the index.
-        next_file: all live files below this id were read, except ``pending``.
-        pending: ids of unread files below ``next_file``.
-        num_files: number of files in the batch that ends here.
-    """
-
-    index: str
-    next_file: int = 0
-    pending: RowRanges = EMPTY
-    num_files: int = 0
+    index: str  # identifies the index
+    next_file: int = 0  # all live files below this id were read, except `pending`
+    pending: RowRanges = EMPTY  # ids of unread files below `next_file`
+    num_files: int = 0  # of the batch that ends here
 
     @classmethod
     def parse(cls, value: Mapping[str, Any], index: str) -> Self:
-        """Parse an offset.
-
-        Raises:
-            UsageError: it belongs to another index, or to another kind of stream.
-        """
+        """Parse an offset; UsageError if it belongs to another index, or to another kind of stream."""
+        if value == START:
+            return cls(index)
         _check(value, "index")
         if value["index"] not in ("", index):
             raise UsageError(
@@ -168,14 +142,8 @@ class IndexOffset:
         return cls(index, value["next"], pending, value["files"])
 
     def to_json(self) -> dict[str, Any]:
-        pending = [[start, stop] for start, stop in self.pending]
-        return {
-            "version": _VERSION,
-            "index": self.index,
-            "next": self.next_file,
-            "pending": pending,
-            "files": self.num_files,
-        }
+        read: dict[str, Any] = {"version": _VERSION, "index": self.index, "next": self.next_file}
+        return read | {"pending": [[*pair] for pair in self.pending], "files": self.num_files}
 
     def new(self, live: RowRanges) -> RowRanges:
         """Ids of unread live files. They are read in this order."""
@@ -206,56 +174,29 @@ def _check(value: Mapping[str, Any], member: str) -> None:
         )
 
 
-class Sized(Protocol):
-    """A file with a size."""
-
-    @property
-    def size(self) -> int: ...
-
-
-F = TypeVar("F", bound=Sized)
-
-
-def limited(files: Sequence[F], *, max_files: int | None, max_bytes: int | None) -> Sequence[F]:
-    """The first files within the limits; at least one."""
-    found: list[F] = []
-    total = 0
-    for file in files:
-        total += file.size
-        full = max_files is not None and len(found) >= max_files
-        if found and (full or (max_bytes is not None and total > max_bytes)):
-            break
-        found.append(file)
-    return found
-
-
 #: First offset of every stream.
-START: Final[Mapping[str, Any]] = {"version": 1}
+START: Final[Mapping[str, Any]] = {"version": _VERSION}
 
 
-@dataclass(frozen=True)
-class StreamLimits:
+class StreamLimits(NamedTuple):
     """Limits of a batch; None for no limit."""
 
     max_files: int | None = None
     max_bytes: int | None = None
 
+    def count(self, sizes: Sequence[int]) -> int:
+        """Number of the first files of these sizes within the limits; at least one."""
+        within = len(sizes) if self.max_bytes is None else bisect_right(list(accumulate(sizes)), self.max_bytes)
+        return max(1, within if self.max_files is None else min(within, self.max_files))
 
-@dataclass(frozen=True)
-class StreamBatch:
-    """The files between two offsets.
 
-    Attributes:
-        opened: the dataset with these files only, pinned to their versions; None if there are none.
-        num_files: how many of them still exist.
-        expected: their original number.
-        gone: url of a file that vanished, if known.
-    """
+class StreamBatch(NamedTuple):
+    """The files between two offsets."""
 
-    opened: OpenLake | None
-    num_files: int
-    expected: int
-    gone: str | None = None
+    opened: OpenLake | None  # the dataset with these files only, pinned to their versions; None if there are none
+    num_files: int  # how many of them still exist
+    expected: int  # their original number
+    gone: str | None = None  # url of a file that vanished, if known
 
 
 # -- listings -------------------------------------------------------------------------------------
@@ -277,14 +218,14 @@ class ListedStream:
 
     async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
         """Return the offset behind the next batch, in JSON; ``start`` if there is no new file."""
-        offset = _listed_offset(start)
+        offset = ListedOffset.parse(start)
         listed = await self._list(session)
         new = offset.new(listed)
         if self._until is not None:
             new = [file for file in new if file.mark in self._until]
-        batch = limited(new, max_files=limits.max_files, max_bytes=limits.max_bytes)
-        if not batch:
+        if not new:
             return start
+        batch = new[: limits.count([file.size for file in new])]
         self._listed = listed  # batch() follows and uses it
         return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
 
@@ -293,7 +234,7 @@ class ListedStream:
         listed, self._listed = self._listed, None
         if listed is None or self._options.ignore_missing_files:
             listed = await self._list(session)
-        wanted, expected = _listed_offset(start).until(_listed_offset(end), listed)
+        wanted, expected = ListedOffset.parse(start).until(ListedOffset.parse(end), listed)
         if not wanted:
             return StreamBatch(None, 0, expected)
         opened = await open_as_asked(session, self._options, self._schema)
@@ -304,7 +245,7 @@ class ListedStream:
             if file.url in there
         ]
         gone = next((file.url for file in wanted if file.url not in there), None)
-        return StreamBatch(_narrowed(opened, files), len(files), expected, gone)
+        return _batch(opened, files, expected, gone)
 
     async def _list(self, session: Session) -> list[ListedFile]:
         """List the files.
@@ -313,35 +254,35 @@ class ListedStream:
             UnsupportedStoreError: the listing has no times of modification.
             InvalidOptionError: only an index knows the live files; or the target is a file.
         """
-        found = await _listing(session, self._target, self._options)
-        may_be = found.has_index and found.is_written
-        if may_be and await committing_index(session.runtime, self._target.folder) is not None:
+        target, runtime = self._target, session.runtime
+        operation = runtime.operation("files", safe_url(target.url))
+        with operation:
+            listing = await _listing(session, target, self._options, operation)
+            is_list = not (listing.has_index and listing.is_written)
+            is_list = is_list or await committing_index(runtime, target.folder, operation) is None
+        if not is_list:
             raise InvalidOptionError(
                 "only the folder's index knows now which files are live, and the stream lists the folder",
-                url=safe_url(self._target.url),
+                url=safe_url(target.url),
                 hint='Start with a new checkpoint, without view and index; or pass format="parquet" to read every'
                 " existing file.",
             )
-        taken = {file.url for file in found.files}
-        behind = len(self._target.folder)
+        taken = {file.url for file in listing.files}
         files: list[ListedFile] = []
-        for one in found.listed:
-            if one.url not in taken:
+        for item in listing.listed:
+            if item.url not in taken:
                 continue
-            if one.modified is None:
+            if item.modified is None:
                 raise UnsupportedStoreError(
                     "the store's listing has no times of modification, which a stream needs",
-                    url=safe_url(one.url),
+                    url=safe_url(item.url),
                     hint="Build an index of the files and follow its snapshots: option index.",
                 )
-            files.append(ListedFile(round(one.modified * 1e6), one.url[behind:], one.url, one.size, one.validator))
+            name = item.url[len(target.folder) :]
+            files.append(ListedFile(round(item.modified * 1e6), name, item.url, item.size, item.validator))
         if taken and not files:
-            raise InvalidOptionError("a stream needs a folder or a pattern, not a file", url=safe_url(self._target.url))
+            raise InvalidOptionError("a stream needs a folder or a pattern, not a file", url=safe_url(target.url))
         return files
-
-
-def _listed_offset(value: Mapping[str, Any]) -> ListedOffset:
-    return ListedOffset() if value == START else ListedOffset.parse(value)
 
 
 # -- an index -------------------------------------------------------------------------------------
@@ -359,68 +300,50 @@ class IndexStream:
         self._until = (await self._open(session)).manifest.live
 
     async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
-        found = await self._open(session)
-        manifest, offset = found.manifest, _index_offset(start, found.manifest)
+        index = await self._open(session)
+        manifest = index.manifest
+        offset = IndexOffset.parse(start, manifest.index)
         new = offset.new(manifest.live)
         taken = new if self._until is None else new & self._until
         if limits.max_files is not None:
             taken = taken.slice(0, limits.max_files)
-        if limits.max_bytes is not None:
-            files = sorted((await found.files(taken)).values(), key=lambda file: file.id)
-            sizes = [_Size(file.id, 0 if file.validator is None else file.validator.size) for file in files]
-            few = limited(sizes, max_files=None, max_bytes=limits.max_bytes)
-            taken = RowRanges.from_rows(file.id for file in few)
         if not taken:
             return start
+        if limits.max_bytes is not None:
+            files = await files_of(session.runtime, index.backend, manifest, taken)
+            sizes = [0 if file.validator is None else file.validator.size for file in sorted(files, key=_id)]
+            taken = taken.slice(0, limits.count(sizes))
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
 
     async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
-        found = await self._open(session)
-        last = _index_offset(end, found.manifest)
-        ids = _index_offset(start, found.manifest).until(last, found.manifest.live)
+        index = await self._open(session)
+        manifest = index.manifest
+        last = IndexOffset.parse(end, manifest.index)
+        ids = IndexOffset.parse(start, manifest.index).until(last, manifest.live)
         if not ids:
             return StreamBatch(None, 0, last.num_files)
-        indexed = await found.files(ids)
+        indexed = await files_of(session.runtime, index.backend, manifest, ids)
+        versions = {url_in(manifest, file.path): file.validator for file in indexed}
         opened = await open_as_asked(session, self._options, self._schema)
-        there = await _data_files(opened, ScanRequest(by_file=dict.fromkeys(indexed, AccessPlan.all())))
-        versions = {url: file.validator for url, file in indexed.items()}
+        there = await _data_files(opened, ScanRequest(by_file=dict.fromkeys(versions, AccessPlan.all())))
         files = [
             replace(file, validator=versions[url], pinned=versions[url] is not None)
             for url, file in there.items()
             if url in versions
         ]
-        return StreamBatch(_narrowed(opened, files), len(files), last.num_files)
+        return _batch(opened, files, last.num_files)
 
-    async def _open(self, session: Session) -> _IndexSnapshot:
-        options = target_of(self._options).options
-        source = (await session.open_dataset(self._options.target, **options)).state.source
+    async def _open(self, session: Session) -> OpenIndex:
+        """The newest snapshot of the index."""
+        dataset = await session.open_dataset(self._options.target, **target_of(self._options).options)
+        source = dataset.state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
-        return _IndexSnapshot(session, source.index.backend, source.index.manifest)
+        return source.index
 
 
-@dataclass(frozen=True)
-class _IndexSnapshot:
-    """The newest snapshot of an index."""
-
-    session: Session
-    backend: IndexBackend
-    manifest: Manifest
-
-    async def files(self, ids: RowRanges) -> dict[str, IndexedFile]:
-        """The files of these ids by url."""
-        found = await files_of(self.session.runtime, self.backend, self.manifest, ids)
-        return {url_in(self.manifest, file.path): file for file in found}
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    id: int
-    size: int
-
-
-def _index_offset(value: Mapping[str, Any], manifest: Manifest) -> IndexOffset:
-    return IndexOffset(manifest.index) if value == START else IndexOffset.parse(value, manifest.index)
+def _id(file: IndexedFile) -> int:
+    return file.id
 
 
 # -- both -----------------------------------------------------------------------------------------
@@ -437,39 +360,35 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     if options.view == "snapshot" or options.index is not None:
         return IndexStream
     target = parse_target(options.target)
-    found = await _listing(session, target, options)
-    if found.table_format is not None and options.format != "parquet":
+    operation = session.runtime.operation("files", safe_url(target.url))
+    with operation:
+        listing = await _listing(session, target, options, operation)
+    if listing.table_format is not None and options.format != "parquet":
         raise InvalidOptionError(
-            f"the files belong to a table ({found.table_format}): some may hold rows that are deleted or replaced",
+            f"the files belong to a table ({listing.table_format}): some may hold rows that are deleted or replaced",
             url=safe_url(target.url),
             hint='Pass format="parquet" to read every existing file.',
         )
-    if found.has_index and target.pattern is None:  # an index whose first build has not ended is not used
+    if listing.has_index and target.pattern is None:  # an index whose first build has not ended is not used
         dataset = await session.open_dataset(options.target, **target_of(options).options)
         return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
-    return ListedStream if found.files else None
+    return ListedStream if listing.files else None
 
 
-async def _listing(session: Session, target: Target, options: SourceOptions) -> Listing:
-    runtime = session.runtime
-    operation = runtime.operation("files", safe_url(target.url))
-    with operation:
-        store, _ = await runtime.store(target.url)
-        context = RequestContext(operation.metrics, purpose="list")
-        plain = options.format == "parquet"
-        return await list_files(
-            store, target, context, commit_check(runtime), partitioning=None, allow_empty=True, plain=plain
-        )
+async def _listing(session: Session, target: Target, options: SourceOptions, operation: Operation) -> Listing:
+    runtime, plain = session.runtime, options.format == "parquet"
+    store, _ = await runtime.store(target.url)
+    context, commits = RequestContext(operation.metrics, purpose="list"), commit_check(runtime, operation)
+    return await list_files(store, target, context, commits, partitioning=None, allow_empty=True, plain=plain)
 
 
 async def _data_files(opened: OpenLake, ask: ScanRequest) -> dict[str, DataFile]:
     """The dataset's files by url, with partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
-        found = await opened.state.source.files(ask, operation)
-    return {file.url: file for file in found.files}
+        return {file.url: file for file in (await opened.state.source.files(ask, operation)).files}
 
 
-def _narrowed(opened: OpenLake, files: Sequence[DataFile]) -> OpenLake:
-    """The dataset restricted to these files."""
-    return replace(opened, state=replace(opened.state, source=GivenFiles(files)))
+def _batch(opened: OpenLake, files: Sequence[DataFile], expected: int, gone: str | None = None) -> StreamBatch:
+    narrowed = replace(opened, state=replace(opened.state, source=GivenFiles(files)))
+    return StreamBatch(narrowed, len(files), expected, gone)

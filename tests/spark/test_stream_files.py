@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import UsageError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark import stream_files as stream_offsets
-from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, limited
+from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, StreamLimits
 from asyncpq.storage.base import Validator
 
 
@@ -27,7 +27,8 @@ def _again(offset: ListedOffset) -> ListedOffset:
 
 
 def _step(offset: ListedOffset, listed: list[ListedFile], max_files: int, max_age_s: float = 100.0) -> ListedOffset:
-    batch = limited(offset.new(listed), max_files=max_files, max_bytes=None)
+    new = offset.new(listed)
+    batch = new[: StreamLimits(max_files).count([file.size for file in new])]
     return _again(offset.advanced(listed, batch, max_age_s)) if batch else offset
 
 
@@ -133,8 +134,7 @@ def test_offsets_stay_small() -> None:
     [(2, None, 2), (None, 25, 2), (None, 1, 1), (None, 30, 3), (None, None, 4)],
 )
 def test_limits(max_files: int | None, max_bytes: int | None, expected: int) -> None:
-    files = [_file(number, str(number)) for number in range(4)]
-    assert len(limited(files, max_files=max_files, max_bytes=max_bytes)) == expected
+    assert StreamLimits(max_files, max_bytes).count([10] * 4) == expected
 
 
 # -- an index's snapshots -------------------------------------------------------------------------

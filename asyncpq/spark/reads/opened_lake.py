@@ -17,7 +17,14 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import file_schema
-from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError
+from asyncpq.errors import (
+    AsyncpqError,
+    ColumnNotFoundError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    nearest_column,
+)
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.objects.opening import held_source, load_version, open_source
@@ -124,10 +131,17 @@ class OpenLake:
         places = (find_name(names, name, self.conf) for name in wanted)
         return [place for place in places if place is not None]
 
-    def top(self, path: str) -> str | None:
-        """The top-level column of a name or dotted path; None if it does not exist."""
+    def known_top(self, path: str) -> str:
+        """The top-level column of a name or dotted path.
+
+        Raises:
+            ColumnNotFoundError: it does not exist.
+        """
         places = self.columns([path]) or self.columns([first_name(path)])
-        return self.struct.fields[places[0]].name if places else None
+        if not places:
+            hint = nearest_column(path, self.struct.names)
+            raise ColumnNotFoundError("the lake has no such column", url=self.state.url, column=path, hint=hint)
+        return self.struct.fields[places[0]].name
 
 
 async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> OpenLake:

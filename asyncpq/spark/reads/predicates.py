@@ -1,12 +1,16 @@
 """Conditions of a scan: an asyncpq expression, a filter list, or Spark's SQL.
 
-A condition becomes a Spark column, which decides, and pruning terms, by which asyncpq skips data that cannot match.
+A condition becomes a Spark column, which decides, and pruning terms, by which asyncpq skips data that cannot match. SQL
+is parsed with sqlglot for pruning only; a part that the two may read differently becomes Unknown.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import operator
+import re
+from collections.abc import Callable
+from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +19,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
-from asyncpq.errors import ExpressionError
+from asyncpq.errors import ExpressionError, UsageError
 from asyncpq.expressions import (
     And,
+    Atom,
     ColumnComparison,
+    CompareOp,
     Comparison,
     Constant,
     Contains,
@@ -33,12 +39,21 @@ from asyncpq.expressions import (
     Not,
     Or,
     StartsWith,
+    atoms,
     columns,
     parse_filters,
     resolve_times,
 )
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.spark.reads import pruning_terms, sql_conditions
+from asyncpq.spark.reads.pruning_terms import (
+    SESSION_ZONE,
+    Instants,
+    LakeColumns,
+    date_of,
+    pruning_terms,
+    time_of,
+    wall_clock_times,
+)
 from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
@@ -46,6 +61,20 @@ if TYPE_CHECKING:
 
 _FIXED_ZONES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "Zulu"})
 _MANY: Final = 20  # more values become SQL text: one call of the JVM instead of one for each
+_EPOCH: Final = dt.datetime(1970, 1, 1)
+
+#: Strings and quoted names in a text without escapes.
+_QUOTED: Final = re.compile(r"'[^']*'|`[^`]*`")
+#: Syntax that Spark and sqlglot may read differently: ``!`` for NOT, adjacent strings, parameters, comments.
+_DOUBTFUL: Final = re.compile(r"""!(?!=)|''\s*''|\w''|[@?$;:]|/\*|--""")
+_WHOLE: Final = re.compile(r"\d+", re.ASCII)
+_EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
+_DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
+#: Functions that Spark calls without brackets if no column has their name.
+_WITHOUT_BRACKETS: Final = frozenset(
+    {"current_date", "current_time", "current_timestamp", "current_user", "grouping__id", "session_user", "user"}
+)
+_STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 
 
 class Condition:
@@ -64,27 +93,24 @@ class Condition:
         self._sql = where if isinstance(where, str) else None
         self._by_fields = by_fields or self._sql is not None
         self._now = now or dt.datetime.now(dt.UTC)
-        self._asked = None if isinstance(where, str) else parse_filters(where)
-        self._terms = sql_conditions.read_condition(where) if isinstance(where, str) else self._asked
+        self._terms = parse_filters(where) if self._sql is None else read_condition(self._sql)
 
     def __str__(self) -> str:
-        return self._sql if self._sql is not None else str(self._asked)
+        return str(self._terms) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Top-level columns that the condition reads; may include others."""
         if self._sql is not None:
-            return [field.name for field in struct.fields if sql_conditions.may_name(self._sql, field.name)]
-        found = self._columns(struct, pa.schema([]), conf)
-        places = [found.split(name)[0] for name in columns(self._resolved(struct, conf))]
-        return [struct.fields[at].name for at in dict.fromkeys(places) if at is not None]
+            return [field.name for field in struct.fields if may_name(self._sql, field.name)]
+        lake = self._columns(struct, conf)
+        places = [lake.split(name)[0] for name in columns(self._terms)]
+        return [struct.fields[place].name for place in dict.fromkeys(places) if place is not None]
 
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Columns in the condition that do not exist, as far as SQL is understood."""
-        if self._terms is None:
-            return []
-        found = self._columns(struct, pa.schema([]), conf)
-        names = sql_conditions.names(self._terms) if self._sql is not None else columns(self._terms)
-        return [name for name in names if not found.knows(name)]
+        lake = self._columns(struct, conf)
+        understood = columns(self._terms) if self._sql is None else names(self._terms)
+        return [name for name in understood if not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
         """The condition for ``DataFrame.filter``.
@@ -94,15 +120,13 @@ class Condition:
         """
         if self._sql is not None:
             return F.expr(self._sql)
-        return _SparkColumns(struct, conf).column(self._resolved(struct, conf))
+        return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
 
     def times(self) -> set[dt.datetime]:
         """Wall-clock times that the condition may compare with instants."""
-        return set() if self._terms is None else pruning_terms.wall_clock_times(self._terms)
+        return wall_clock_times(self._terms)
 
-    def terms(
-        self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: pruning_terms.Instants
-    ) -> Expression | None:
+    def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
         """The predicate to prune by; None for none.
 
         Args:
@@ -110,32 +134,26 @@ class Condition:
             schema: the same columns as asyncpq has them.
             instants: see :func:`instants_of`.
         """
-        asked = self._terms if self._sql is not None else self._resolved(struct, conf)
-        if asked is None:
-            return None
-        return pruning_terms.pruning_terms(asked, self._columns(struct, schema, conf), schema, instants)
+        lake = self._columns(struct, conf, schema)
+        return pruning_terms(self._terms if self._sql is not None else self._resolved(lake), lake, schema, instants)
 
-    def _columns(self, struct: StructType, schema: pa.Schema, conf: ReadConf) -> pruning_terms.LakeColumns:
-        return pruning_terms.LakeColumns(struct, schema, conf, by_fields=self._by_fields)
+    def _columns(self, struct: StructType, conf: ReadConf, schema: pa.Schema | None = None) -> LakeColumns:
+        return LakeColumns(struct, schema, conf, by_fields=self._by_fields)
 
-    def _resolved(self, struct: StructType, conf: ReadConf) -> Expression:
+    def _resolved(self, lake: LakeColumns) -> Expression:
         """The expression with relative times resolved."""
-        asked = Constant(True) if self._asked is None else self._asked
-        found = self._columns(struct, pa.schema([]), conf)
-        zoneless = [
-            name for name in columns(asked) if isinstance(_kind_at(struct, *found.split(name), conf), TimestampNTZType)
-        ]
-        return resolve_times(asked, self._now, zoneless)
+        zoneless = [name for name in columns(self._terms) if isinstance(lake.kind(name), TimestampNTZType)]
+        return resolve_times(self._terms, self._now, zoneless)
 
 
 def filter_column(where: object, frame: DataFrame) -> Column:
-    """The column of a condition on a DataFrame.
+    """The column of a condition on a DataFrame; ExpressionError if Spark has no such condition."""
+    return Condition(where).column(frame.schema, ReadConf.of(frame.sparkSession))
 
-    Raises:
-        ExpressionError: Spark has no such condition.
-    """
-    conf = ReadConf.of(frame.sparkSession)
-    return Condition(where).column(frame.schema, conf)
+
+def quoted(name: str) -> str:
+    """The column's name quoted for SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 # -- wall-clock times -----------------------------------------------------------------------------
@@ -157,13 +175,12 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
         return known if times else {}
     moments = sorted(times)
     asked = [
-        F.unix_micros(F.lit(moment.isoformat(" ")).try_cast("timestamp_ltz")).alias(f"t{at}")
-        for at, moment in enumerate(moments)
+        F.unix_micros(F.lit(moment.isoformat(" ")).try_cast("timestamp_ltz")).alias(f"t{number}")
+        for number, moment in enumerate(moments)
     ]
     (row,) = spark.range(1).select(*asked).collect()
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return {
-        moment: epoch + dt.timedelta(microseconds=micros)
+        moment: _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
         for moment, micros in zip(moments, row, strict=True)
         if micros is not None
     }
@@ -171,97 +188,85 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
 
 # -- Spark's columns ------------------------------------------------------------------------------
 
-
-def _kind_at(struct: StructType, at: int | None, parts: Sequence[str], conf: ReadConf) -> Any:
-    kind: Any = None if at is None else struct.fields[at].dataType
-    for part in parts:
-        fields = kind.fields if isinstance(kind, StructType) else []
-        kind = next((one.dataType for one in fields if conf.key(one.name) == conf.key(part)), None)
-    return kind
-
-
-def quoted(name: str) -> str:
-    """The column's name quoted for SQL."""
-    return "`" + name.replace("`", "``") + "`"
+_OPERATORS: Final[dict[CompareOp, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 class _SparkColumns:
     """Translates expressions to Spark columns."""
 
-    def __init__(self, struct: StructType, conf: ReadConf) -> None:
-        self._struct = struct
-        self._conf = conf
-        self._columns = pruning_terms.LakeColumns(struct, pa.schema([]), conf)
+    def __init__(self, lake: LakeColumns) -> None:
+        self._lake = lake
 
     def column(self, expr: Expression) -> Column:
+        column: Column | None = None
         if isinstance(expr, Constant):
-            return F.lit(expr.value).cast("boolean")
-        if isinstance(expr, Not):
-            return ~self.column(expr.arg)
-        if isinstance(expr, (And, Or)):
-            join = (lambda a, b: a & b) if isinstance(expr, And) else (lambda a, b: a | b)
-            return reduce(join, map(self.column, expr.args)) if expr.args else F.lit(isinstance(expr, And))
-        if isinstance(expr, Comparison):
-            return self._compare(F.col(self._text(expr.column)), expr.op, self._literal(expr.value, expr.column))
-        if isinstance(expr, ColumnComparison):
-            return self._compare(F.col(self._text(expr.left)), expr.op, F.col(self._text(expr.right)))
-        if isinstance(expr, (In, KeyIn)):
-            return self._member(expr)
-        if isinstance(expr, IsNull):
-            found = F.col(self._text(expr.column))
-            return found.isNull() | F.isnan(found) if expr.nan_is_null else found.isNull()
-        if isinstance(expr, StartsWith):
-            return F.col(self._text(expr.column)).startswith(F.lit(expr.prefix))
-        if isinstance(expr, Contains):
-            return F.col(self._text(expr.column)).contains(F.lit(expr.text))
-        if isinstance(expr, Like) and isinstance(expr.pattern, str):
-            return F.col(self._text(expr.column)).like(expr.pattern)
-        if isinstance(expr, Has):
-            return F.array_contains(F.col(self._text(expr.column)), self._literal(expr.value, expr.column))
-        verb = "has_tokens and has_phrase" if isinstance(expr, (HasTokens, HasPhrase)) else type(expr).__name__
-        raise ExpressionError(
-            f"{expr}: Spark has no condition like {verb}",
-            hint="Use contains(), like() or starts_with(), or a condition in SQL.",
-        )
+            column = F.lit(expr.value).cast("boolean")
+        elif isinstance(expr, Not):
+            column = ~self.column(expr.arg)
+        elif isinstance(expr, (And, Or)):
+            join = operator.and_ if isinstance(expr, And) else operator.or_
+            column = reduce(join, map(self.column, expr.args)) if expr.args else F.lit(isinstance(expr, And))
+        elif isinstance(expr, ColumnComparison):
+            column = _OPERATORS[expr.op](F.col(self._text(expr.left)), F.col(self._text(expr.right)))
+        elif isinstance(expr, Atom) and expr.column is not None:
+            column = self._atom(expr, expr.column, F.col(self._text(expr.column)))
+        if column is None:
+            verb = "has_tokens and has_phrase" if isinstance(expr, (HasTokens, HasPhrase)) else type(expr).__name__
+            raise ExpressionError(
+                f"{expr}: Spark has no condition like {verb}",
+                hint="Use contains(), like() or starts_with(), or a condition in SQL.",
+            )
+        return column
+
+    def _atom(self, atom: Atom, name: str, column: Column) -> Column | None:
+        if isinstance(atom, Comparison):
+            return _OPERATORS[atom.op](column, self._literal(atom.value, name))  # type: ignore[no-any-return]
+        if isinstance(atom, (In, KeyIn)):
+            return self._member(atom, name, column)
+        if isinstance(atom, IsNull):
+            return column.isNull() | F.isnan(column) if atom.nan_is_null else column.isNull()
+        if isinstance(atom, StartsWith):
+            return column.startswith(F.lit(atom.prefix))
+        if isinstance(atom, Contains):
+            return column.contains(F.lit(atom.text))
+        if isinstance(atom, Like) and isinstance(atom.pattern, str):
+            return column.like(atom.pattern)
+        if isinstance(atom, Has):
+            return F.array_contains(column, self._literal(atom.value, name))
+        return None
 
     def _text(self, path: str) -> str:
         """The quoted path; an unknown path is passed on unchanged, so that Spark raises the error."""
-        at, parts = self._columns.split(path)
-        if at is None:
-            return quoted(path)
-        return ".".join(map(quoted, (self._struct.fields[at].name, *parts)))
+        place, parts = self._lake.split(path)
+        return quoted(path) if place is None else ".".join(map(quoted, (self._lake.struct.names[place], *parts)))
 
-    @staticmethod
-    def _compare(left: Column, op: str, right: Column) -> Column:
-        if op == "==":
-            return left == right
-        if op == "!=":
-            return left != right
-        if op in ("<", "<="):
-            return left < right if op == "<" else left <= right
-        return left > right if op == ">" else left >= right
-
-    def _member(self, expr: In | KeyIn) -> Column:
+    def _member(self, expr: In | KeyIn, name: str, column: Column) -> Column:
         values = [value for value in expr.values if value is not None]
         if isinstance(expr, KeyIn):
             values = [value for value in values if value == value]
-        name = self._text(expr.column)
         if not values:
-            found = F.lit(False)
+            member = F.lit(False)
         elif len(values) > _MANY and all(type(value) is int and abs(value) < 1 << 63 for value in values):
-            found = F.expr(f"{name} IN ({', '.join(map(str, values))})")
+            member = F.expr(f"{self._text(name)} IN ({', '.join(map(str, values))})")
         else:
-            found = F.col(name).isin([self._literal(value, expr.column) for value in values])
-        return found | F.col(name).isNull() if isinstance(expr, In) and None in expr.values else found
+            member = column.isin([self._literal(value, name) for value in values])
+        return member | column.isNull() if isinstance(expr, In) and None in expr.values else member
 
     def _literal(self, value: Any, path: str) -> Column:
-        kind = _kind_at(self._struct, *self._columns.split(path), self._conf)
+        kind = self._lake.kind(path)
         kind = getattr(kind, "elementType", kind)
         if isinstance(value, Timestamp):
             if value.nanoseconds % 1000:
                 raise ExpressionError("Spark's timestamps have microseconds, not nanoseconds", column=path)
-            zone = None if value.timezone is None else dt.UTC
-            value = dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(microseconds=value.nanoseconds // 1000)
+            moment = _EPOCH + dt.timedelta(microseconds=value.nanoseconds // 1000)
+            value = moment if value.timezone is None else moment.replace(tzinfo=dt.UTC)
         if isinstance(value, dt.datetime):
             ntz = value.tzinfo is None and isinstance(kind, TimestampNTZType)
             # as text: the zone of Python and the calendar of Java may differ from those of the session
@@ -274,3 +279,185 @@ class _SparkColumns:
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
             return F.lit(str(value)).cast(f"decimal({min(38, len(str(abs(value))))},0)")
         return F.lit(value)
+
+
+# -- conditions in SQL ----------------------------------------------------------------------------
+
+
+class Unknown(Expression):
+    """A part of a condition that is not understood."""
+
+    __slots__ = ()
+
+    def _key(self) -> tuple[object, ...]:
+        return ()
+
+    def __str__(self) -> str:
+        return "?"
+
+
+def read_condition(text: str) -> Expression:
+    """Parse a condition; :class:`Unknown` replaces the parts that are not understood.
+
+    Raises:
+        UsageError: sqlglot is not installed.
+    """
+    # Spark's settings decide about escapes in strings and about double quotes
+    if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
+        return Unknown()
+    try:
+        import sqlglot
+        from sqlglot.errors import SqlglotError
+    except ModuleNotFoundError as error:
+        raise UsageError("conditions in SQL need sqlglot", hint="pip install 'asyncpq[spark]'.") from error
+    try:
+        return _condition(sqlglot.parse_one(text, dialect="spark"))
+    except (SqlglotError, RecursionError, ValueError):
+        return Unknown()  # Spark reports the error, if there is one
+
+
+def names(condition: Expression) -> list[str]:
+    """Paths of the columns in the parts that are understood."""
+    understood = And(tuple([atom for atom in atoms(condition) if not isinstance(atom, Unknown)]))
+    return [name for name in columns(understood) if name.lower() not in _WITHOUT_BRACKETS]
+
+
+def may_name(text: str, column: str) -> bool:
+    """Whether a condition may read a column: it contains the name, or ``*``."""
+    return column.replace("`", "``").lower() in text.lower() or _STAR.search(text) is not None
+
+
+# Nodes are told by the names of their classes, since sqlglot is imported when SQL is parsed.
+
+
+def _type(node: Any) -> str:
+    return type(node).__name__
+
+
+def _condition(node: Any) -> Expression:
+    make = _CONDITIONS.get(_type(node))
+    condition = None if make is None else make(node)
+    return Unknown() if condition is None else condition
+
+
+def _comparison(op: CompareOp, turned: CompareOp) -> Callable[[Any], Expression | None]:
+    def read(node: Any) -> Expression | None:
+        for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
+            name, value = _name(left), _literal(right)
+            if name is not None and value is not None:
+                return Comparison(name, asked, value)
+        return None
+
+    return read
+
+
+def _null_safe(node: Any) -> Expression | None:
+    name, value = _name(node.this), _literal(node.expression)
+    if name is None or value is None:
+        return _is(node)
+    return And((Comparison(name, "==", value), Not(IsNull(name))))
+
+
+def _in(node: Any) -> Expression | None:
+    if any(value for key, value in node.args.items() if key not in ("this", "expressions")):
+        return None  # a subquery, or a field
+    name, values = _name(node.this), [_literal(item) for item in node.expressions]
+    if name is None or not values or any(value is None for value in values):
+        return None
+    return In(name, tuple(values))
+
+
+def _between(node: Any) -> Expression | None:
+    name, low, high = _name(node.this), _literal(node.args["low"]), _literal(node.args["high"])
+    if name is None or low is None or high is None or node.args.get("symmetric"):
+        return None
+    return And((Comparison(name, ">=", low), Comparison(name, "<=", high)))
+
+
+def _is(node: Any) -> Expression | None:
+    name = _name(node.this)
+    return IsNull(name) if name is not None and _type(node.expression) == "Null" else None
+
+
+def _like(node: Any) -> Expression | None:
+    name, pattern = _name(node.this), _literal(node.expression)
+    others = [key for key, value in node.args.items() if value and key not in ("this", "expression")]
+    return Like(name, pattern) if name is not None and isinstance(pattern, str) and not others else None
+
+
+_CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
+    "And": lambda node: And((_condition(node.this), _condition(node.expression))),
+    "Or": lambda node: Or((_condition(node.this), _condition(node.expression))),
+    "Not": lambda node: Not(_condition(node.this)),
+    "Paren": lambda node: _condition(node.this),
+    "EQ": _comparison("==", "=="),
+    "NEQ": _comparison("!=", "!="),
+    "LT": _comparison("<", ">"),
+    "LTE": _comparison("<=", ">="),
+    "GT": _comparison(">", "<"),
+    "GTE": _comparison(">=", "<="),
+    "NullSafeEQ": _null_safe,
+    "In": _in,
+    "Between": _between,
+    "Is": _is,
+    "Like": _like,
+    "Boolean": lambda node: Constant(bool(node.this)),
+    "Null": lambda node: Constant(None),
+}
+
+
+def _name(node: Any) -> str | None:
+    """The dotted path of a column or field; None for other nodes, and for names with a dot."""
+    if _type(node) == "Paren":
+        return _name(node.this)
+    if _type(node) == "Dot":
+        inside = _name(node.this)
+        parts = [node.expression]
+    elif _type(node) == "Column" and not node.args.get("join_mark"):
+        inside = ""
+        parts = list(node.parts)
+    else:
+        return None
+    if inside is None or any(_type(part) != "Identifier" or not part.name or "." in part.name for part in parts):
+        return None
+    return ".".join([*filter(None, [inside]), *[part.name for part in parts]])
+
+
+def _literal(node: Any) -> Any:
+    """The literal's value in the type that Spark gives it; None for other nodes and for null."""
+    kind = _type(node)
+    if kind == "Paren":
+        return _literal(node.this)
+    if kind == "Neg":
+        inner = _literal(node.this)
+        return -inner if isinstance(inner, (int, float, Decimal)) and not isinstance(inner, bool) else None
+    if kind == "Boolean":
+        return bool(node.this)
+    if kind == "Literal":
+        return node.this if node.is_string else _number(node.this)
+    if kind in ("Cast", "TryCast") and _type(node.this) == "Literal":
+        return _cast(node.to.this.name, node.this.this, is_string=node.this.is_string)
+    return None
+
+
+def _number(text: str) -> int | float | Decimal | None:
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _EXPONENT.fullmatch(text):
+        return float(text)
+    return Decimal(text) if _DECIMAL.fullmatch(text) else None
+
+
+def _cast(target: str, text: str, *, is_string: bool) -> Any:
+    """The value of a typed literal, which sqlglot parses as a cast: ``DATE '2024-05-01'``, ``5L``, ``1.5D``."""
+    if is_string:
+        if target == "DATE":
+            return date_of(text)
+        moment = time_of(text) if target.startswith("TIMESTAMP") else None
+        if moment is not None and target in ("TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMP"):
+            return moment.replace(tzinfo=SESSION_ZONE)
+        return moment if target == "TIMESTAMPNTZ" else None
+    number = _number(text)
+    if target == "DOUBLE":
+        return None if number is None else float(number)
+    return number if target == "BIGINT" and isinstance(number, int) else None

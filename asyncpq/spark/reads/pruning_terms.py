@@ -19,25 +19,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    IntegralType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AsyncpqError
@@ -73,7 +55,6 @@ from asyncpq.expressions.analysis import (
     result_values,
 )
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.spark.reads.sql_conditions import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
 from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
@@ -81,27 +62,24 @@ from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 Instants = Mapping[dt.datetime, dt.datetime]
 
 _MOST_DIGITS: Final = 38
-_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_BITS: Final[dict[type[T.DataType], int]] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_FLOATS: Final = frozenset({pa.float32(), pa.float64()})
 _CHAR: Final = re.compile(r"(?<!var)char\(")  # not VARCHAR
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
 
 
 class LakeColumn(NamedTuple):
-    """A column, or a field in structs.
+    """A column, or a field in structs."""
 
-    Attributes:
-        name: in asyncpq's predicates.
-        kind: Spark's type.
-        stored: asyncpq's type; for dictionaries the type of their values.
-    """
-
-    name: str
-    kind: DataType
-    stored: pa.DataType
+    name: str  # in asyncpq's predicates
+    kind: T.DataType  # Spark's type
+    stored: pa.DataType  # asyncpq's type; for dictionaries the type of their values
 
     @property
     def is_floating(self) -> bool:
         """Whether its values may include NaN."""
-        return isinstance(self.kind, (FloatType, DoubleType))
+        return isinstance(self.kind, (T.FloatType, T.DoubleType))
 
 
 class LakeColumns:
@@ -109,26 +87,28 @@ class LakeColumns:
 
     Args:
         struct: the dataset's columns as Spark has them.
-        schema: the same columns as asyncpq has them.
+        schema: the same columns as asyncpq has them; only :meth:`find` needs it.
         by_fields: a dot always precedes the name of a field, as in Spark; otherwise a column may be named "a.b".
     """
 
-    def __init__(self, struct: StructType, schema: pa.Schema, conf: ReadConf, *, by_fields: bool = False) -> None:
+    def __init__(
+        self, struct: T.StructType, schema: pa.Schema | None, conf: ReadConf, *, by_fields: bool = False
+    ) -> None:
+        self.struct = struct
         self.conf = conf
         self._by_fields = by_fields
-        self._schema = schema
-        self._fields = struct.fields
+        self._schema = pa.schema([]) if schema is None else schema
         self._tops: dict[str, list[int]] = {}
-        for at, field in enumerate(self._fields):
-            self._tops.setdefault(conf.key(field.name), []).append(at)
+        for place, field in enumerate(struct.fields):
+            self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
         """Split a path into the position of its top-level column, the longest match, and names of fields in it.
 
         The position is None if no column, or several, match.
         """
-        found, parts = self._top(path)
-        return (found[0] if len(found) == 1 else None), parts
+        places, parts = self._top(path)
+        return (places[0] if len(places) == 1 else None), parts
 
     def knows(self, path: str) -> bool:
         """Whether a top-level column of this path exists, once or several times."""
@@ -136,30 +116,41 @@ class LakeColumns:
 
     def _top(self, path: str) -> tuple[list[int], list[str]]:
         top, *parts = path.split(".") if self._by_fields else [path]
-        while not (found := self._tops.get(self.conf.key(top), [])):
+        while not (places := self._tops.get(self.conf.key(top), [])):
             top, dot, part = top.rpartition(".")
             parts.insert(0, part)
             if not dot:
                 return [], []
-        return found, parts
+        return places, parts
+
+    def _inside(self, kind: Any, part: str) -> list[Any]:
+        """The fields of a struct of Spark or Arrow that have this name."""
+        fields = kind if isinstance(kind, (T.StructType, pa.StructType)) else []
+        return [field for field in fields if self.conf.key(field.name) == self.conf.key(part)]
+
+    def kind(self, path: str) -> T.DataType | None:
+        """Spark's type of a column or field; None if it does not exist."""
+        place, parts = self.split(path)
+        kind = None if place is None else self.struct.fields[place].dataType
+        for part in parts:
+            fields = self._inside(kind, part)
+            kind = fields[0].dataType if fields else None
+        return kind
 
     def find(self, path: str) -> LakeColumn | None:
         """The column; None if it does not exist, is ambiguous, or has a type that does not prune."""
-        at, parts = self.split(path)
-        if at is None:
+        place, parts = self.split(path)
+        if place is None:
             return None
-        field, arrow = self._fields[at], self._schema.field(at)
+        field, arrow = self.struct.fields[place], self._schema.field(place)
         name, kind, stored = arrow.name, field.dataType, arrow.type
         if _CHAR.search((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")):
             return None  # Spark pads CHAR with blanks
         for part in parts:
-            if not isinstance(kind, StructType) or not isinstance(stored, pa.StructType):
+            inner, own = self._inside(kind, part), self._inside(stored, part)
+            if len(inner) != 1 or len(own) != 1:
                 return None
-            inner = [one for one in kind.fields if self.conf.key(one.name) == self.conf.key(part)]
-            mine = [one for one in stored if self.conf.key(one.name) == self.conf.key(part)]
-            if len(inner) != 1 or len(mine) != 1:
-                return None
-            name, kind, stored = f"{name}.{mine[0].name}", inner[0].dataType, mine[0].type
+            name, kind, stored = f"{name}.{own[0].name}", inner[0].dataType, own[0].type
         if parts and self._schema.get_field_index(name) >= 0:
             return None  # another column has this exact name
         if isinstance(stored, pa.DictionaryType):
@@ -167,9 +158,9 @@ class LakeColumns:
         return LakeColumn(name, kind, stored) if _is_by_bytes(kind) else None
 
 
-def _is_by_bytes(kind: DataType) -> bool:
+def _is_by_bytes(kind: T.DataType) -> bool:
     """Whether strings are compared byte by byte, without a collation."""
-    return not isinstance(kind, StringType) or bool(kind.isUTF8BinaryCollation())
+    return not isinstance(kind, T.StringType) or bool(kind.isUTF8BinaryCollation())
 
 
 def pruning_terms(
@@ -181,15 +172,15 @@ def pruning_terms(
         condition: an expression with Spark's semantics; unknown nodes do not prune.
         instants: of all wall-clock times that are compared with timestamps; missing ones do not prune.
     """
-    found = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction)
-    if found is None:
+    terms = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction)
+    if terms is None:
         return None
-    found = simplify(found)
-    return None if found == Constant(True) else found
+    terms = simplify(terms)
+    return None if terms == Constant(True) else terms
 
 
 class _Terms:
-    """Builds two predicates: ``true`` holds where Spark's condition is true, ``false`` where it is false."""
+    """Makes predicates that hold wherever an atom has a result."""
 
     def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
@@ -199,44 +190,42 @@ class _Terms:
     def of_atom(self, atom: Expression, truth: Truth) -> Expression | None:
         """The predicate that holds wherever the atom has the result ``truth``; None if none is known."""
         column = None if not isinstance(atom, Atom) or atom.column is None else self._columns.find(atom.column)
-        if column is None or not isinstance(atom, Atom) or isinstance(column.kind, StructType):
+        if column is None or not isinstance(atom, Atom) or isinstance(column.kind, T.StructType):
             return None
-        if isinstance(column.kind, ArrayType):
-            return self._of_list(atom, truth, column)
-        if not column.is_floating and any(value != value for value in atom.literals):
-            return None  # Spark casts the column
-        wanted = result_values(atom, truth, self._domain(column, atom))
-        return None if wanted.of_elements else self._sure(_term(column, wanted))
+        term = self._of_list(atom, truth, column) if isinstance(column.kind, T.ArrayType) else None
+        if not isinstance(column.kind, T.ArrayType):
+            if not column.is_floating and any(value != value for value in atom.literals):
+                return None  # Spark casts the column
+            wanted = result_values(atom, truth, self._domain(column, atom))
+            term = None if wanted.of_elements else _term(column, wanted)
+        if term is None:
+            return None
+        try:  # asyncpq would cast a value, or refuse it
+            return None if compile_filter(term, self._schema).engine_atoms else term
+        except AsyncpqError:
+            return None
 
     def _of_list(self, atom: Atom, truth: Truth, column: LakeColumn) -> Expression | None:
         """The predicate for an array column, which holds a value if one of its elements equals it."""
         element = column
-        if isinstance(column.kind, ArrayType) and hasattr(column.stored, "value_type"):
+        if isinstance(column.kind, T.ArrayType) and hasattr(column.stored, "value_type"):
             element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
         wanted = result_values(atom, truth, self._domain(element, atom))
         if not wanted.of_elements:
-            return self._sure(_term(column, wanted)) if wanted.comparable else None
+            return _term(column, wanted)
         values = wanted.values
         if element.is_floating or not _is_by_bytes(element.kind) or not isinstance(values, Points):
             return None
-        return self._sure(disjunction([Has(column.name, key) for key in values.keys]))
-
-    def _sure(self, found: Expression | None) -> Expression | None:
-        """The predicate, or None if asyncpq would have to cast a value or would refuse it."""
-        if found is None:
-            return None
-        try:
-            return None if compile_filter(found, self._schema).engine_atoms else found
-        except AsyncpqError:
-            return None
+        return disjunction([Has(column.name, key) for key in values.keys])
 
     def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
         """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""
         kind, values = column.kind, [value for value in atom.literals if value is not None]
         if len(values) > 1 or isinstance(atom, (In, KeyIn)):
-            if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) and str in map(type, values):
+            is_time = isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType))
+            if is_time and str in map(type, values):
                 return _NOT_COMPARED  # a setting makes Spark compare them as strings
-            if isinstance(kind, DecimalType) and not _comparable(kind, values):
+            if isinstance(kind, T.DecimalType) and not _comparable(kind, values):
                 return _NOT_COMPARED
 
         def to_key(value: Scalar) -> Comparable | Incomparable:
@@ -248,24 +237,22 @@ class _Terms:
     def _literal(self, column: LakeColumn, value: Any) -> Any:
         """The literal as the column's own type, if Spark compares it so; None otherwise."""
         kind, stored, conf = column.kind, column.stored, self._columns.conf
+        if isinstance(value, bool):
+            return value if isinstance(kind, T.BooleanType) and pa.types.is_boolean(stored) else None
         if column.is_floating:
             return _float(stored, value)
-        if isinstance(kind, BooleanType):
-            return value if isinstance(value, bool) and pa.types.is_boolean(stored) else None
-        if isinstance(value, bool):
-            return None
-        if isinstance(kind, IntegralType):
+        if isinstance(kind, T.IntegralType):
             return _whole(value) if _is_covered(stored, kind) else None
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             return _decimal(kind, stored, value)
-        if isinstance(kind, (StringType, BinaryType)):
+        if isinstance(kind, (T.StringType, T.BinaryType)):
             return _text_value(column, value)
         if isinstance(value, str) and conf.datetime_to_string:
             return None  # Spark may compare dates and times as strings
-        if isinstance(kind, DateType):
+        if isinstance(kind, T.DateType):
             return _date(value) if pa.types.is_date32(stored) else None
-        if isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
-            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, TimestampType)  # a file may store INT96
+        if isinstance(kind, (T.TimestampType, T.TimestampNTZType)) and isinstance(stored, pa.TimestampType):
+            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, T.TimestampType)  # files may store INT96
             return None if is_shifted else _time(kind, stored, value, self._instants)
         return None
 
@@ -281,16 +268,14 @@ def _term(column: LakeColumn, wanted: ResultValues) -> Expression | None:
     """The predicate that is true for all members of the set; None if these are all values."""
     name = column.name
     nan = wanted.nan and column.is_floating
-    if not wanted.comparable:
+    if not wanted.comparable or (wanted.values == EVERYTHING and wanted.null):
         return None
+    texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
     if wanted.values == EVERYTHING:
-        if wanted.null:
-            return None
-        texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
         if texts:
             return conjunction(texts)
-        whole = Not(IsNull(name))
-        return whole if nan or not column.is_floating else And((whole, Comparison(name, "<=", math.inf)))
+        valid = Not(IsNull(name))
+        return valid if nan or not column.is_floating else And((valid, Comparison(name, "<=", math.inf)))
     terms: list[Expression | None] = []
     if isinstance(wanted.values, Points):
         terms += _points(column, wanted.values, nan)
@@ -298,17 +283,14 @@ def _term(column: LakeColumn, wanted: ResultValues) -> Expression | None:
     else:
         parts = [_fitting(column, part) for part in wanted.values]
         if nan and parts and parts[-1].high is None and parts[-1].low is not None:
-            low = parts.pop()
-            terms.append(
-                Not(Comparison(name, "<=" if low.low_open else "<", low.low))
-            )  # NaN is greater than all numbers
+            last = parts.pop()  # NaN is greater than all numbers
+            terms.append(Not(Comparison(name, "<=" if last.low_open else "<", last.low)))
             nan = False
         terms += [_interval(name, part) for part in parts]
     if nan:
         terms.append(Not(Comparison(name, "<=", math.inf)))
     if wanted.null:
         terms.append(IsNull(name))
-    texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
     return conjunction([disjunction(terms), *(texts if len(texts) > 1 else ())])
 
 
@@ -329,11 +311,10 @@ def _points(column: LakeColumn, points: Points, nan: bool) -> list[Expression | 
 
 
 def _interval(name: str, part: Interval) -> Expression | None:
-    low, high = part.low, part.high
     if part.prefix is not None:
         return StartsWith(name, part.prefix)
-    above = None if low is None else Comparison(name, ">" if part.low_open else ">=", low)
-    below = None if high is None else Comparison(name, "<" if part.high_open else "<=", high)
+    above = None if part.low is None else Comparison(name, ">" if part.low_open else ">=", part.low)
+    below = None if part.high is None else Comparison(name, "<" if part.high_open else "<=", part.high)
     return conjunction([above, below])
 
 
@@ -352,7 +333,7 @@ def _fitting(column: LakeColumn, part: Interval) -> Interval:
 # -- literals -------------------------------------------------------------------------------------
 
 
-def _is_covered(stored: pa.DataType, kind: IntegralType) -> bool:
+def _is_covered(stored: pa.DataType, kind: T.IntegralType) -> bool:
     """Whether Spark reads every stored integer unchanged. If its type is too narrow, Spark keeps the low bits."""
     if not pa.types.is_integer(stored):
         return False
@@ -360,28 +341,21 @@ def _is_covered(stored: pa.DataType, kind: IntegralType) -> bool:
 
 
 def _whole(value: Any) -> int | None:
-    if isinstance(value, int):
-        return value
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
         return int(value)
-    return None
+    return value if isinstance(value, int) else None
 
 
 def _float(stored: pa.DataType, value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not _is_compared(stored):
+    if not isinstance(value, (int, float, Decimal)) or stored not in _FLOATS:
         return None
     try:
         number = float(value)
         near = _nearest(stored, number)
     except (OverflowError, ValueError):
         return None
-    return (
-        None if isinstance(value, int) and near != value else number
-    )  # the rounding of Spark's cast is not documented
-
-
-def _is_compared(stored: pa.DataType) -> bool:
-    return bool(pa.types.is_float64(stored) or pa.types.is_float32(stored))
+    # the rounding of Spark's cast is not documented
+    return None if isinstance(value, int) and near != value else number
 
 
 def _nearest(stored: pa.DataType, number: float) -> float:
@@ -389,7 +363,7 @@ def _nearest(stored: pa.DataType, number: float) -> float:
     return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
-def _comparable(kind: DecimalType, values: Sequence[Any]) -> bool:
+def _comparable(kind: T.DecimalType, values: Sequence[Any]) -> bool:
     """Whether Spark compares the values as decimals with all of their digits."""
     whole, scale = kind.precision - kind.scale, kind.scale
     for value in values:
@@ -403,7 +377,7 @@ def _comparable(kind: DecimalType, values: Sequence[Any]) -> bool:
     return whole + scale <= _MOST_DIGITS
 
 
-def _decimal(kind: DecimalType, stored: pa.DataType, value: Any) -> int | Decimal | None:
+def _decimal(kind: T.DecimalType, stored: pa.DataType, value: Any) -> int | Decimal | None:
     if not _comparable(kind, [value]):
         return None
     known: int | Decimal = value
@@ -415,13 +389,13 @@ def _decimal(kind: DecimalType, stored: pa.DataType, value: Any) -> int | Decima
 def _text_value(column: LakeColumn, value: Any) -> str | bytes | None:
     kind, stored = column.kind, column.stored
     is_binary = pa.types.is_binary(stored) or pa.types.is_large_binary(stored)
-    if isinstance(kind, StringType) and isinstance(value, str):
+    if isinstance(kind, T.StringType) and isinstance(value, str):
         try:
             data = value.encode()
         except UnicodeEncodeError:
             return None
         return value if pa.types.is_string(stored) or pa.types.is_large_string(stored) else data if is_binary else None
-    return value if isinstance(kind, BinaryType) and isinstance(value, bytes) and is_binary else None
+    return value if isinstance(kind, T.BinaryType) and isinstance(value, bytes) and is_binary else None
 
 
 def _date(value: Any) -> dt.date | None:
@@ -431,20 +405,16 @@ def _date(value: Any) -> dt.date | None:
     return day
 
 
-def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
+def _time(kind: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
     """The timestamp with the column's zone, or without one; None if it cannot be told."""
-    if stored.unit == "ns":
+    moment = _moment(value)
+    if moment is None or stored.unit == "ns":
         return None  # Spark has microseconds
-    moment: Any = time_of(value) if isinstance(value, str) else value
-    if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
-        moment = dt.datetime.combine(moment, dt.time())
-    if not isinstance(moment, dt.datetime):
-        return None
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(kind, T.TimestampNTZType):
         if moment.tzinfo is not None or stored.tz is not None:
             return None
     else:
-        if moment.tzinfo is None or moment.tzinfo is SESSION_ZONE:
+        if moment.tzinfo in (None, SESSION_ZONE):
             known = instants.get(moment.replace(tzinfo=None))
             if known is None:
                 return None
@@ -455,16 +425,53 @@ def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instan
     return moment if moment.replace(tzinfo=None) >= FIRST_SURE_TIME else None
 
 
+def _moment(value: Any) -> dt.datetime | None:
+    """The time of a literal, midnight of a date; None for other literals."""
+    moment = time_of(value) if isinstance(value, str) else value
+    if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
+        return dt.datetime.combine(moment, dt.time())
+    return moment if isinstance(moment, dt.datetime) else None
+
+
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:
     """The literals that may be wall-clock times of the session's zone."""
-    found: set[dt.datetime] = set()
+    times: set[dt.datetime] = set()
     for atom in atoms(condition):
         if not isinstance(atom, Atom) or isinstance(atom, (StartsWith, Contains, Like)):  # type: ignore[redundant-expr]
             continue  # string atoms, and unknown nodes
-        for value in atom.literals:
-            moment: Any = time_of(value) if isinstance(value, str) else value
-            if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
-                moment = dt.datetime.combine(moment, dt.time())
-            if isinstance(moment, dt.datetime) and moment.tzinfo in (None, SESSION_ZONE):
-                found.add(moment.replace(tzinfo=None))
-    return found
+        for moment in map(_moment, atom.literals):
+            if moment is not None and moment.tzinfo in (None, SESSION_ZONE):
+                times.add(moment.replace(tzinfo=None))
+    return times
+
+
+class _SessionZone(dt.tzinfo):
+    """Marks a wall-clock time that is an instant of the session's zone, whatever it is compared with."""
+
+    def utcoffset(self, moment: dt.datetime | None) -> None:
+        return None
+
+    dst = tzname = utcoffset
+
+
+SESSION_ZONE: Final = _SessionZone()
+
+
+def date_of(text: str) -> dt.date | None:
+    """A date in the full form YYYY-MM-DD; None for other text."""
+    try:
+        return dt.date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def time_of(text: str) -> dt.datetime | None:
+    """A wall-clock time in full form, or midnight of a date; None for other text."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    day, clock, fraction = match.groups()
+    try:
+        return dt.datetime.fromisoformat(f"{day} {clock or '00:00:00'}.{(fraction or '').ljust(6, '0')}")
+    except ValueError:
+        return None

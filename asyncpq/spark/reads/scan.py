@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.splits import LakeScan, read_split, spark_struct
@@ -43,34 +43,6 @@ _NUMBER_BYTES: Final = 8
 # Larger estimates change no plan, and counting the numbers takes about 0.3 s in all tasks together.
 _MOST_BYTES: Final = 65_536 * MIB
 _MOST_NUMBERS_BYTES: Final = 512 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Padding:
-    """Input of ``mapInArrow`` of a wanted size.
-
-    Attributes:
-        numbers: number of rows; at least one.
-        columns: SQL of the columns beside the number.
-    """
-
-    numbers: int
-    columns: tuple[str, ...]
-
-
-def padding_for(spark: SparkSession, num_bytes: int) -> Padding:
-    """Padding that Spark estimates at ``num_bytes``, up to an eighth more: each distinct number costs a compilation."""
-    if spark.conf.get("spark.sql.cbo.enabled", "false") == "true":
-        return Padding(_rounded(min(num_bytes, _MOST_NUMBERS_BYTES) // _NUMBER_BYTES), ())
-    return Padding(_rounded(min(num_bytes, _MOST_BYTES) // _WIDE_ROW_BYTES), (_WIDE,))
-
-
-def _rounded(number: int) -> int:
-    """``number`` rounded up by at most an eighth; at least one."""
-    digits = max(0, number.bit_length() - 4)
-    return max(1, -(-number >> digits) << digits)
-
-
 #: A plan of at most so many bytes is part of the function that each task gets; a larger one is sent as rows.
 MOST_CLOSURE_BYTES: Final = MIB
 _DEFAULT_PARALLELISM: Final = 8  # if Spark does not tell
@@ -140,25 +112,19 @@ def explain_scan(
 
     No task reads the lake. Spark may run one small query to resolve time zones.
     """
-    names = set(LakeTarget.__dataclass_fields__) - {"target", "index", "schema"}
-    given = {name: options.pop(name) for name in list(options) if name in names}
+    names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
+    given = {name: options.pop(name) for name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
     return plan_scan(spark, target, where, columns, options)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkScanPlan:
-    """A planned scan.
-
-    Attributes:
-        read: the splits of its tasks.
-        condition: the rows that are wanted; None for all.
-        columns: names of the columns that are wanted; None for all.
-    """
+    """A planned scan."""
 
     read: LakePlan
-    condition: Condition | None
-    columns: tuple[str, ...] | None
+    condition: Condition | None  # the rows that are wanted; None for all
+    columns: tuple[str, ...] | None  # names of the columns that are wanted; None for all
 
     @property
     def files(self) -> int:
@@ -221,8 +187,7 @@ def plan_scan(
     refuse_secrets("url", target.target)
     if isinstance(columns, str):
         raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint=f"Write columns=[{columns!r}].")
-    known = SparkSettings.of(spark, settings)
-    conf = ReadConf.of(spark)
+    known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = _parallelism(spark)
@@ -231,9 +196,9 @@ def plan_scan(
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
-            tops = [_top(opened, name) for name in columns]
-            more = [] if condition is None else condition.names(opened.struct, conf)
-            wanted = [*tops, *more] or opened.struct.names[:1]
+            wanted = [opened.known_top(name) for name in columns]
+            wanted += [] if condition is None else condition.names(opened.struct, conf)
+            wanted = wanted or opened.struct.names[:1]
         terms = None if condition is None else condition.terms(opened.struct, opened.schema, conf, instants)
         return await plan_lake(opened, settings=known, columns=wanted, where=terms, parallelism=parallelism)
 
@@ -242,14 +207,6 @@ def plan_scan(
         lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
         read = replace(read, lake=lake)
     return SparkScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
-
-
-def _top(opened: OpenLake, path: str) -> str:
-    found = opened.top(path)
-    if found is None:
-        hint = nearest_column(path, opened.struct.names)
-        raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=path, hint=hint)
-    return found
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:
@@ -296,10 +253,10 @@ def _typed(
         return _rows(spark, lake, tasks, struct, num_bytes)
     frame = _rows(spark, replace(lake, spark_schema=sent.json()), tasks, sent, num_bytes)
     columns = []
-    for one, other in zip(struct.fields, sent.fields, strict=True):
-        column = F.col(quoted(one.name))
-        if other.dataType != one.dataType:
-            column = from_months(column, one.dataType).alias(one.name, metadata=one.metadata or {})
+    for field, sent_field in zip(struct.fields, sent.fields, strict=True):
+        column = F.col(quoted(field.name))
+        if sent_field.dataType != field.dataType:
+            column = from_months(column, field.dataType).alias(field.name, metadata=field.metadata or {})
         columns.append(column)
     return frame.select(*columns)
 
@@ -308,18 +265,30 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
     """One task for each split; Spark estimates the result at ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
-    padding = padding_for(spark, num_bytes)
+    numbers, columns = _padding(spark, num_bytes)
     if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
-        step = -(-padding.numbers // len(tasks))
-        numbers = spark.range(0, len(tasks) * step, 1, len(tasks))
+        step = -(-numbers // len(tasks))
+        rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
-            numbers = numbers.filter(f"id % {step} = 0").selectExpr("id", *padding.columns)
-        return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
+            rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
+        return rows.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
-    rows = spark.createDataFrame(table).selectExpr("*", *padding.columns)
-    none = spark.range(0, padding.numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
-    rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *padding.columns))
+    rows = spark.createDataFrame(table).selectExpr("*", *columns)
+    none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
+    rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
     return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
+
+
+def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
+    """The number of input rows that Spark estimates at ``num_bytes``, and SQL of their columns beside the number.
+
+    The estimate is up to an eighth more, since each distinct number costs a compilation.
+    """
+    counts_rows = spark.conf.get("spark.sql.cbo.enabled", "false") == "true"
+    most_bytes, row_bytes = (_MOST_NUMBERS_BYTES, _NUMBER_BYTES) if counts_rows else (_MOST_BYTES, _WIDE_ROW_BYTES)
+    number = min(num_bytes, most_bytes) // row_bytes
+    digits = max(0, number.bit_length() - 4)
+    return max(1, -(-number >> digits) << digits), () if counts_rows else (_WIDE,)
 
 
 def read_numbers(

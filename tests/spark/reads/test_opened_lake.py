@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import asyncpq
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
@@ -55,8 +55,9 @@ async def test_columns_are_those_of_the_first_file(lake: str) -> None:
         opened = await open_lake(session, LakeTarget(target=lake), ReadConf())
     assert opened.struct.simpleString() == "struct<id:int,name:string>"
     assert opened.columns(["NAME", "nothing"]) == [1]
-    assert opened.top("name.first") == "name"
-    assert opened.top("nothing") is None
+    assert opened.known_top("name.first") == "name"
+    with pytest.raises(ColumnNotFoundError, match="no such column"):
+        opened.known_top("nothing")
 
 
 async def test_a_schema_with_the_types_of_the_index_is_read_through_the_index(lake: str) -> None:

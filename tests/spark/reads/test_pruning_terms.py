@@ -12,8 +12,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from asyncpq.expressions import And, Comparison, Expression, Not, Or, col
+from asyncpq.spark.reads.predicates import Unknown
 from asyncpq.spark.reads.pruning_terms import LakeColumns, pruning_terms, wall_clock_times
-from asyncpq.spark.reads.sql_conditions import Unknown
 from asyncpq.spark.types.read_conf import ReadConf
 
 _STRUCT = StructType(

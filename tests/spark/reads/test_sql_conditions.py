@@ -11,7 +11,8 @@ pytest.importorskip("sqlglot", reason="needs sqlglot: pip install asyncpq[spark]
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, Like, Not, Or
-from asyncpq.spark.reads.sql_conditions import Unknown, date_of, may_name, names, read_condition, time_of
+from asyncpq.spark.reads.predicates import Unknown, may_name, names, read_condition
+from asyncpq.spark.reads.pruning_terms import date_of, time_of
 
 
 @pytest.mark.parametrize(
