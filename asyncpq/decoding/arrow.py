@@ -78,17 +78,12 @@ def read_leaves(
 
     Args:
         file: the whole file.
-        groups: for each output array, the ordinals of its leaves.
+        groups: for each output array, which is the field cut to its leaves, the ordinals of the leaves.
         verify_crc: check the CRCs of pages that have one.
         as_dictionary: dotted paths of byte array leaves to decode to dictionary arrays.
         int96_unit: of timestamps stored as INT96.
 
-    Returns:
-        For each group, the field cut to its leaves.
-
-    Raises:
-        CorruptFileError: pyarrow cannot decode the pages.
-        UnsupportedFeatureError: pyarrow does not implement an encoding, codec or type in them.
+    Raises CorruptFileError, UnsupportedFeatureError or ResourceLimitError (:func:`typed_error`).
     """
     try:
         reader = pq.ParquetFile(
@@ -124,12 +119,9 @@ def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
 
 
 def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) -> bytes:
-    """``data`` decompressed by one of Arrow's codecs to ``size`` bytes.
+    """``data`` decompressed by one of Arrow's codecs to ``size`` bytes, or CorruptFileError.
 
     If less comes out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
-
-    Raises:
-        CorruptFileError: it cannot be decompressed.
     """
     try:
         return cast("bytes", pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True))
@@ -396,13 +388,8 @@ def constant_bytes(value: pa.Scalar | None) -> int:
 def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
     """The type of a top-level field cut to one leaf; None if anything but structs stands above the leaf.
 
-    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which
-    would be random indices into a dictionary.
-
-    Args:
-        field_type: of the whole field.
-        first_leaf: ordinal of the field's first leaf.
-        leaf: the leaf.
+    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which would
+    be random indices into a dictionary.
     """
     required = leaf.element.repetition is not Repetition.OPTIONAL
     if leaf.max_repetition_level or (required and leaf.max_definition_level):

@@ -29,41 +29,25 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A file's column, or a part of one.
+    """A file's column, or a part of one."""
 
-    Attributes:
-        type: its whole type in the file.
-        ordinal: of the top-level field, or of the part among its siblings.
-        first_leaf, leaf_stop: the file's leaves in it.
-        instant: a timestamp in UTC even if its type has no time zone: of INT96, or of a table that says so.
-        resolution: the coarser unit that its timestamps are rounded to; None for no rounding.
-    """
-
-    type: pa.DataType
-    ordinal: int
-    first_leaf: int
+    type: pa.DataType  # its whole type in the file
+    ordinal: int  # of the top-level field, or of the part among its siblings
+    first_leaf: int  # the file's leaves in it: [first_leaf, leaf_stop)
     leaf_stop: int
-    instant: bool = False
-    resolution: str | None = None
+    instant: bool = False  # a timestamp in UTC without time zone: of INT96, or of a table that says so
+    resolution: str | None = None  # the coarser unit that its timestamps are rounded to
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A column of a dataset, or a part of one, matched with a file's.
+    """A column of a dataset, or a part of one, matched with a file's."""
 
-    Attributes:
-        field: the dataset's.
-        source: the file's; None if the file lacks it.
-        default: the value if the file lacks it; None for null.
-        children: the matches of a nested type's fields, element, or key and value.
-        is_shredded: a variant whose ``value`` is restored from all leaves of the file's column.
-    """
-
-    field: pa.Field
-    source: SourcePart | None
-    default: pa.Scalar | None
-    children: tuple[Match, ...]
-    is_shredded: bool = False
+    field: pa.Field  # the dataset's
+    source: SourcePart | None  # None if the file lacks it
+    default: pa.Scalar | None  # the value if the file lacks it; None for null
+    children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
+    is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
 
 
 def child_leaves(type_: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
@@ -96,15 +80,9 @@ def inside(error: AsyncpqError, name: str) -> AsyncpqError:
 
 
 def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
-    """The cast of a file's column to the dataset's type; None if the types are equal.
+    """The cast of a file's column, of type ``type_`` cut to the read ``leaves``; None if the types are equal.
 
-    Args:
-        match: the column, perhaps cut to parts.
-        type_: the file's type, cut to ``leaves``.
-        leaves: ordinals of the leaves that are read.
-
-    Raises:
-        SchemaMismatchError: there is no exact cast.
+    Raises SchemaMismatchError if there is no exact cast.
     """
     source = match.source
     if source is None:
@@ -258,13 +236,7 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
 def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cast | None:
     """The exact cast between two types that are not nested; None if they are equal.
 
-    Args:
-        source: the file's type.
-        target: the dataset's type.
-        instant: see :class:`SourcePart`.
-
-    Raises:
-        SchemaMismatchError: there is no exact cast.
+    ``instant`` is that of :class:`SourcePart`. Raises SchemaMismatchError if there is no exact cast.
     """
     if source.equals(target):
         return None

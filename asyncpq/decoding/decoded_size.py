@@ -52,11 +52,7 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
 
 
 def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> int:
-    """Bytes of ``dictionary.take(indices)`` as an array of ``type_``.
-
-    Raises:
-        pa.ArrowIndexError: an index points outside the dictionary.
-    """
+    """Bytes of ``dictionary.take(indices)`` as an array of ``type_``; an ArrowIndexError for an index outside of it."""
     size = len(indices) * value_bits(type_) // 8
     if has_lengths(type_) and len(dictionary):
         values = dictionary.storage if isinstance(dictionary, pa.ExtensionArray) else dictionary
@@ -85,9 +81,6 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
 
     The prefix lengths stand first, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded alone as a
     column of integers. For codecs that are not decompressed here, the result is an upper bound.
-
-    Raises:
-        CorruptFileError: the lengths cannot be decoded.
     """
     if codec != Codec.UNCOMPRESSED and (codec == Codec.LZ4 or codec not in CODEC_NAMES):
         return header.num_values * header.uncompressed_size
@@ -149,14 +142,9 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
 def leaf_bounds(
     leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], type_: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
-    """Bytes that a chunk of a nested leaf decodes to: bytes that its pages prove, and bytes that may be added.
+    """Bytes that ``pages``, all of a chunk of a nested leaf, prove to decode to, and bytes that may be added.
 
-    Args:
-        leaf: the leaf.
-        chunk: its column chunk.
-        pages: all pages of the chunk.
-        type_, slots: from :func:`leaf_types`.
-        limit: a coarse bound below it is enough.
+    ``type_`` and ``slots`` are from :func:`leaf_types`. A coarse bound below ``limit`` is enough.
     """
     bits = value_bits(type_) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
@@ -205,12 +193,7 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
 
 
 def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
-    """Bytes of ``array`` as type ``type_``.
-
-    Args:
-        array: the values with byte arrays still as dictionaries, and with lists of any layout.
-        type_: the field's type.
-    """
+    """Bytes of ``array``, with dictionaries of byte arrays and lists of any layout, as the field's ``type_``."""
     type_ = stored_as(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -245,12 +228,7 @@ _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENC
 
 
 class LeafSize:
-    """Bounds of the bytes that pages of one leaf decode to.
-
-    Args:
-        leaf: not repeated.
-        arrow_type: type of its field cut to the leaf.
-    """
+    """Bounds of the bytes that pages of a leaf that is not repeated decode to, as ``arrow_type``."""
 
     def __init__(self, leaf: Leaf, arrow_type: pa.DataType) -> None:
         self._leaf = leaf
@@ -264,11 +242,7 @@ class LeafSize:
     def check_pages(
         self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
     ) -> None:
-        """Check the size of pages before they are decoded, as dictionary indices if ``encoded``, else as values.
-
-        Raises:
-            ResourceLimitError: more than ``limit`` bytes would come out.
-        """
+        """Check the size of pages before they are decoded, as dictionary indices if ``encoded``, else as values."""
         bits = self._index_bits if encoded else self._value_bits
         size = sum([header.num_values for header in headers]) * bits // 8
         if self._has_lengths and not encoded:
@@ -285,11 +259,7 @@ class LeafSize:
             raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
 
     def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
-        """Check the size of ``dictionary.take(indices)`` before it is made; exact if the coarse bound is too large.
-
-        Raises:
-            ResourceLimitError: it is larger than ``limit`` bytes.
-        """
+        """Check the size of ``dictionary.take(indices)`` before it is made; exact if the coarse bound is too large."""
         if dictionary.nbytes * len(indices) <= limit:  # no value is larger than the whole dictionary
             return
         if not self._may_repeat and len(indices) * self._value_bits <= limit * 8:  # values of a few bytes
@@ -303,17 +273,11 @@ class LeafSize:
 
 
 class ValueSlot(NamedTuple):
-    """The size of one value of a leaf.
+    """The size of one value of a leaf."""
 
-    Attributes:
-        bits: with its levels, and with all slots that a null above it may take.
-        has_lengths: values differ in size; ``bits`` does not count their bytes.
-        repeated: a row may have several values.
-    """
-
-    bits: int
-    has_lengths: bool
-    repeated: bool
+    bits: int  # with its levels, and with all slots that a null above it may take
+    has_lengths: bool  # values differ in size; ``bits`` does not count their bytes
+    repeated: bool  # a row may have several values
 
     @classmethod
     def flat(cls, leaf: Leaf, value_type: pa.DataType) -> ValueSlot:
@@ -341,33 +305,20 @@ def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -
 
 
 class _Content(NamedTuple):
-    """The content of a page or chunk.
+    """The content of a page or chunk."""
 
-    Attributes:
-        num_values: nulls included.
-        size: bytes, uncompressed.
-        indexed: values may be indices into a dictionary.
-        delta: values may be DELTA_BYTE_ARRAY.
-    """
-
-    num_values: int
-    size: int
-    indexed: bool
-    delta: bool
+    num_values: int  # nulls included
+    size: int  # bytes, uncompressed
+    indexed: bool  # values may be indices into a dictionary
+    delta: bool  # values may be DELTA_BYTE_ARRAY
 
 
 class SizeEstimate:
     """Coarse upper bounds of the bytes that a row group's items decode to, found without decoding them.
 
     The bound decides whether the event loop may decode a unit itself. The exact checks follow when it is decoded.
-
-    Args:
-        version: the file.
-        plan: the row group's.
-        slots: of the plan's columns, by position.
-
-    Attributes:
-        headers: page headers that the estimate decoded; the reader pops each when it uses the page.
+    ``slots`` are those of the plan's columns, by position. The reader pops each of the decoded page ``headers`` when it
+    uses the page.
     """
 
     def __init__(self, version: FileVersion, plan: RowGroupPlan, slots: Sequence[ValueSlot]) -> None:
@@ -378,11 +329,9 @@ class SizeEstimate:
         self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
 
     def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """The bound for ``items``, in bytes.
+        """The bound in bytes for ``items``, in row order within each column, dictionaries first.
 
-        Args:
-            items: in row order within each column, dictionaries first.
-            values: their content, as fetched or decoded; values of other items may follow.
+        ``values`` are their content, as fetched or decoded; values of other items may follow.
         """
         total = 0
         for item, value in zip(items, values, strict=False):

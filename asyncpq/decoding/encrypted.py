@@ -35,12 +35,7 @@ from asyncpq.parquet.schema import Field, Projection
 
 
 class SparseFile(io.RawIOBase):
-    """A file that has only some pieces. All other bytes read as zeros.
-
-    Args:
-        size: bytes of the whole file.
-        pieces: offset and bytes of each piece; they do not overlap.
-    """
+    """A file of ``size`` bytes with only some ``pieces`` (offset, bytes), not overlapping; zeros elsewhere."""
 
     def __init__(self, size: int, pieces: Sequence[tuple[int, bytes]]) -> None:
         self._size = size
@@ -77,14 +72,7 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The keys of one file. See :class:`asyncpq.objects.version.Decryption`.
-
-    Args:
-        properties: ``pyarrow.parquet.FileDecryptionProperties``.
-
-    Raises:
-        InvalidOptionError: ``properties`` is something else.
-    """
+    """The keys of one file, ``FileDecryptionProperties``. See :class:`asyncpq.objects.version.Decryption`."""
 
     def __init__(self, properties: object) -> None:
         if type(properties).__name__ != "FileDecryptionProperties":
@@ -95,11 +83,7 @@ class FileDecryption:
         self._properties = properties
 
     def footer(self, footer: bytes, size: int) -> bytes:
-        """The file's FileMetaData, decrypted; a plaintext footer's signature is verified.
-
-        Args:
-            footer: the end of the file: footer, its length, magic.
-            size: bytes of the whole file.
+        """The file's FileMetaData, decrypted, from the end of the file; a plaintext footer's signature is verified.
 
         Raises:
             CorruptFileError: wrong keys, or a footer that was changed after it was encrypted or signed.
@@ -120,13 +104,7 @@ class FileDecryption:
     def read(
         self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool, int96_unit: str
     ) -> pa.Table:
-        """Leaves of one row group.
-
-        Raises:
-            CorruptFileError: the chunks cannot be decrypted or decoded.
-            UnsupportedFeatureError: pyarrow does not implement something in them.
-            AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
-        """
+        """Leaves of one row group; raises an error of :func:`decryption_error`."""
         reader = open_encrypted(file, self._properties, verify_crc=verify_crc, int96_unit=int96_unit)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
@@ -161,11 +139,7 @@ class EncryptedChunks:
     def read(self, leaves: tuple[int, ...], limits: DecodeLimits) -> pa.Array:
         """All rows of the field cut to ``leaves``, whose chunks have arrived.
 
-        Raises:
-            CorruptFileError: the chunks cannot be decrypted or decoded, or hold other rows than the footer says.
-            ResourceLimitError: they decode to more bytes than allowed.
-            UnsupportedFeatureError: pyarrow does not implement something in them.
-            AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
+        Raises as :meth:`FileDecryption.read`, and ResourceLimitError if they decode to more bytes than allowed.
         """
         name, version, decryption = self._field.name, self._version, self._version.decryption
         read = [self._leaves[leaf] for leaf in leaves]
@@ -214,18 +188,10 @@ class EncryptedChunks:
 def open_encrypted(
     file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
 ) -> pq.ParquetFile:
-    """pyarrow's reader of an encrypted file; the footer is decrypted, or its signature verified.
+    """pyarrow's reader of an encrypted file, or of the parts of it to read.
 
-    Args:
-        file: the file, or the parts of it to read.
-        properties: ``FileDecryptionProperties``.
-        verify_crc: check the CRCs of pages that have one.
-        int96_unit: of timestamps stored as INT96.
-
-    Raises:
-        CorruptFileError: wrong keys, or a footer that was changed after it was encrypted or signed.
-        InvalidOptionError: the file is not encrypted.
-        AsyncpqError: as of :func:`decryption_error`.
+    The footer is decrypted, or its signature verified. Raises CorruptFileError for wrong keys or a changed footer,
+    InvalidOptionError if the file is not encrypted, and as :func:`decryption_error`.
     """
     try:
         return pq.ParquetFile(

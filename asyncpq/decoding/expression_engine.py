@@ -68,14 +68,9 @@ _START = pa.array([0], pa.int64())
 
 
 def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = None) -> pc.Expression:
-    """The pyarrow compute expression with the same meaning.
+    """The pyarrow expression of the same meaning; PredicateTypeError for a literal that pyarrow cannot hold.
 
-    Args:
-        expr: a predicate.
-        fields: the field reference of each column name; by default dotted names are nested fields.
-
-    Raises:
-        PredicateTypeError: a literal that pyarrow cannot hold.
+    ``fields`` has the field reference of each column name; by default dotted names are nested fields.
     """
     if isinstance(expr, Constant):
         return pc.scalar(pa.scalar(expr.value, pa.bool_()))
@@ -172,14 +167,9 @@ def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
 
 
 class EngineAtom:
-    """One atom evaluated by pyarrow's engine. The constructor finds type errors.
+    """One atom evaluated by pyarrow's engine, on columns of ``types``.
 
-    Args:
-        expr: an atom.
-        types: of its columns, by name.
-
-    Raises:
-        PredicateTypeError: pyarrow cannot compare the column with the literal.
+    The constructor raises PredicateTypeError if pyarrow cannot compare the column with the literal.
     """
 
     __slots__ = ("_expression", "_names", "_types", "expr")
@@ -312,11 +302,9 @@ def _has_run(asked: list[str], words: list[str]) -> bool:
 
 
 def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], Any]) -> pa.Array | pa.ChunkedArray:
-    """For each row whether ``test`` is true of an element; null where the list is null.
+    """For each row of a list column whether ``test`` is true of an element; null where the list is null.
 
-    Args:
-        lists: a list column of any layout.
-        test: from all elements to as many booleans, or one for all of them.
+    ``test`` maps all elements to as many booleans, or to one for all of them.
     """
     if isinstance(lists, pa.ChunkedArray):
         return pa.chunked_array([any_element(chunk, test) for chunk in lists.chunks], pa.bool_())

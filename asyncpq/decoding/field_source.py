@@ -30,19 +30,15 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class FieldSource:
-    """The rows of a top-level field that is not one flat column.
-
-    Leaves with only structs above them have sources of their own. The other leaves come page by page or as whole
-    column chunks. Leaves in lists or optional groups are decoded one by one, and so are leaves whose pages hold
-    different rows. The merge of all leaves checks them against each other.
+    """The rows of a top-level field that is not one flat column; the leaves are checked against each other.
 
     Args:
         version: the file.
         field: a top-level field.
-        leaves: the fetched leaves, by ordinal in the schema.
+        leaves: the fetched leaves, by ordinal in the schema; page by page or as whole column chunks.
         num_rows: rows of the row group.
         extensions: allowed extension types.
-        alone: sources of the leaves that are not among ``leaves``.
+        alone: sources of the leaves that are not among ``leaves``: those with only structs above them.
         decrypt: of an encrypted file: decodes the whole chunks of some leaves, instead of this class.
     """
 
@@ -70,9 +66,8 @@ class FieldSource:
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
         """The values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (default: all).
 
-        Raises:
-            CorruptFileError: pages contradict header, index or footer, or leaves contradict each other.
-            ResourceLimitError: the rows would decode to more bytes than allowed.
+        Raises CorruptFileError if pages contradict header, index or footer, or leaves each other, and
+        ResourceLimitError.
         """
         try:
             wanted = sorted({*self._leaves, *self._alone}) if leaves is None else leaves
@@ -113,11 +108,7 @@ class FieldSource:
         return list(groups.values())
 
     def _alone_in(self, leaf: int) -> int | None:
-        """None if the leaf may be decoded together with others, else the leaf.
-
-        Of leaves decoded together, pyarrow takes the lists and nulls above them from one leaf and does not check
-        the others.
-        """
+        """None if the leaf may be decoded together with others, else the leaf."""
         above = self._leaves[leaf].leaf
         optional = above.element.repetition is Repetition.OPTIONAL
         return leaf if above.max_repetition_level or above.max_definition_level > optional else None

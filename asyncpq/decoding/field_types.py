@@ -37,22 +37,16 @@ _BUILT_IN = frozenset(
 
 
 class FieldType(NamedTuple):
-    """A top-level field's Arrow type in one file.
+    """A top-level field's Arrow type in one file."""
 
-    Attributes:
-        arrow: name, type, nullability, metadata.
-        arrow_schema: value of ``ARROW:schema`` for a file of this field alone; None if the type does not need it.
-    """
-
-    arrow: pa.Field
-    arrow_schema: bytes | None
+    arrow: pa.Field  # name, type, nullability, metadata
+    arrow_schema: bytes | None  # ``ARROW:schema`` of a file of this field alone; None if the type needs none
 
 
 def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions: frozenset[str]) -> list[FieldType]:
     """Types of top-level fields (ordinals), as pyarrow gives them.
 
-    Raises:
-        UnsupportedFeatureError, CorruptFileError: pyarrow has no type for one of them.
+    Raises UnsupportedFeatureError or CorruptFileError if pyarrow has no type for one of them.
     """
     known: dict[int, FieldType] = version.derived(("field types", allowed_extensions), dict)
     missing = [field for field in fields if field not in known]
@@ -103,11 +97,7 @@ def _stored_schema(version: FileVersion, allowed: frozenset[str]) -> StoredArrow
 
 
 def projected_field(version: FileVersion, projection: Projection, allowed_extensions: frozenset[str]) -> pa.Field:
-    """A top-level field cut to some of its leaves, as pyarrow cuts it.
-
-    Raises:
-        UnsupportedFeatureError, CorruptFileError: pyarrow has no type for it.
-    """
+    """A top-level field cut to some of its leaves, as pyarrow cuts it; raises as :func:`field_types`."""
     (whole,) = field_types(version, [projection.field], allowed_extensions)
     field = version.metadata.schema.fields[projection.field]
     if len(projection.leaves) == field.leaf_stop - field.first_leaf:
@@ -164,12 +154,7 @@ def field_template(
 ) -> FieldTemplate:
     """The template of spliced files of a top-level field.
 
-    Args:
-        version: the file.
-        field: the field.
-        allowed_extensions: allowed extension types.
-        as_storage: without extension types.
-        bare: without Arrow's own types, and byte arrays without logical type.
+    ``as_storage`` leaves out extension types; ``bare`` leaves out Arrow's own types and byte arrays' logical types.
     """
 
     def make() -> FieldTemplate:
@@ -214,10 +199,6 @@ class StoredArrowSchema:
     A file must not choose code to run: extension types that Python code registered are replaced by their storage before
     pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit the Parquet schema is
     ignored.
-
-    Args:
-        metadata: the footer.
-        allowed_extensions: names of extension types that may be instantiated.
     """
 
     def __init__(self, metadata: FileMetadata, allowed_extensions: frozenset[str]) -> None:

@@ -79,10 +79,8 @@ _DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta
 class Filter:
     """A predicate compiled for columns of known types by :func:`compile_filter`.
 
-    Attributes:
-        expression: the predicate.
-        columns: the keys of the schema that :meth:`mask` needs.
-        engine_atoms: the atoms that pyarrow's expression engine evaluates, which is slower.
+    :meth:`mask` needs the keys ``columns`` of the schema. pyarrow's engine, which is slower, evaluates
+    ``engine_atoms``.
     """
 
     __slots__ = ("_evaluate", "columns", "engine_atoms", "expression")
@@ -98,12 +96,8 @@ class Filter:
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """True where a row matches; false or null where it does not.
 
-        Args:
-            columns: the ``num_rows`` values of each of :attr:`columns`, of the schema's type or dictionary-encoded.
-            num_rows: length of the mask.
-
-        Raises:
-            PredicateTypeError: pyarrow's implicit cast failed on a value.
+        Each of :attr:`columns` has ``num_rows`` values of the schema's type, perhaps dictionary-encoded. Raises
+        PredicateTypeError if pyarrow's implicit cast fails on a value.
         """
         mask = self._evaluate(columns)
         if isinstance(mask, pa.Scalar):
@@ -118,14 +112,9 @@ class Filter:
 def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataType]) -> Filter:
     """Compile ``expr`` for the columns' types.
 
-    Args:
-        expr: a predicate. ``a.b`` names the key ``a.b`` of the schema if there is one, else the field ``b`` of the
-            struct column ``a``.
-        schema: an Arrow schema, or the type of each column.
-
-    Raises:
-        ColumnNotFoundError: the expression names a column that is not in ``schema``.
-        PredicateTypeError: a column cannot be compared with a literal, or is inside a list or map.
+    ``a.b`` names the key ``a.b`` of the schema if there is one, else the field ``b`` of the struct column ``a``. Raises
+    ColumnNotFoundError for a column that is not in ``schema``, PredicateTypeError for a column that cannot be compared
+    with a literal, or is inside a list or map.
     """
     compiler = _Compiler(_types(schema))
     evaluate = compiler.compile(expr)
@@ -390,14 +379,8 @@ def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
 def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
     """Constant folding: the filter for a file in which some columns have one value in all rows; simplified.
 
-    A filter selects rows where it is true, so null counts as false.
-
-    Args:
-        expr: a predicate.
-        constant: the one value of a column; None if it has several.
-
-    Raises:
-        PredicateTypeError: pyarrow cannot compare a constant with a literal.
+    ``constant`` gives the one value of a column; None if it has several. A filter selects rows where it is true, so
+    null counts as false. Raises PredicateTypeError if pyarrow cannot compare a constant with a literal.
     """
     folded = _fold(expr, constant)
     return expr if folded is expr else _true_where(simplify(folded))
@@ -446,18 +429,11 @@ def _true_where(expr: Expression) -> Expression:
 def resolve_typed_times(
     expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]
 ) -> Expression:
-    """``expr`` with times relative to ``now`` resolved; itself if it has none.
+    """``expr`` with times relative to ``now``, which has a time zone, resolved; itself if it has none.
 
-    Args:
-        expr: a predicate.
-        now: with a time zone.
-        schema: of its columns, as for :func:`compile_filter`. Timestamps with a zone are compared with instants, those
-            without a zone with UTC's clock.
-
-    Raises:
-        ColumnNotFoundError: there is no such column.
-        PredicateTypeError: a column is of another type.
-        ExpressionError: a time is out of datetime's range.
+    Timestamps with a zone are compared with instants, those without a zone with UTC's clock. Raises
+    ColumnNotFoundError, PredicateTypeError (a column of another type) or ExpressionError (a time out of datetime's
+    range).
     """
     zoneless: set[str] = set()
     for name in relative_columns(expr):

@@ -86,10 +86,6 @@ class LeafDecoder:
         arrow_type: pyarrow's type of the leaf's field in this file, cut to the leaf (:func:`path_type`).
         arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, if the type needs it; else None.
         drop: called with each statement of the metadata that the pages contradict and that is ignored.
-
-    Attributes:
-        depth: structs above the leaf.
-        slot: the size of one value.
     """
 
     def __init__(
@@ -120,12 +116,7 @@ class LeafDecoder:
     # -- dictionaries -----------------------------------------------------------------------------
 
     def decode_dictionary(self, chunk: ColumnChunk, page: bytes, limits: DecodeLimits) -> Dictionary:
-        """Decode a dictionary page.
-
-        Raises:
-            CorruptFileError: it is not one, or its CRC, size or count is wrong.
-            ResourceLimitError: it claims to be larger than allowed.
-        """
+        """Decode a dictionary page; raises CorruptFileError or ResourceLimitError."""
         header = page_header(page, chunk, self.leaf, limits.max_page_bytes)
         if header.type != PageType.DICTIONARY_PAGE:
             raise PageLocationError(f"a {header.type.name} where the dictionary page belongs", column=self.leaf.dotted)
@@ -162,14 +153,9 @@ class LeafDecoder:
     def decode_pages(
         self, chunk: ColumnChunk, dictionary: Dictionary | None, pages: Sequence[DataPage], limits: DecodeLimits
     ) -> list[LeafArray]:
-        """Decode consecutive pages of one chunk.
+        """Decode consecutive pages of one chunk to arrays that together hold exactly the pages' rows, in order.
 
-        Returns:
-            Arrays that follow one another in row order, together holding exactly the pages' rows.
-
-        Raises:
-            CorruptFileError: a page contradicts its header, the index or the footer.
-            ResourceLimitError: the pages would decode to more bytes than allowed.
+        Raises CorruptFileError if a page contradicts its header, the index or the footer, and ResourceLimitError.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
         if len(pages) == 1 and self._plain_width:
@@ -217,11 +203,7 @@ class LeafDecoder:
         return LeafArray(run[0].first_row, indices, dictionary.values)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
-        """Decompress a page to pick single rows from it; None if it has to be decoded whole.
-
-        Raises:
-            CorruptFileError: the page contradicts its header, the index or the footer, or cannot be decompressed.
-        """
+        """Decompress a page to pick single rows from it; None if it has to be decoded whole."""
         if self._gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
@@ -244,11 +226,7 @@ class LeafDecoder:
         return PackedPage(page, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
-        """The values at a few ascending ``positions`` in an opened page; None if the page has to be decoded whole.
-
-        Raises:
-            CorruptFileError: an index points outside the dictionary.
-        """
+        """The values at a few ascending ``positions`` in an opened page; None if the page has to be decoded whole."""
         if self._gives_dictionary:
             return None
         if packed.value_bytes >= 0:
@@ -265,16 +243,9 @@ class LeafDecoder:
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def dense(self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits) -> pa.Array:
-        """Decoded ``values`` in the column's own type.
+        """Decoded ``values``, or indices into ``dictionary``, which are expanded, in the column's own type.
 
-        Args:
-            values: values, or indices into ``dictionary``, which are expanded.
-            dictionary: the values of the dictionary, or None.
-            limits: of the read.
-
-        Raises:
-            CorruptFileError: an index points outside the dictionary.
-            ResourceLimitError: the expanded values would be larger than allowed.
+        Raises CorruptFileError for an index outside the dictionary, ResourceLimitError for too many expanded bytes.
         """
         try:
             if dictionary is None:
@@ -380,13 +351,8 @@ def leaf_decoder(
 ) -> LeafDecoder | None:
     """The decoder of a leaf, kept with the file; None for a leaf that is decoded with the leaves beside it.
 
-    Flat columns and leaves that have only structs above them have a decoder.
-
-    Args:
-        version: the file.
-        ordinal: of the leaf.
-        extensions: allowed extension types.
-        as_dictionary: a flat column's values are decoded to :func:`dictionary_type`.
+    Flat columns and leaves that have only structs above them have a decoder. With ``as_dictionary`` a flat column's
+    values are decoded to :func:`dictionary_type`.
     """
 
     def make() -> LeafDecoder | Literal[False]:
@@ -413,18 +379,10 @@ def leaf_decoder(
 def page_header(
     page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
 ) -> PageHeader:
-    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex.
+    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex, which gave its length.
 
-    Args:
-        page: header and payload, as long as the OffsetIndex says.
-        chunk: the column chunk.
-        leaf: its leaf.
-        max_page_bytes: the most bytes that the page may claim.
-        known: the header if it is decoded already.
-
-    Raises:
-        PageLocationError: it is no header, or contradicts footer or index.
-        ResourceLimitError: the page claims more than ``max_page_bytes``.
+    ``known`` is the header if it is decoded already. Raises PageLocationError for no header, or one that contradicts
+    footer or index; ResourceLimitError for a page that claims more than ``max_page_bytes``.
     """
     try:
         header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
@@ -449,14 +407,7 @@ def page_header(
 def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
     """Check that all data pages of a chunk have a CRC or none. A missing CRC would let a changed page pass.
 
-    Args:
-        seen: by ``chunk.start``, whether the chunk's earlier pages have a CRC; updated.
-        header: of the next page.
-        chunk: the page's chunk.
-        leaf: its leaf.
-
-    Raises:
-        CorruptFileError: this page differs from the earlier ones.
+    ``seen``, which is updated, has by ``chunk.start`` whether the chunk's earlier pages have a CRC.
     """
     has_crc = header.crc is not None
     if seen.setdefault(chunk.start, has_crc) != has_crc:

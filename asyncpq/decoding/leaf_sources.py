@@ -29,12 +29,8 @@ _Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
 class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     """The rows of a leaf that is not repeated and whose page locations are known.
 
-    Args:
-        decoder: of the leaf.
-        chunk: the column chunk.
-        num_rows: rows of the row group.
-        keep: called with each decoded page, without its dictionary, for a cache; pages are then decoded one by one.
-            A page that comes back by :meth:`add` is joined with :attr:`dictionary` again.
+    ``keep`` is called with each decoded page, without its dictionary, for a cache; pages are then decoded one by one. A
+    page that comes back by :meth:`add` is joined with :attr:`dictionary` again.
     """
 
     def __init__(
@@ -65,9 +61,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         """The values of exactly ``rows``, which have arrived.
 
-        Raises:
-            CorruptFileError: a page contradicts its header, the index or the footer.
-            ResourceLimitError: the rows would decode to more bytes than allowed.
+        Raises CorruptFileError if a page contradicts its header, the index or the footer, and ResourceLimitError.
         """
         try:
             pieces = self._pieces(rows, limits)
@@ -177,20 +171,10 @@ def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
 
 
 class StreamedSource:
-    """The rows of a leaf that is not repeated and whose page locations are unknown.
+    """The rows of a leaf that is not repeated, whose page locations are found in the chunk's bytes as they come.
 
-    Page headers are decoded as the chunk's bytes come.
-
-    Args:
-        decoder: of the leaf.
-        chunk: the column chunk.
-        num_rows: rows of the row group.
-        limits: of the read.
-        padded: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
-        keep: called with each page, for later reads that will know the locations.
-
-    Attributes:
-        locations: the pages' locations as an OffsetIndex, once the whole chunk has come.
+    ``keep`` is called with each page, for later reads that will know the ``locations``, which are set once the whole
+    chunk has come. ``padded`` is that of :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 
     def __init__(
@@ -229,11 +213,7 @@ class StreamedSource:
         return self._pages.pages_decoded
 
     def feed(self, data: bytes) -> None:
-        """Add the chunk's next bytes.
-
-        Raises:
-            CorruptFileError: page headers contradict the footer.
-        """
+        """Add the chunk's next bytes; CorruptFileError if page headers contradict the footer."""
         try:
             self._feed(data)
         except AsyncpqError as error:

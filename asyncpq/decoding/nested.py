@@ -34,15 +34,10 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class PartialField(NamedTuple):
-    """Some leaves of a field.
+    """Some leaves of a field."""
 
-    Attributes:
-        leaves: their ordinals in the file's schema, ascending.
-        array: the rows, as pyarrow gives the field cut to these leaves.
-    """
-
-    leaves: tuple[int, ...]
-    array: pa.Array
+    leaves: tuple[int, ...]  # their ordinals in the file's schema, ascending
+    array: pa.Array  # the rows, as pyarrow gives the field cut to these leaves
 
 
 def merge(
@@ -52,7 +47,7 @@ def merge(
     target: pa.DataType,
     seen: pa.BooleanArray | None = None,
 ) -> pa.Array:
-    """One array of all parts' leaves.
+    """One array of all parts' leaves; CorruptFileError if the parts disagree about lists or nulls that they share.
 
     Args:
         parts: the same rows of one field; no leaf is in two of them.
@@ -60,9 +55,6 @@ def merge(
         first_leaf: ordinal of the first of them.
         target: type of the field cut to the leaves of all parts.
         seen: false where a group above the field is null; None for nowhere. Values there are undefined.
-
-    Raises:
-        CorruptFileError: the parts disagree about lists or nulls that they share.
     """
     array = parts[0].array
     if len(parts) == 1 and array.type == target:
@@ -220,9 +212,8 @@ def without_view(array: pa.Array) -> pa.Array:
 def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int) -> pa.Array:
     """The number of values, nulls and empty lists included, that a leaf has in each row (int64).
 
-    Args:
-        array: the field cut to ``leaves``, of which ``leaf`` is one.
-        whole, first_leaf: as for :func:`merge`.
+    ``array`` is the field cut to ``leaves``, of which ``leaf`` is one. ``whole`` and ``first_leaf`` are as for
+    :func:`merge`.
     """
     counts = _num_levels(array, whole, first_leaf, leaves, leaf)
     return pa.repeat(pa.scalar(1, pa.int64()), len(array)) if counts is None else counts
@@ -272,17 +263,13 @@ def is_indexed(page: WholePage) -> bool:
 class LeafPages(NamedTuple):
     """Pages of one leaf that are to be decoded together.
 
-    Attributes:
-        content: for the spliced file.
-        pages: the same pages with headers, the dictionary page first if there is one.
-        rows: rows of the row group that they hold.
-        stops: for several pages of a repeated leaf, the number of rows that end with each. V1 pages do not state it,
-            and the statements of V2 pages are checked against the decoded rows.
+    ``stops`` has, for several pages of a repeated leaf, the number of rows that end with each. V1 pages do not state
+    it, and the statements of V2 pages are checked against the decoded rows.
     """
 
-    content: LeafContent
-    pages: tuple[WholePage, ...]
-    rows: RowRanges
+    content: LeafContent  # for the spliced file
+    pages: tuple[WholePage, ...]  # the same with headers, the dictionary page first if there is one
+    rows: RowRanges  # rows of the row group that they hold
     stops: tuple[int, ...]
 
     @property
@@ -307,13 +294,9 @@ class LeafPages(NamedTuple):
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> None:
-        """Check that each page holds the planned rows.
+        """Check with ``array``, all rows of the pages, that each page holds the planned rows, and begins with a row.
 
-        Args:
-            array: all rows of the pages, decoded; for the other arguments see ``num_levels``.
-
-        Raises:
-            CorruptFileError: a page holds more or fewer rows, or begins inside one.
+        Raises PageLocationError. For the other arguments see ``num_levels``.
         """
         if not self.stops:
             return
@@ -328,11 +311,7 @@ class LeafPages(NamedTuple):
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> OffsetIndex | None:
-        """The page locations of a whole chunk; None if a page begins inside a row.
-
-        Args:
-            array: all rows of the chunk, decoded; for the other arguments see ``num_levels``.
-        """
+        """The page locations of a whole chunk, whose rows are ``array``; None if a page begins inside a row."""
         start = self.content.chunk.start + len(self.content.dictionary)
         data = [page for page in self.pages if page.header.is_data and page.header.num_values]
         if not data or data[0].offset != start:
@@ -347,14 +326,9 @@ class LeafPages(NamedTuple):
 
 
 class NestedLeaf(PageQueue[DataPage]):
-    """Collects the pages of a leaf, or the parts of its whole chunk, as they come.
+    """Collects the pages of a leaf if ``paged``, else the parts of its whole chunk, as they come.
 
-    Args:
-        leaf: the leaf.
-        chunk: its column chunk.
-        num_rows: of the row group.
-        paged: pages come one by one; else the whole chunk in parts.
-        padded, drop: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
+    ``padded`` and ``drop`` are those of :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 
     def __init__(
@@ -407,9 +381,8 @@ class NestedLeaf(PageQueue[DataPage]):
     def pages_of(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
         """The pages that hold any of ``rows``; all of a whole chunk.
 
-        Raises:
-            CorruptFileError: a page contradicts its header, the index or the footer.
-            ResourceLimitError: a page claims to be larger than allowed.
+        Raises CorruptFileError if a page contradicts header, index or footer, ResourceLimitError if it claims too many
+        bytes.
         """
         try:
             return self._some_pages(rows, limits) if self.paged else self._all_pages(limits)

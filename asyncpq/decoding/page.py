@@ -40,19 +40,12 @@ _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them f
 
 
 class DataPage(NamedTuple):
-    """A data page as fetched.
+    """A data page as fetched."""
 
-    Attributes:
-        data: header and payload.
-        first_row: its first row, counted in the row group.
-        num_rows: the rows it must hold, planned from the OffsetIndex or from its own header.
-        header: its header if that is decoded already; not checked.
-    """
-
-    data: bytes
-    first_row: int
-    num_rows: int
-    header: PageHeader | None = None
+    data: bytes  # header and payload
+    first_row: int  # counted in the row group
+    num_rows: int  # that it must hold, planned from the OffsetIndex or from its own header
+    header: PageHeader | None = None  # if it is decoded already; not checked
 
     @property
     def stop_row(self) -> int:
@@ -60,17 +53,11 @@ class DataPage(NamedTuple):
 
 
 class Dictionary(NamedTuple):
-    """A column chunk's dictionary, decoded once.
+    """A column chunk's dictionary, decoded once."""
 
-    Attributes:
-        values: the dictionary's values, in the leaf's Arrow type.
-        identity_page: a dictionary page that replaces the file's own when indices are decoded.
-        largest: bytes of the largest value if values differ in size, else 0.
-    """
-
-    values: pa.Array
-    identity_page: bytes
-    largest: int
+    values: pa.Array  # in the leaf's Arrow type
+    identity_page: bytes  # replaces the file's own dictionary page when indices are decoded
+    largest: int  # bytes of the largest value if values differ in size, else 0
 
     @property
     def weight(self) -> int:
@@ -78,19 +65,12 @@ class Dictionary(NamedTuple):
 
 
 class LeafArray(NamedTuple):
-    """Decoded rows of a leaf; dictionary indices are not expanded.
+    """Decoded rows of a leaf; dictionary indices are not expanded."""
 
-    Attributes:
-        first_row: in the row group.
-        values: the values, or int32 indices into ``dictionary``.
-        dictionary: values of the dictionary, or None.
-        lacks_dictionary: ``values`` are indices and the dictionary is elsewhere (:meth:`detached`).
-    """
-
-    first_row: int
-    values: pa.Array
+    first_row: int  # in the row group
+    values: pa.Array  # the values, or int32 indices into ``dictionary``
     dictionary: pa.Array | None
-    lacks_dictionary: bool = False
+    lacks_dictionary: bool = False  # ``values`` are indices and the dictionary is elsewhere
 
     @property
     def stop_row(self) -> int:
@@ -106,11 +86,7 @@ class LeafArray(NamedTuple):
         return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
 
     def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
-        """Undo :meth:`detached` with the dictionary of the same column chunk.
-
-        Raises:
-            CorruptFileError: there is none.
-        """
+        """Undo :meth:`detached` with the dictionary of the same column chunk; CorruptFileError if there is none."""
         if not self.lacks_dictionary:
             return self
         if dictionary is None:
@@ -119,19 +95,12 @@ class LeafArray(NamedTuple):
 
 
 class ChunkPage(NamedTuple):
-    """A page that came with its whole column chunk.
+    """A page that came with its whole column chunk."""
 
-    Attributes:
-        start: its offset in the object.
-        data: its bytes.
-        stop_row: the page is known to be good once the row group's rows before this one are decoded.
-        dictionary: the decoded values if it is the dictionary page.
-    """
-
-    start: int
+    start: int  # its offset in the object
     data: bytes
-    stop_row: int
-    dictionary: Dictionary | None
+    stop_row: int  # the page is good once the row group's rows before this one are decoded
+    dictionary: Dictionary | None  # the decoded values of a dictionary page
 
     @property
     def stop(self) -> int:
@@ -139,21 +108,13 @@ class ChunkPage(NamedTuple):
 
 
 class PackedPage(NamedTuple):
-    """A page without nulls that is decompressed, but not decoded.
+    """A page without nulls that is decompressed, but not decoded."""
 
-    Attributes:
-        page: as fetched.
-        content: its bytes, whose encoded values begin at ``start``.
-        start: see ``content``.
-        value_bytes: the length that all PLAIN values have; -1 for dictionary indices.
-        prefix_bytes: bytes before each PLAIN value: 4 of length, or none.
-    """
-
-    page: DataPage
-    content: bytes
-    start: int
-    value_bytes: int
-    prefix_bytes: int = 0
+    page: DataPage  # as fetched
+    content: bytes  # its bytes
+    start: int  # of the encoded values in ``content``
+    value_bytes: int  # the length that all PLAIN values have; -1 for dictionary indices
+    prefix_bytes: int = 0  # before each PLAIN value: 4 of length, or none
 
     @property
     def first_row(self) -> int:
@@ -165,7 +126,6 @@ class PackedPage(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Bytes it holds in memory."""
         return len(self.page.data) + len(self.content)
 
     def indices(self, positions: Sequence[int]) -> list[int] | None:
@@ -247,11 +207,7 @@ P = TypeVar("P", bound=RowSpan)
 
 
 class PageQueue(Generic[P]):
-    """Pages of one leaf in row order: announced, added, and released once they are used.
-
-    Args:
-        num_rows: of the row group.
-    """
+    """Pages of one leaf of a row group in row order: announced, added, and released once they are used."""
 
     __slots__ = ("_expected", "_first_rows", "_num_rows", "_pages")
 
@@ -349,19 +305,10 @@ def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
 def decode_plain(
     page: bytes, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int, *, verify_crc: bool
 ) -> pa.Array | None:
-    """The page as an array over its decompressed bytes; None if pyarrow has to decode it.
+    """A data page's values as an array over its decompressed bytes; None if pyarrow has to decode it.
 
-    Args:
-        page: header and payload, of ``header.num_values`` rows.
-        header: of a data page.
-        leaf: not repeated.
-        codec: of the chunk.
-        arrow_type: of the values.
-        width: from :func:`plain_width`, not 0.
-        verify_crc: check the CRC if the page has one.
-
-    Raises:
-        CorruptFileError: the CRC does not match, or the payload cannot be decompressed.
+    The leaf is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC does not
+    match, or the payload cannot be decompressed.
     """
     count = header.num_values
     if header.encoding != Encoding.PLAIN or count == 0:
@@ -422,18 +369,8 @@ def decode_dictionary(
 ) -> tuple[pa.Array, int] | None:
     """The values of a dictionary page and, if they differ in size, bytes of the largest, else 0.
 
-    None if pyarrow has to decode the page.
-
-    Args:
-        payload: of the page, its CRC checked.
-        header: of the page.
-        leaf: its leaf.
-        codec: of the chunk.
-        arrow_type: of the values; byte arrays with offsets of 32 bits if ``width`` is 0.
-        width: from :func:`plain_width`.
-
-    Raises:
-        CorruptFileError: the payload cannot be decompressed.
+    None if pyarrow has to decode the page. Its CRC is checked already. ``width`` is from :func:`plain_width`; if it is
+    0, ``arrow_type`` has offsets of 32 bits.
     """
     count, expected = header.num_values, header.uncompressed_size
     if not width and (count > _FEW_VALUES or expected > _FEW_VALUES * 64):

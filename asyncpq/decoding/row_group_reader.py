@@ -41,44 +41,29 @@ _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows se
 class QueryShape(NamedTuple):
     """The shape of a read's rows; the same for all row groups.
 
-    Attributes:
-        schema: Arrow schema of the output.
-        output: the output's fields, or parts of fields, in the order of ``schema``.
-        filter: the compiled predicate, or None.
-        limits: bounds and checks of decoding.
-        extensions: allowed extension types.
-        dictionaries: ordinals of flat fields that are read as dictionary arrays.
-        view: set if the rows come in a dataset's columns. Then ``schema`` and ``filter`` are the dataset's, and
-            ``output`` lists the file's fields to read for them.
+    If the rows come in a dataset's columns, ``view`` is set, ``schema`` and ``filter`` are the dataset's, and
+    ``output`` lists the file's fields to read for them.
     """
 
-    schema: pa.Schema
-    output: tuple[Projection, ...]
+    schema: pa.Schema  # of the output
+    output: tuple[Projection, ...]  # fields, or parts of fields, in the order of ``schema``
     filter: Filter | None
     limits: DecodeLimits
-    extensions: frozenset[str]
-    dictionaries: frozenset[int] = frozenset()
+    extensions: frozenset[str]  # the allowed extension types
+    dictionaries: frozenset[int] = frozenset()  # ordinals of flat fields that are read as dictionary arrays
     view: AdaptedColumns | None = None
 
 
 class ColumnSources(NamedTuple):
-    """The sources of one row group's columns.
+    """The sources of one row group's columns."""
 
-    Attributes:
-        leaves: the source of each column of the plan, by position.
-        slots: the size of one value of each, by position.
-        paged, streamed: the sources whose bytes come page by page, and as whole column chunks; by position.
-        decoding: those of ``paged`` that also accept decoded pages and dictionaries.
-        flat, fields: the sources of a field's rows, by the field's ordinal: of flat columns, and of all others.
-    """
-
-    leaves: list[PagedSource | StreamedSource | NestedLeaf]
-    slots: list[ValueSlot]
-    paged: dict[int, PagedSource | NestedLeaf]
-    streamed: dict[int, StreamedSource | NestedLeaf]
-    decoding: dict[int, PagedSource]
-    flat: dict[int, PagedSource | StreamedSource]
-    fields: dict[int, FieldSource]
+    leaves: list[PagedSource | StreamedSource | NestedLeaf]  # of each column of the plan, by position
+    slots: list[ValueSlot]  # the size of one value of each, by position
+    paged: dict[int, PagedSource | NestedLeaf]  # those whose bytes come page by page, by position
+    streamed: dict[int, StreamedSource | NestedLeaf]  # those whose bytes come as whole column chunks, by position
+    decoding: dict[int, PagedSource]  # those of ``paged`` that also accept decoded pages and dictionaries
+    flat: dict[int, PagedSource | StreamedSource]  # of flat columns, by the field's ordinal
+    fields: dict[int, FieldSource]  # of all other fields, by the field's ordinal
 
 
 def open_sources(
@@ -132,23 +117,14 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The rows that the filter accepted.
+    """The rows that the filter accepted."""
 
-    Attributes:
-        rows: the matching rows if ``mask`` is None, else a superset of them.
-        mask: over ``rows``: true where a row matches.
-        arrays: columns of the filter, already cut to the matching rows.
-        stop_row: the filter has seen the row group's rows before this one.
-        num_rows: how many rows match.
-        seen: how many rows the filter saw.
-    """
-
-    rows: RowRanges
-    mask: pa.BooleanArray | None
-    arrays: Mapping[Projection, pa.Array]
-    stop_row: int
-    num_rows: int
-    seen: int
+    rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
+    mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
+    arrays: Mapping[Projection, pa.Array]  # columns of the filter, already cut to the matching rows
+    stop_row: int  # the filter has seen the row group's rows before this one
+    num_rows: int  # that match
+    seen: int  # rows that the filter saw
 
 
 class Allowance:
@@ -163,14 +139,9 @@ class Allowance:
 class RowGroupReader:
     """Takes the fetched pages of a row group and gives its matching rows, piece by piece.
 
-    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another.
-
-    Args:
-        version: the file.
-        plan: the row group's columns and rows.
-        shape: of the read's rows.
-        keep: called with (row group, leaf, decoded page) for every page that is decoded alone.
-        keep_part: called with (row group, leaf, page) for the pages of chunks that come whole.
+    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another. ``keep`` is called
+    with (row group, leaf, decoded page) for every page that is decoded alone, ``keep_part`` with (row group, leaf,
+    page) for the pages of chunks that come whole.
     """
 
     def __init__(
@@ -248,12 +219,7 @@ class RowGroupReader:
     # -- output -----------------------------------------------------------------------------------
 
     def match(self, positions: range, allowance: Allowance) -> Matched:
-        """Filter the rows that have become available since the last call.
-
-        Args:
-            positions: the columns that have been fetched so far.
-            allowance: the unit's.
-        """
+        """Filter the rows that have become available since the last call; ``positions`` have been fetched."""
         plan, where, leaves = self.plan, self._shape.filter, self._sources.leaves
         self._allowance = allowance
         available = plan.num_rows

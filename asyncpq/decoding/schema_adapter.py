@@ -36,29 +36,17 @@ _NAMES_SHOWN = 8  # in a hint
 
 
 class AdaptedColumn(NamedTuple):
-    """A column of the dataset, or a part of one, with its source in a file.
+    """A column of the dataset, or a part of one, with its source in a file."""
 
-    Attributes:
-        field: the dataset's, cut to the part.
-        projection: the columns to read of the file; None for a constant.
-        constant: the value in all rows if nothing is read.
-        cast: from the file's type to the dataset's; None if they are equal.
-    """
-
-    field: pa.Field
-    projection: Projection | None
-    constant: pa.Scalar | None
-    cast: Cast | None
+    field: pa.Field  # the dataset's, cut to the part
+    projection: Projection | None  # the columns to read of the file; None for a constant
+    constant: pa.Scalar | None  # the value in all rows if nothing is read
+    cast: Cast | None  # from the file's type to the dataset's; None if they are equal
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """The column's rows.
+        """The column's rows from those of :attr:`projection`, or ``num_rows`` of the constant.
 
-        Args:
-            source: the rows of :attr:`projection`, or None.
-            num_rows: rows of a constant.
-
-        Raises:
-            SchemaMismatchError: the dataset's type does not hold a value.
+        Raises SchemaMismatchError if the dataset's type does not hold a value.
         """
         if source is None:
             return constant_array(self.constant, num_rows)
@@ -69,15 +57,10 @@ class AdaptedColumn(NamedTuple):
 
 
 class AdaptedColumns(NamedTuple):
-    """The columns of a read, as one file has them.
+    """The columns of a read, as one file has them."""
 
-    Attributes:
-        output: the output's columns, in order.
-        predicate: the filter's top-level columns by name; perhaps only parts of them.
-    """
-
-    output: tuple[AdaptedColumn, ...]
-    predicate: Mapping[str, AdaptedColumn]
+    output: tuple[AdaptedColumn, ...]  # in order
+    predicate: Mapping[str, AdaptedColumn]  # the filter's top-level columns by name; perhaps only parts of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,29 +68,19 @@ class SchemaAdapter:
     """Maps a dataset's columns to those of one version of a file.
 
     Columns are matched at their first use, which raises the error of a column that does not match.
-
-    Attributes:
-        schema: the dataset's columns.
-        constants: columns that have one value in all rows of this file, by name.
-        digest: of the file's version.
-        match: matches ordinals of the dataset's columns with the file's.
-        weight: approximate bytes held in memory.
     """
 
-    schema: pa.Schema
-    constants: Mapping[str, pa.Scalar]
-    digest: bytes
-    match: Callable[[FileVersion, Sequence[int]], list[Match]]
-    weight: int = 4000
+    schema: pa.Schema  # the dataset's columns
+    constants: Mapping[str, pa.Scalar]  # columns that have one value in all rows of this file, by name
+    digest: bytes  # of the file's version
+    match: Callable[[FileVersion, Sequence[int]], list[Match]]  # by ordinals of the dataset's columns
+    weight: int = 4000  # approximate bytes held in memory
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
         """For each requested column, by ordinal, the requested paths inside it; the empty path for the whole column.
 
-        Args:
-            names: names, dotted paths inside columns, or ordinals; None for all columns.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
+        ``names`` are names, dotted paths inside columns, or ordinals; None for all columns. Raises ColumnNotFoundError
+        or AmbiguousColumnError for no such column, or several.
         """
         if names is None:
             return {ordinal: [""] for ordinal in range(len(self.schema))}
@@ -138,11 +111,7 @@ class SchemaAdapter:
         return ordinals[0], name[len(top) + 1 :]
 
     def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
-        """Types of the top-level columns that ``names`` name or lie in.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError
-        """
+        """Types of the top-level columns that ``names`` name or lie in; raises as :meth:`ordinals`."""
         fields = [self.schema.field(ordinal) for ordinal in self.ordinals(names)]
         return {field.name: field.type for field in fields}
 
@@ -155,18 +124,11 @@ class SchemaAdapter:
         dictionaries: frozenset[int] = frozenset(),
         unique: bool = True,
     ) -> list[AdaptedColumn]:
-        """The requested columns, in the requested order.
+        """The requested columns, in the requested order; ``asked`` is from :meth:`ordinals`.
 
-        Args:
-            version: the file.
-            asked: as :meth:`ordinals` gives it.
-            extensions: allowed extension types.
-            dictionaries: ordinals of columns that come as dictionary arrays.
-            unique: refuse a part that is requested twice.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError: no such part, several, or one requested twice.
-            SchemaMismatchError: the file's type has no exact cast to the dataset's.
+        ``dictionaries`` are ordinals of columns that come as dictionary arrays; ``unique`` refuses a part that is
+        requested twice. Raises ColumnNotFoundError or AmbiguousColumnError for no such part or several,
+        SchemaMismatchError if there is no exact cast.
         """
         matches = self.match(version, list(asked))
         columns: list[AdaptedColumn] = []

@@ -40,12 +40,8 @@ _SHARED_VALUES = 1 << 16
 class FooterTemplate:
     """The footer of a spliced file of one leaf, without its counts and sizes.
 
-    Args:
-        schema_elements: the Thrift structs of the schema, root first, one after another.
-        num_elements: their number.
-        physical_type, path, codec, encodings: of the column chunk.
-        arrow_schema: value of ``ARROW:schema``, or None.
-        created_by: the writer, since pyarrow reads old writers' pages with their defects in mind.
+    ``schema_elements`` are the Thrift structs of the schema, root first. The writer is named, since pyarrow reads old
+    writers' pages with their defects in mind.
     """
 
     def __init__(
@@ -88,13 +84,7 @@ class FooterTemplate:
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
     ) -> bytes:
-        """The spliced file.
-
-        Args:
-            dictionary_page: with its header; empty for none.
-            pages: data pages with their headers.
-            num_values, num_rows: the footer's counts: the planned ones plus one.
-        """
+        """The file of ``pages`` and a ``dictionary_page``, perhaps empty; the counts are the planned ones plus 1."""
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
         rows = zigzag_varint(num_rows)
@@ -306,30 +296,16 @@ def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[st
 
 
 class LeafContent(NamedTuple):
-    """One leaf's content of a spliced file.
-
-    Attributes:
-        chunk: of its pages.
-        dictionary: a dictionary page with its header; empty for none.
-        pages: data pages with their headers.
-        num_values: values in ``pages``, by their headers.
-    """
+    """One leaf's content of a spliced file."""
 
     chunk: ColumnChunk
-    dictionary: bytes
-    pages: Sequence[bytes]
-    num_values: int
+    dictionary: bytes  # a dictionary page with its header; empty for none
+    pages: Sequence[bytes]  # data pages with their headers
+    num_values: int  # values in ``pages``, by their headers
 
 
 class FieldTemplate:
-    """The footer of a spliced file of one top-level field, without its counts and sizes.
-
-    Args:
-        metadata: the footer of the pages' file.
-        field: a top-level field.
-        arrow_schema: value of ``ARROW:schema`` for a file of this field alone, or None.
-        bare: without logical types of byte arrays.
-    """
+    """The footer of a spliced file of one top-level field, without counts and sizes."""
 
     def __init__(self, metadata: FileMetadata, field: Field, arrow_schema: bytes | None, *, bare: bool = False) -> None:
         self._leaves = metadata.schema.leaves[field.first_leaf : field.leaf_stop]
@@ -344,11 +320,9 @@ class FieldTemplate:
         self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes:
-        """The spliced file.
+        """The file of ``contents``, by leaf ordinal in the schema; other leaves have no pages.
 
-        Args:
-            contents: by leaf ordinal in the schema; other leaves have no pages.
-            num_rows: the footer's count: more rows than any leaf's pages hold.
+        ``num_rows`` is more than any leaf's pages hold.
         """
         body: list[bytes] = [MAGIC]
         position = len(MAGIC)

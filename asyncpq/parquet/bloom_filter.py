@@ -39,15 +39,10 @@ SALTS: Final = tuple(
 
 
 class BloomFilterHeader(NamedTuple):
-    """The header in front of a filter's bitset.
+    """The header in front of a filter's bitset."""
 
-    Attributes:
-        header_size: bytes of the header.
-        num_bytes: bytes of the bitset.
-    """
-
-    header_size: int
-    num_bytes: int
+    header_size: int  # bytes of the header
+    num_bytes: int  # of the bitset
 
     @property
     def num_blocks(self) -> int:
@@ -55,11 +50,10 @@ class BloomFilterHeader(NamedTuple):
 
 
 def decode_bloom_filter_header(data: bytes) -> BloomFilterHeader:
-    """Decode a BloomFilterHeader at the start of ``data``.
+    """Decode a BloomFilterHeader at the start of ``data``; EndOfDataError if it is cut short.
 
-    Raises:
-        CorruptFileError: not a header, or a bitset that is not whole blocks. EndOfDataError: cut short.
-        UnsupportedFeatureError: another algorithm, hash or compression than the specification has.
+    Raises CorruptFileError for other bytes or a bitset that is not whole blocks, UnsupportedFeatureError for an
+    algorithm, hash or compression that the specification lacks.
     """
     reader = CompactReader(data[:MAX_HEADER_BYTES], max_elements=MAX_HEADER_BYTES)
     fields = reader.struct()
@@ -77,10 +71,7 @@ def _is_first_member(union: Value) -> bool:
 
 
 def usual_header(length: int) -> BloomFilterHeader | None:
-    """The usual header of a filter of ``length`` bytes in all; None if there is none of that length.
-
-    A guess that lets header and blocks be fetched at once. The header itself decides.
-    """
+    """The usual header of a filter of ``length`` bytes in all, if there is one: a guess that saves a request."""
     for size in range(1, 6):
         header = BloomFilterHeader(_USUAL_REST_BYTES + size, length - _USUAL_REST_BYTES - size)
         if header.num_bytes > 0 and header.num_bytes % BLOCK_BYTES == 0 and len(varint(2 * header.num_bytes)) == size:

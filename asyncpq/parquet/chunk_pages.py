@@ -52,36 +52,22 @@ class NeedMore(enum.Enum):
 
 
 class PageHeader(NamedTuple):
-    """One page's header. Fields of other page types are None.
+    """One page's header. Fields of other page types are None."""
 
-    Attributes:
-        type: the page's type; INDEX_PAGE also for unknown types.
-        header_size: bytes of the header itself.
-        compressed_size, uncompressed_size: bytes of the page without its header.
-        crc: CRC-32 of the compressed bytes, unsigned; None if not written.
-        num_values: of the leaf, nulls included; of a dictionary page its entries; 0 for an index page.
-        encoding: code of Encoding, of the values.
-        num_rows, num_nulls: of a V2 data page; advisory, since some writers count them differently. None if
-            impossible.
-        def_encoding, rep_encoding: codes, of a V1 data page's levels.
-        def_levels_bytes, rep_levels_bytes: of a V2 data page's levels, which are not compressed.
-        is_compressed: False only in V2 data pages that say so.
-    """
-
-    type: PageType
-    header_size: int
-    compressed_size: int
+    type: PageType  # INDEX_PAGE also for unknown types
+    header_size: int  # bytes of the header itself
+    compressed_size: int  # bytes of the page without its header
     uncompressed_size: int
-    crc: int | None
-    num_values: int
-    encoding: int
-    num_rows: int | None = None
-    num_nulls: int | None = None
-    def_encoding: int | None = None
+    crc: int | None  # CRC-32 of the compressed bytes, unsigned
+    num_values: int  # of the leaf, nulls included; a dictionary's entries; 0 for an index page
+    encoding: int  # code of Encoding, of the values
+    num_rows: int | None = None  # of a V2 data page; advisory, as some writers count otherwise; None if impossible
+    num_nulls: int | None = None  # as num_rows
+    def_encoding: int | None = None  # codes, of a V1 data page's levels
     rep_encoding: int | None = None
-    def_levels_bytes: int | None = None
+    def_levels_bytes: int | None = None  # of a V2 data page's levels, which are not compressed
     rep_levels_bytes: int | None = None
-    is_compressed: bool = True
+    is_compressed: bool = True  # False only in V2 data pages that say so
 
     @property
     def page_size(self) -> int:
@@ -96,20 +82,10 @@ class PageHeader(NamedTuple):
 def decode_page_header(
     data: bytes, offset: int = 0, *, max_bytes: int = MAX_HEADER_BYTES, complete: bool = False
 ) -> PageHeader | NeedMore:
-    """Decode the page header at ``data[offset:]``.
+    """Decode the page header at ``data[offset:]``; NEED_MORE if ``data``, which may end anywhere, ends inside it.
 
-    Args:
-        data: bytes that may end anywhere.
-        offset: where the header begins.
-        max_bytes: the longest header to accept.
-        complete: no more bytes will come, so a header that is cut off is corrupt.
-
-    Returns:
-        The header, or NEED_MORE if ``data`` ends inside it.
-
-    Raises:
-        CorruptFileError: not a page header, or sizes or counts that are negative or missing.
-        ResourceLimitError: the header is longer than ``max_bytes``.
+    If ``complete``, no more bytes will come, so a header that is cut off is corrupt. Raises CorruptFileError for other
+    bytes and for negative or missing sizes and counts, ResourceLimitError for a header longer than ``max_bytes``.
     """
     if (match := _DATA_PAGE.match(data, offset)) is not None:
         header = _data_page(match)
@@ -257,18 +233,11 @@ def _number(fields: Fields, field_id: int, name: str) -> int:
 def check_page_header(
     header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
 ) -> None:
-    """Check a header against its chunk's metadata; this finds most flipped bits in headers.
+    """Check a data or dictionary page's header against its chunk; finds most flipped bits in headers.
 
     The chunk's uncompressed size and each of its lists of encodings are advisory: see :func:`header_contradiction`.
-
-    Args:
-        header: of a data or dictionary page.
-        chunk: the page's chunk.
-        leaf: the chunk's leaf, to check the encodings of levels too.
-        expected_size: the page's size with header in the OffsetIndex, if there is one.
-
-    Raises:
-        CorruptFileError: they contradict each other.
+    Given the ``leaf``, the encodings of levels are checked too; ``expected_size`` is the page's size in the
+    OffsetIndex. Raises CorruptFileError if they contradict each other.
     """
     if expected_size is not None and header.page_size != expected_size:
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
@@ -295,12 +264,9 @@ def check_page_header(
 
 
 def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
-    """The advisory statement that header and chunk disagree about, which is then ignored; None if they agree.
+    """The advisory statement that a page's header and its chunk disagree about, to be ignored; None if they agree.
 
-    Args:
-        header: of one page.
-        chunk: the page's chunk.
-        repeated: the chunk's leaf is repeated. V2 pages of other leaves have as many rows as values.
+    V2 pages of leaves that are not ``repeated`` have as many rows as values.
     """
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
@@ -349,31 +315,25 @@ def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """A whole page of a chunk.
-
-    Attributes:
-        header: its header.
-        offset: its file offset, that of its header.
-        data: header and content as they are in the file.
-    """
+    """A whole page of a chunk."""
 
     header: PageHeader
-    offset: int
-    data: bytes
+    offset: int  # of the header in the file
+    data: bytes  # header and content as in the file
 
 
 class PageWalker:
     """Cuts the bytes of one chunk into pages as they come.
 
-    Feed the bytes from ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`. The walker
-    buffers at most one incomplete page.
+    Feed the bytes from ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`. The walker buffers
+    at most one incomplete page.
 
     Args:
         chunk: the column chunk.
         max_page_bytes: the most bytes that a page may claim, compressed or not.
         leaf: see :func:`check_page_header`.
-        padded: the chunk's span was widened because its writer understated it (PARQUET-816). Bytes behind its last
-            value are ignored.
+        padded: the chunk's span was widened since its writer understated it (PARQUET-816); bytes behind its last value
+            are ignored.
         verify_crc: check that all data pages have a CRC or none: a missing CRC would let a changed page pass.
         drop: called with each statement of the metadata that the pages contradict and that is ignored.
     """
@@ -416,10 +376,7 @@ class PageWalker:
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
         """Take the next bytes; return the pages that they complete, in file order.
 
-        Raises:
-            CorruptFileError: the bytes are not pages of this chunk (check_page_header, a dictionary page that is not
-                the first, more values than the chunk has).
-            ResourceLimitError: a page larger than ``max_page_bytes``.
+        Raises CorruptFileError if they are not pages of this chunk, ResourceLimitError for a page that is too large.
         """
         if self._buffer or len(data) < self._needed:
             self._buffer += data
@@ -480,11 +437,7 @@ class PageWalker:
             raise CorruptFileError(f"a chunk of {chunk.num_values} values has more in its pages")
 
     def finish(self) -> None:
-        """Check that the chunk ended with a whole page and held all of its values and bytes.
-
-        Raises:
-            CorruptFileError: it did not.
-        """
+        """Raise CorruptFileError unless the chunk ended with a whole page and held all of its values and bytes."""
         if self._buffer and not self._padded:
             raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
         if self._offset != self._chunk.stop and not self._padded:

@@ -66,8 +66,8 @@ class PageType(enum.IntEnum):
 class ChunkStatistics(NamedTuple):
     """Raw statistics of a chunk (parquet.thrift, Statistics); None for "not written".
 
-    ``min_value`` and ``max_value`` follow the column order. ``deprecated_min`` and ``deprecated_max`` are fields 2
-    and 1. ``statistics.chunk_bounds`` says what they prove.
+    The bounds follow the column order, except for the deprecated fields 2 and 1. ``statistics.chunk_bounds`` says what
+    they prove.
     """
 
     deprecated_max: bytes | None
@@ -105,37 +105,21 @@ class IndexPlaces(NamedTuple):
 
 
 class ColumnChunk(NamedTuple):
-    """The locations of a chunk's pages and indexes, and the writer's statements about them.
+    """The locations of a chunk's pages and indexes, and the writer's statements about them."""
 
-    Attributes:
-        file_path: set only in summary files; the data are then in another file, which is never read.
-        file_offset: deprecated, often wrong, not used.
-        has_crypto: the chunk is encrypted, so its indexes must not be decoded.
-        physical_type: equals the leaf's.
-        encodings: codes of every encoding in the chunk, levels included; advisory, page headers decide.
-        path: as written; advisory, since the chunk's position in the row group decides its column.
-        codec: a code of Codec; unknown codes are kept.
-        num_values: of the leaf, nulls and empty lists included; the row group's rows for leaves that are not repeated.
-        total_uncompressed_size: of all pages with their headers; advisory; 0 if missing or negative.
-        total_compressed_size: of all pages with their headers.
-        dictionary_page_offset: None or 0 if absent; see ``start``.
-        raw_start, raw_stop: position of the ColumnChunk struct in the metadata bytes.
-        dropped: statements that contradict the schema or the row group and are ignored.
-    """
-
-    file_path: str | None
-    file_offset: int
-    has_crypto: bool
-    physical_type: PhysicalType
-    encodings: tuple[int, ...]
-    path: tuple[str, ...]
-    codec: int
-    num_values: int
-    total_uncompressed_size: int
-    total_compressed_size: int
+    file_path: str | None  # set only in summary files: the data are in another file, which is never read
+    file_offset: int  # deprecated, often wrong, not used
+    has_crypto: bool  # the chunk is encrypted, so its indexes must not be decoded
+    physical_type: PhysicalType  # equals the leaf's
+    encodings: tuple[int, ...]  # codes of all, levels included; advisory, page headers decide
+    path: tuple[str, ...]  # as written; advisory, since the position in the row group decides the column
+    codec: int  # a code of Codec, perhaps an unknown one
+    num_values: int  # nulls and empty lists included; the row group's rows if the leaf is not repeated
+    total_uncompressed_size: int  # of all pages with their headers; advisory; 0 if missing or negative
+    total_compressed_size: int  # of all pages with their headers
     data_page_offset: int
     index_page_offset: int | None
-    dictionary_page_offset: int | None
+    dictionary_page_offset: int | None  # None or 0 if absent; see ``start``
     statistics: ChunkStatistics | None
     encoding_stats: tuple[PageEncodingStats, ...] | None
     bloom_filter_offset: int | None
@@ -144,9 +128,9 @@ class ColumnChunk(NamedTuple):
     offset_index_length: int | None
     column_index_offset: int | None
     column_index_length: int | None
-    raw_start: int
+    raw_start: int  # position of the struct in the metadata bytes
     raw_stop: int
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()  # statements that contradict schema or row group and are ignored
 
     @property
     def start(self) -> int:
@@ -163,23 +147,18 @@ class ColumnChunk(NamedTuple):
 
     @property
     def offset_index_range(self) -> tuple[int, int] | None:
-        """Bytes ``(start, stop)`` of the OffsetIndex; None without a usable location."""
         return index_range(self.offset_index_offset, self.offset_index_length)
 
     @property
     def column_index_range(self) -> tuple[int, int] | None:
-        """Bytes ``(start, stop)`` of the ColumnIndex; None without a usable location."""
         return index_range(self.column_index_offset, self.column_index_length)
 
 
 def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
     """Decode the ColumnChunk struct at ``data[start:stop]`` of the file's metadata.
 
-    As in Thrift, an optional field of an unexpected type counts as absent.
-
-    Raises:
-        CorruptFileError: a required field is missing, a size is negative, or the chunk is not of ``leaf``'s type.
-        UnsupportedFeatureError: the chunk's metadata are encrypted.
+    As in Thrift, an optional field of an unexpected type counts as absent. Raises CorruptFileError if a required field
+    is missing, a size is negative, or the chunk is not of ``leaf``'s type; UnsupportedFeatureError if it is encrypted.
     """
     reader = CompactReader(data, start, max_elements=_MAX_ELEMENTS_OF_A_CHUNK)
     chunk = reader.struct()
@@ -277,17 +256,9 @@ def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
 
 
 def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:
-    """Check that the chunk lies inside this file, in front of the footer, before any byte is fetched.
+    """Check that the chunk lies in ``[4, footer_start)`` of a file of ``file_size`` bytes, before it is fetched.
 
-    Args:
-        chunk: the chunk.
-        leaf: its leaf.
-        file_size: bytes of the whole object.
-        footer_start: file offset of the metadata.
-
-    Raises:
-        UnsupportedFeatureError: the chunk is in another file, or encrypted.
-        CorruptFileError: it has values, and its pages lie outside ``[4, footer_start)``.
+    Raises CorruptFileError, or UnsupportedFeatureError if the chunk is in another file or encrypted.
     """
     if chunk.file_path is not None:
         raise UnsupportedFeatureError(

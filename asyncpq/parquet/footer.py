@@ -44,27 +44,14 @@ class FooterFound:
 
 
 class FooterDecoder:
-    """Finds the metadata at the end of an object.
-
-    Args:
-        max_footer_bytes: the longest metadata to accept.
-        encrypted: accept encrypted metadata too.
-    """
+    """Finds at most ``max_footer_bytes`` of metadata at the end of an object; encrypted only if ``encrypted``."""
 
     def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
         self._max_footer_bytes = max_footer_bytes
         self._magics = (MAGIC, ENCRYPTED_MAGIC) if encrypted else (MAGIC,)
 
     def next(self, tail: bytes, tail_start: int, size: int) -> NeedBytes | FooterFound:
-        """Decode the object's last bytes.
-
-        Args:
-            tail: the bytes ``[tail_start, size)`` of the object.
-            tail_start: offset of the first of them.
-            size: bytes of the whole object.
-
-        Returns:
-            The metadata, or the range of bytes to pass next.
+        """Decode the bytes ``[tail_start, size)`` of an object of ``size`` bytes, or name the bytes to pass next.
 
         Raises:
             NotParquetError: no Parquet magic at the end, or too short for a Parquet file.
@@ -124,15 +111,10 @@ def leaf_pieces(metadata: FileMetadata, leaf: int) -> list[bytes]:
 
 
 def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], num_leaves: int) -> bytes:
-    """A footer with the column chunks of ``leaves`` only.
+    """A footer with the column chunks of ``leaves`` only, of a schema of ``num_leaves`` leaves.
 
-    Args:
-        shared: from :func:`shared_pieces`.
-        leaves: from :func:`leaf_pieces`, by ordinal of the leaf.
-        num_leaves: leaves in the schema.
-
-    Raises:
-        CorruptFileError: the pieces do not belong to one footer.
+    ``shared`` is from :func:`shared_pieces`, the values of ``leaves`` are from :func:`leaf_pieces`. Raises
+    CorruptFileError if the pieces do not belong to one footer.
     """
     known = sorted(leaves)
     groups = len(shared) - 1
@@ -151,18 +133,10 @@ def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], 
 
 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
-    """The Thrift bytes of FileMetaData with changed key-value metadata.
+    """The Thrift bytes of FileMetaData, ``metadata``, with changed key-value metadata.
 
-    Unknown fields, and bytes behind the struct, stay as they are.
-
-    Args:
-        metadata: without the footer's length and magic.
-        values: keys to set; a key replaces all pairs that have it.
-        max_elements: list elements that the metadata may have.
-
-    Raises:
-        CorruptFileError: not FileMetaData.
-        ResourceLimitError: more elements than allowed.
+    A key of ``values`` replaces all pairs that have it. Unknown fields, and bytes behind the struct, stay as they are.
+    Raises CorruptFileError for other bytes, ResourceLimitError for more list elements than ``max_elements``.
     """
     reader = CompactReader(metadata, max_elements=max_elements)
     pairs, fields = _split_key_values(reader, {key.encode() for key in values})

@@ -87,22 +87,14 @@ class LogicalKind(enum.Enum):
 
 
 class LogicalType(NamedTuple):
-    """The meaning of stored values. Fields of other kinds are None.
-
-    Attributes:
-        kind: the logical type.
-        unit: of TIME and TIMESTAMP; None for an unknown unit.
-        is_adjusted_to_utc: of TIME and TIMESTAMP.
-        precision, scale: of DECIMAL, in decimal digits.
-        bit_width, is_signed: of INTEGER; 8, 16, 32 or 64.
-    """
+    """The meaning of stored values. Fields of other kinds are None."""
 
     kind: LogicalKind
-    unit: TimeUnit | None = None
-    is_adjusted_to_utc: bool | None = None
-    precision: int | None = None
+    unit: TimeUnit | None = None  # of TIME and TIMESTAMP; None for an unknown unit
+    is_adjusted_to_utc: bool | None = None  # of TIME and TIMESTAMP
+    precision: int | None = None  # of DECIMAL, in decimal digits, as scale
     scale: int | None = None
-    bit_width: int | None = None
+    bit_width: int | None = None  # of INTEGER: 8, 16, 32 or 64
     is_signed: bool | None = None
 
 

@@ -1,10 +1,8 @@
 """A file's metadata (parquet.thrift, FileMetaData), decoded lazily.
 
 The schema and the row groups are decoded at once. Of the column chunks, which are most of a footer, only the positions
-are found (``row_group``); a chunk is decoded at its first use and kept.
-
-So a footer in memory is mostly its bytes and the positions of its chunks, and a warm read does nothing proportional to
-the number of columns.
+are found; a chunk is decoded at its first use and kept. So a warm read does nothing proportional to the number of
+columns, and a footer in memory is mostly its bytes and these positions.
 """
 
 from __future__ import annotations
@@ -44,16 +42,11 @@ class FileMetadata:
     Attributes:
         data: the Thrift bytes.
         version: the format's version as written, 1 or 2; not reliable.
-        schema: the columns.
-        num_rows: rows in all row groups.
-        row_groups: in file order.
         created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
-        column_orders: one for each leaf, or None if the file has none. All are UNKNOWN if their number differs from
-            that of the leaves, unless they are all the same.
+        column_orders: one for each leaf, or None. All are UNKNOWN if they differ and their number is not the leaves'.
         dropped: statements of the footer that contradict the rest of it and are ignored.
         has_encryption: some columns are, or may be, encrypted.
         int96_unit: the unit in which timestamps stored as INT96 are decoded, "ns" or "us".
-        writer_faults: the known faults of the file's writer.
     """
 
     __slots__ = (
@@ -119,10 +112,7 @@ class FileMetadata:
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
-        """The file's key-value metadata; the first value of a repeated key, as in Arrow.
-
-        Bytes that are not UTF-8 are escaped.
-        """
+        """The file's key-value metadata, the first value of a repeated key as in Arrow; escaped where not UTF-8."""
         if self._key_values is None:
             pairs: dict[str, str | None] = {}
             if self._key_value_start is not None:
@@ -139,10 +129,10 @@ class FileMetadata:
 def decode_file_metadata(
     data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS, max_schema_elements: int = DEFAULT_MAX_ELEMENTS
 ) -> FileMetadata:
-    """Decode a footer's metadata.
+    """Decode the Thrift bytes of FileMetaData; bytes behind it, a footer's signature, are ignored.
 
     Args:
-        data: the Thrift bytes of FileMetaData; bytes behind it, a footer's signature, are ignored.
+        data: the bytes.
         max_elements: schema elements, column chunks and other list elements to accept, together.
         max_schema_elements: schema elements to accept; these are decoded at once.
 
@@ -205,11 +195,7 @@ class _Footer:
             self._column_orders = tuple([_order(union) for union in _structs(reader.value(LIST))])
 
     def metadata(self) -> FileMetadata:
-        """The metadata, once all fields are read and agree.
-
-        Raises:
-            CorruptFileError: required fields are missing, or row counts contradict each other.
-        """
+        """The metadata; CorruptFileError if required fields are missing or row counts disagree."""
         schema, groups = self._schema, self._row_groups
         if schema is None or self._num_rows is None or groups is None:
             raise CorruptFileError("the footer lacks a schema, a row count or row groups")

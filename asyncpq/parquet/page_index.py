@@ -34,10 +34,7 @@ from asyncpq.parquet.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeate
 class PageLocationError(CorruptFileError):
     """A page contradicts the OffsetIndex: the header, the index or the bytes are wrong.
 
-    The read drops the index and starts again with whole chunks, which show which of them is wrong.
-
-    Attributes:
-        dropped: the index was dropped because of this error.
+    The read drops the index (``dropped``) and starts again with whole chunks, which show which of them is wrong.
     """
 
     dropped = False
@@ -62,17 +59,11 @@ class BoundaryOrder(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class OffsetIndex:
-    """The locations of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page.
+    """The locations of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page."""
 
-    Attributes:
-        offsets: file offset of the page's header.
-        sizes: bytes of the page with its header.
-        first_rows: number, within the row group, of the page's first row.
-    """
-
-    offsets: list[int]
-    sizes: list[int]
-    first_rows: list[int]
+    offsets: list[int]  # file offset of the page's header
+    sizes: list[int]  # bytes of the page with its header
+    first_rows: list[int]  # the page's first row, counted in the row group
 
     @property
     def num_pages(self) -> int:
@@ -100,20 +91,13 @@ class OffsetIndex:
 
 @dataclass(slots=True, eq=False)
 class ColumnIndex:
-    """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page.
+    """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page."""
 
-    Attributes:
-        null_pages: True where a page has only nulls; its bounds are then empty bytes.
-        min_values, max_values: in the column's order, PLAIN.
-        boundary_order: as the writer claims.
-        null_counts, nan_counts: None if not written, which does not mean 0.
-    """
-
-    null_pages: list[bool]
-    min_values: list[bytes]
+    null_pages: list[bool]  # True where a page has only nulls; its bounds are then empty bytes
+    min_values: list[bytes]  # in the column's order, PLAIN
     max_values: list[bytes]
-    boundary_order: BoundaryOrder
-    null_counts: list[int] | None
+    boundary_order: BoundaryOrder  # as the writer claims
+    null_counts: list[int] | None  # None if not written, which does not mean 0
     nan_counts: list[int] | None
 
     @property
@@ -127,11 +111,7 @@ class ColumnIndex:
 
 
 def decode_offset_index(data: bytes) -> OffsetIndex:
-    """Decode an OffsetIndex. :func:`validate_offset_index` checks it against the chunk.
-
-    Raises:
-        CorruptIndexError: not an OffsetIndex.
-    """
+    """Decode an OffsetIndex, or raise CorruptIndexError. :func:`validate_offset_index` checks it against the chunk."""
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
     try:
@@ -173,14 +153,11 @@ def _integer(fields: Fields, field_id: int) -> int:
 
 
 def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: int, num_rows: int) -> None:
-    """Check an OffsetIndex against its chunk and row group.
+    """Check an OffsetIndex against its chunk and row group; CorruptIndexError if it must not be used.
 
     A gap in front of the first page (a dictionary) or between pages is legal. Overlaps, disorder and pages outside
     ``[chunk_start, chunk_stop)`` are not. First rows must increase strictly (PageIndex.md), so pages without rows are
     refused too.
-
-    Raises:
-        CorruptIndexError: the index must not be used.
     """
     offsets, sizes, firsts = index.offsets, index.sizes, index.first_rows
     if not offsets:
@@ -205,12 +182,9 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
 
 
 def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
-    """Check that a valid OffsetIndex leaves no gap between its pages or behind them.
+    """Check that a valid OffsetIndex leaves no gap between its pages or behind them, else raise CorruptIndexError.
 
     Some writers leave the page headers out of the sizes (xitongsys/parquet-go), which would cut such pages off.
-
-    Raises:
-        CorruptIndexError: the index must not be used.
     """
     for offset, size, following in zip(index.offsets, index.sizes, [*index.offsets[1:], chunk_stop], strict=True):
         if offset + size != following:
@@ -220,11 +194,7 @@ def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
 
 
 def decode_column_index(data: bytes) -> ColumnIndex:
-    """Decode a ColumnIndex.
-
-    Raises:
-        CorruptIndexError: not a ColumnIndex, or its lists contradict each other (PageIndex.md).
-    """
+    """Decode a ColumnIndex; CorruptIndexError if it is none, or its lists contradict each other (PageIndex.md)."""
     reader = CompactReader(data, max_elements=8 * MAX_PAGES)
     lists: dict[int, Value] = {}
     order: Value = None

@@ -39,17 +39,11 @@ _ROW_GROUP_WEIGHT: Final = 500
 
 
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:
-    """The starts of the ``expected`` structs of a list, and the end of the last.
+    """The starts of the ``expected`` structs of the list at the reader's position, and the end of the last.
 
-    Args:
-        reader: at the list's header; moved behind the list.
-        expected: the number of elements that the list must have.
+    The reader moves behind the list.
 
-    Returns:
-        ``expected + 1`` positions in the reader's bytes.
-
-    Raises:
-        CorruptFileError: another number of elements, or not the compact protocol.
+    Raises CorruptFileError for another number of elements, and for bytes that are not the compact protocol.
     """
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
@@ -74,14 +68,9 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
-    """The locations of a chunk's page indexes, without decoding the rest of the chunk.
+    """The locations of the page indexes of the ColumnChunk at ``data[start:stop]``, without decoding the rest of it.
 
-    Args:
-        data: metadata of a file.
-        start, stop: position of the ColumnChunk struct in them.
-
-    Returns:
-        None for an unusual chunk, which has to be decoded.
+    None for an unusual chunk, which has to be decoded.
     """
     usual = chunk_pattern().match(data, start)
     if usual is None or usual.end() != stop:
@@ -150,8 +139,6 @@ class RowGroup:
 
     Attributes:
         ordinal: index in the file.
-        num_rows: rows in it.
-        first_row: row number in the file of its first row.
         total_byte_size: uncompressed bytes as the writer claims; 0 if missing or negative.
         sorting_columns: as the writer claims; not verified.
         num_columns: the number of the schema's leaves.
@@ -215,11 +202,7 @@ class RowGroup:
         return self._starts[leaf_index], self._starts[leaf_index + 1]
 
     def index_places(self, leaf_index: int) -> IndexPlaces:
-        """The locations of a leaf's page indexes. The chunk is decoded only if it is unusual.
-
-        Raises:
-            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`.
-        """
+        """The locations of a leaf's page indexes. An unusual chunk is decoded; raises as :meth:`chunk`."""
         places = find_indexes(self._data, *self.chunk_span(leaf_index))
         if places is not None:
             return places
@@ -231,9 +214,8 @@ class RowGroup:
     def chunk(self, leaf_index: int) -> ColumnChunk:
         """The chunk of a leaf, decoded at the first call. Safe to call from several threads.
 
-        Raises:
-            CorruptFileError: it has another physical type, or a required field is missing or negative.
-            UnsupportedFeatureError: its metadata are encrypted.
+        Raises CorruptFileError for another physical type or a required field that is missing or negative,
+        UnsupportedFeatureError for encrypted metadata.
         """
         chunk = self._chunks.get(leaf_index)
         if chunk is None:
@@ -245,11 +227,7 @@ class RowGroup:
         return chunk
 
     def confirms_num_rows(self) -> bool:
-        """Whether a chunk of a leaf that is not repeated claims one value for each row; True if there is none.
-
-        Raises:
-            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`.
-        """
+        """Whether a chunk of a leaf that is not repeated claims one value for each row; True if there is none."""
         for leaf in self._schema.leaves:
             start, stop = self.chunk_span(leaf.index)
             if leaf.max_repetition_level == 0 and stop - start > 1:

@@ -53,40 +53,26 @@ _MAX_RECENT_BYTES = 64 * 1024
 
 
 class SchemaElement(NamedTuple):
-    """One node of the schema tree (parquet.thrift, SchemaElement).
+    """One node of the schema tree (parquet.thrift, SchemaElement)."""
 
-    Attributes:
-        name: as in the file; may be empty or contain dots.
-        physical_type: of a leaf; None for a group.
-        type_length: bytes of a FIXED_LEN_BYTE_ARRAY value.
-        repetition: REQUIRED if missing; the root's has no meaning and is None if missing or unknown.
-        num_children: of a group; 0 for a leaf.
-        converted_type: the deprecated annotation, if it is known.
-        logical_type: the annotation, also if it is the deprecated one; None without any.
-        scale, precision: the deprecated decimal fields.
-        field_id: of table formats such as Iceberg.
-        raw_start, raw_stop: position of the element's struct in the metadata bytes.
-    """
-
-    name: str
-    physical_type: PhysicalType | None
-    type_length: int | None
-    repetition: Repetition | None
-    num_children: int
-    converted_type: ConvertedType | None
-    logical_type: LogicalType | None
-    scale: int | None
+    name: str  # as in the file; may be empty or contain dots
+    physical_type: PhysicalType | None  # of a leaf; None for a group
+    type_length: int | None  # bytes of a FIXED_LEN_BYTE_ARRAY value
+    repetition: Repetition | None  # REQUIRED if missing; of the root meaningless, and None if missing or unknown
+    num_children: int  # of a group; 0 for a leaf
+    converted_type: ConvertedType | None  # the deprecated annotation, if it is known
+    logical_type: LogicalType | None  # the annotation, also if it is the deprecated one
+    scale: int | None  # the deprecated decimal fields
     precision: int | None
-    field_id: int | None
-    raw_start: int
+    field_id: int | None  # of table formats such as Iceberg
+    raw_start: int  # position of the struct in the metadata bytes
     raw_stop: int
 
 
 def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaElement]:
     """Decode FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
 
-    Raises:
-        CorruptFileError: not such a list. ResourceLimitError: more than ``max_elements``.
+    Raises CorruptFileError for other bytes, ResourceLimitError for more than ``max_elements``.
     """
     element_type, length = reader.list_header()
     if length > max_elements:
@@ -199,27 +185,16 @@ def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, w
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A column of the file: a leaf of the schema tree.
+    """A column of the file: a leaf of the schema tree."""
 
-    Attributes:
-        index: ordinal among the leaves, and of its chunk in every row group.
-        path: names from the root's child down to the leaf.
-        dotted: ``path`` joined with dots, for users.
-        element: its schema element.
-        element_index: ordinal of the element in the schema.
-        ancestor_indexes: elements above it, the root's child first, without the root.
-        field_index: ordinal of its top-level field.
-        max_definition_level, max_repetition_level: Encodings.md, levels.
-    """
-
-    index: int
-    path: tuple[str, ...]
-    dotted: str
+    index: int  # ordinal among the leaves, and of its chunk in every row group
+    path: tuple[str, ...]  # names from the root's child down to the leaf
+    dotted: str  # ``path`` joined with dots, for users
     element: SchemaElement
-    element_index: int
-    ancestor_indexes: tuple[int, ...]
-    field_index: int
-    max_definition_level: int
+    element_index: int  # ordinal of ``element`` in the schema
+    ancestor_indexes: tuple[int, ...]  # elements above it, the root's child first, without the root
+    field_index: int  # ordinal of its top-level field
+    max_definition_level: int  # Encodings.md, levels
     max_repetition_level: int
 
     @property
@@ -251,15 +226,10 @@ class Field:
 
 
 class Projection(NamedTuple):
-    """A top-level field, or a part of one.
+    """A top-level field, or a part of one."""
 
-    Attributes:
-        field: its ordinal.
-        leaves: ordinals of the selected leaves, ascending; all leaves of the field for the whole field.
-    """
-
-    field: int
-    leaves: tuple[int, ...]
+    field: int  # its ordinal
+    leaves: tuple[int, ...]  # ordinals of the selected leaves, ascending; all of the field's for the whole field
 
 
 class ParquetSchema:
@@ -278,12 +248,7 @@ class ParquetSchema:
     fields: tuple[Field, ...]
 
     def __init__(self, elements: Sequence[SchemaElement]) -> None:
-        """Build the tree from elements in depth-first order.
-
-        Raises:
-            CorruptFileError: child counts that do not add up; an element that is neither leaf nor group.
-            ResourceLimitError: a tree deeper than 64 levels.
-        """
+        """Raises CorruptFileError for child counts that do not add up, ResourceLimitError below 64 levels."""
         self.elements = tuple(elements)
         self.leaves, self.fields = _build(self.elements)
 
@@ -332,10 +297,8 @@ class ParquetSchema:
         """The top-level field with the name or ordinal ``key``, else the part at the dotted path ``key``.
 
         The path of a group selects all leaves in it. As in pyarrow, a path names every group of the file, also those of
-        lists: ``a.list.element.b``.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError: no such field or path, or several.
+        lists: ``a.list.element.b``. Raises ColumnNotFoundError or AmbiguousColumnError for no such field or path, or
+        several.
         """
         if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
             return self.whole_fields[self.field(key).index]
@@ -353,11 +316,7 @@ class ParquetSchema:
         return [field.index for field in self._fields_by_name.get(name, ())]
 
     def field(self, key: str | int) -> Field:
-        """The top-level field with the name, or the ordinal, ``key``.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError
-        """
+        """The top-level field with the name or ordinal ``key``, else ColumnNotFoundError or AmbiguousColumnError."""
         if isinstance(key, int):
             return _by_ordinal(self.fields, key, "top-level fields")
         fields = self._fields_by_name.get(key)
@@ -387,11 +346,8 @@ _RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
 def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     """Decode FileMetaData.schema at the reader's position.
 
-    Files of one dataset mostly have the same bytes of schema at the same position, and then share the object.
-
-    Raises:
-        CorruptFileError: not a schema. ResourceLimitError: nested too deeply, or too many elements.
-        UnsupportedFeatureError: it has fixed-size vectors.
+    Files of one dataset mostly have the same bytes of schema at the same position, and then share the object. Raises
+    CorruptFileError, ResourceLimitError (too deep, too many elements), UnsupportedFeatureError (fixed-size vectors).
     """
     start, allowed = reader.pos, reader.elements_left
     for position, raw, spent, known in tuple(_RECENT):

@@ -78,15 +78,10 @@ SIGNED_ORDERS: Final = (SortOrder.BOOLEAN, SortOrder.SIGNED, SortOrder.FLOAT)
 
 
 def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
-    """The order of a leaf's bounds.
+    """The order of a leaf's bounds, by the file's ``column_order`` for it.
 
-    Args:
-        leaf: the column.
-        column_order: the file's for this leaf. None if the file has no column orders: then only the deprecated bounds
-            of types that compare signed are meaningful.
-
-    Returns:
-        UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
+    Without column orders only the deprecated bounds of types that compare signed are meaningful. UNDEFINED for INT96,
+    INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
     """
     order = _type_order(leaf)
     if column_order is None:
@@ -181,24 +176,16 @@ _TRUNCATED: Final = (SortOrder.BYTES,)
 
 @dataclass(frozen=True, slots=True)
 class ChunkBounds:
-    """Proven bounds of the values of one chunk.
-
-    Attributes:
-        order: the order of the bounds.
-        min, max: no value except NaN is below or above; both None if unknown.
-        min_exact, max_exact: the bound occurs as a value (0.0 may stand for -0.0).
-        null_count, nan_count: None if unknown. For a nested leaf they count leaf values, not rows.
-        num_values: leaf values with nulls; the rows of a leaf that is not repeated.
-    """
+    """Proven bounds of the values of one chunk."""
 
     order: SortOrder
-    min: Comparable | None
-    max: Comparable | None
-    min_exact: bool
+    min: Comparable | None  # no value except NaN is below; both bounds None if unknown
+    max: Comparable | None  # no value except NaN is above
+    min_exact: bool  # the bound occurs as a value (0.0 may stand for -0.0)
     max_exact: bool
-    null_count: int | None
-    nan_count: int | None
-    num_values: int
+    null_count: int | None  # None if unknown; of a nested leaf it counts leaf values, not rows
+    nan_count: int | None  # as null_count
+    num_values: int  # leaf values with nulls; the rows of a leaf that is not repeated
 
     @property
     def all_null(self) -> bool:
@@ -209,7 +196,9 @@ class ChunkBounds:
 def chunk_bounds(
     chunk: ColumnChunk, leaf: Leaf, order: SortOrder, faults: WriterFaults, has_column_orders: bool, num_rows: int
 ) -> tuple[ChunkBounds, str | None]:
-    """The bounds that a chunk's statistics prove.
+    """The bounds that a chunk's statistics prove, and the reason why existing statistics are ignored, or None.
+
+    All are unknown if the statistics are absent or contradict each other.
 
     Args:
         chunk: with its raw statistics.
@@ -218,10 +207,6 @@ def chunk_bounds(
         faults: of the file's writer; statistics that it gets wrong count as unknown.
         has_column_orders: the file has column orders. Then the deprecated bounds are ignored, else only they are used.
         num_rows: of the row group.
-
-    Returns:
-        The bounds, all unknown if the statistics are absent or contradict each other; and the reason why existing
-        statistics are ignored, or None.
     """
     statistics = chunk.statistics
     num_values = chunk.num_values
@@ -267,11 +252,7 @@ def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[byt
 
 
 def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
-    """The values of a chunk's min and max; a zero is widened to include the other zero.
-
-    Raises:
-        CorruptIndexError: one of them is not a value of the type, or NaN.
-    """
+    """A chunk's min and max, zeros widened to include the other zero; CorruptIndexError for NaN or another type."""
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
         raise CorruptIndexError("a bound is NaN", column=leaf.dotted)
@@ -301,23 +282,15 @@ def _wide_zero(value: float, zero: float) -> float:
 
 @dataclass(slots=True, eq=False)
 class PageBounds:
-    """Proven bounds of the values of each page of a chunk; inclusive, and perhaps truncated in byte order.
-
-    Attributes:
-        order: the order of the bounds.
-        mins, maxs: NaN aside; both None for a page without known bounds.
-        null_pages: True where every value is null, as the null counts confirm.
-        null_counts, nan_counts: None if unknown. For a nested leaf they count leaf values, not rows.
-        boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
-    """
+    """Proven bounds of the values of each page of a chunk; inclusive, and perhaps truncated in byte order."""
 
     order: SortOrder
-    mins: list[Any]
+    mins: list[Any]  # NaN aside; both bounds None for a page without known bounds
     maxs: list[Any]
-    null_pages: list[bool]
-    null_counts: list[int] | None
-    nan_counts: list[int] | None
-    boundary_order: BoundaryOrder
+    null_pages: list[bool]  # True where every value is null, as the null counts confirm
+    null_counts: list[int] | None  # None if unknown; of a nested leaf they count leaf values, not rows
+    nan_counts: list[int] | None  # as null_counts
+    boundary_order: BoundaryOrder  # as the writer claims and the bounds confirm, else UNORDERED
 
     @property
     def is_sorted(self) -> bool:
@@ -343,7 +316,7 @@ def page_bounds(
     faults: WriterFaults | None = None,
     encodings: Sequence[int] = (),
 ) -> PageBounds:
-    """The bounds that a ColumnIndex proves.
+    """The bounds that a ColumnIndex proves; CorruptIndexError if it contradicts itself or the OffsetIndex.
 
     Args:
         index: of the chunk of ``leaf``.
@@ -353,9 +326,6 @@ def page_bounds(
         has_column_orders: the file has column orders; without them a ColumnIndex's bounds are meaningless.
         faults: of the index's writer; claims that it gets wrong count as unknown. None for an index of asyncpq.
         encodings: of the chunk.
-
-    Raises:
-        CorruptIndexError: the index contradicts itself or the OffsetIndex.
     """
     num_pages = index.num_pages
     if len(page_row_counts) != num_pages:

@@ -47,13 +47,9 @@ def zigzag(n: int) -> int:
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode many zigzag varints of non-negative numbers; faster than one by one.
+    """Decode many zigzag varints of non-negative numbers, 1 to 9 bytes each; faster than one by one.
 
-    Args:
-        values: varints of 1 to 9 bytes, each ending with its only byte below 0x80.
-
-    Raises:
-        CorruptFileError: a number is negative.
+    Raises CorruptFileError if a number is negative.
     """
     numbers: list[int] = []
     for length, group in itertools.groupby(values, len):
@@ -155,11 +151,9 @@ class CompactWriter:
             self._out += varint(length)
 
     def element_i32(self, value: int) -> None:
-        """An integer of any width as a list element."""
         self._out += zigzag_varint(value)
 
     def element_binary(self, value: bytes) -> None:
-        """A byte string as a list element."""
         self._out += varint(len(value))
         self._out += value
 
@@ -192,12 +186,7 @@ class EndOfDataError(CorruptFileError):
 
 
 class CompactReader:
-    """A cursor over ``data[pos:]``.
-
-    Args:
-        data: the bytes.
-        pos: where to begin.
-        max_elements: list elements that this reader may read or skip, over all lists.
+    """A cursor over ``data[pos:]``, which may read or skip ``max_elements`` list elements in all.
 
     Every method raises CorruptFileError for bytes that are not the compact protocol, its subclass EndOfDataError if
     they end too early, and ResourceLimitError if a bound is reached.

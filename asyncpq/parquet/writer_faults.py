@@ -131,19 +131,12 @@ class _Message:
 
 
 class WriterVersion(NamedTuple):
-    """A parsed ``created_by``.
+    """A parsed ``created_by``."""
 
-    Attributes:
-        application: e.g. "parquet-mr"; without a suffix in parentheses.
-        release: (major, minor, patch), or None.
-        version: as written, e.g. "1.5.0-cdh5.5.0", or "".
-        build: the build hash, or None.
-    """
-
-    application: str
-    release: Release | None
-    version: str
-    build: str | None
+    application: str  # e.g. "parquet-mr"; without a suffix in parentheses
+    release: Release | None  # major, minor, patch
+    version: str  # as written, e.g. "1.5.0-cdh5.5.0", or ""
+    build: str | None  # the build hash
 
     @classmethod
     def parse(cls, created_by: str | None) -> WriterVersion | None:
@@ -437,12 +430,10 @@ def _faults_of(created_by: str | None) -> Mapping[Claim, tuple[WriterFault, ...]
 
 
 class WriterFaults:
-    """The known faults of one file's writer.
+    """The known faults of one file's writer, ``created_by``.
 
-    Args:
-        created_by: the footer's.
-        arrow_schema: returns the footer's ``ARROW:schema``. Without one, every dictionary-encoded byte array may
-            have been a dictionary in Arrow.
+    ``arrow_schema`` returns the footer's ``ARROW:schema``. Without one, every dictionary-encoded byte array may have
+    been a dictionary in Arrow.
     """
 
     __slots__ = ("_arrow_dictionaries", "_by_claim", "omits_dictionary_header")
@@ -459,13 +450,7 @@ class WriterFaults:
         self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """The fault that makes a column's ``claim`` unreliable, or None.
-
-        Args:
-            claim: the claim to check.
-            leaf: the column.
-            encodings: the chunk's; empty means that any encoding is possible.
-        """
+        """The fault that makes a column's ``claim`` unreliable; without ``encodings`` any encoding is possible."""
         faults = self._by_claim.get(claim)
         if faults is None:
             return None
