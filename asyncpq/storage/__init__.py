@@ -1,8 +1,8 @@
 """Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
 
 :func:`open_store` picks the store of a protocol: ``local``, ``http``, ``s3.store`` or ``fsspec``; ``base`` is their
-contract. A request of HTTP or S3 passes ``transport`` (retries, hedging), which takes a connection from
-``connection_limiter``, is timed by ``watchdog``, sent by ``wire`` or ``http1``, and checked by ``responses``.
+contract. ``transport`` sends a request of HTTP or S3 by ``wire`` or ``http1``, resumes and hedges it within the
+``limits`` of the store, and has its response checked by ``responses``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """S3: urls come in; signed range requests, listings and writes go out, and checked bytes come back.
 
-``client`` asks s3fs and botocore for credentials, endpoint and region; ``requests`` holds a bucket's route, signs with
-``sigv4`` and corrects refused requests; ``store`` reads objects, ``listing`` and ``key_listing`` list them, ``writer``
-writes them. Options that this path cannot honour send the bucket through ``s3fs_fallback``.
+``client`` asks s3fs and botocore for credentials, endpoint and region. ``store`` makes a bucket of them, for its
+objects, listings (``key_listing``) and writes (``writer``): ``direct`` signs with ``sigv4`` and corrects refused
+requests; ``s3fs_fallback`` serves options that it cannot honour. ``requests`` holds what both share.
 """

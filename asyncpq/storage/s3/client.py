@@ -381,7 +381,7 @@ def error_code(error: Exception) -> str:
     return str(document.get("Code", ""))
 
 
-def explain(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError | None:
+def explain(error: Exception, request: RangeRequest, denied_hint: str) -> AsyncpqError | RetryableError | None:
     """The asyncpq error for an error of s3fs's call; None for other errors."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
@@ -393,6 +393,7 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
             error_code(error),
             str(document.get("Message", ""))[:200],
             retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
+            denied_hint=denied_hint,
         )
     sent = getattr(error, "kwargs", {}).get("error")
     if isinstance(sent, _RedirectError):

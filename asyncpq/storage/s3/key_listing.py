@@ -1,4 +1,7 @@
-"""Lists the keys of a prefix, or of wanted folders in it, with several pages under way at once.
+"""Listings of a bucket: the pages of ListObjectsV2, and all keys of a prefix with several pages under way at once.
+
+https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so keys are requested
+percent-encoded after a page fails to parse; not from the start, since LocalStack then compares encoded with plain keys.
 
 A page can be requested behind the last key of the page before, or behind any guessed key. While pages come full, ranges
 of keys are cut in two and both halves are listed. The number of cuts is bounded by the pages so far, so wrong guesses
@@ -8,32 +11,165 @@ cost a fraction of the listing. A bad cut costs a request that finds nothing; no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.concurrency import results_of
-from asyncpq.storage.s3.list_page import ListedKey, ListPage, PageRequest
 
 LAST = "\U0010ffff"  # the greatest character
 
+_PAGES_AT_ONCE = 16
+_FOLDERS_AT_ONCE = 16
+_EMPTY_PAGES = 100  # in a row, before a listing is given up
+_FEW_FOLDERS = 32  # are entered although their level has no unwanted one
+_LEVELS_IN_VAIN = 8  # without an unwanted folder, before the search for one ends
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdef")
 _LONGEST = 200  # characters of a key that are examined
 
 
-class Cut(NamedTuple):
-    """A possible key between the ends of a range.
+class PageError(Exception):
+    """The response is not a page of a listing."""
 
-    Attributes:
-        weight: fraction of all keys in the range if keys are spread evenly; for comparisons.
-    """
+
+class _DisorderError(Exception):
+    """The store does not list in the order of the keys, or ignores where to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """A key, its size in bytes, its verbatim ETag or None, and the time of its write in seconds since the epoch."""
 
     key: str
-    weight: float
+    size: int
+    etag: str | None
+    modified: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Asks for the keys that begin with ``prefix`` and come after ``after``."""
+
+    prefix: str
+    after: str = ""
+    token: str | None = None  # continuation token of the page before; replaces ``after``
+    folders: bool = False  # roll keys with a slash behind the prefix up into folders
+    encoded: bool = False  # ask for percent-encoded keys
+    most: int | None = None  # keys and folders of the page; None for as many as the store gives
+
+    def parameters(self) -> dict[str, str]:
+        """The query's parameters."""
+        names = {
+            "list-type": "2",
+            "prefix": self.prefix,
+            "encoding-type": "url" if self.encoded else None,
+            "delimiter": "/" if self.folders else None,
+            "max-keys": None if self.most is None else str(self.most),
+            "continuation-token": self.token,
+            "start-after": self.after if self.token is None and self.after else None,
+        }
+        return {name: value for name, value in names.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page: ``keys`` and ``folders`` (with their slash) ascend if the store keeps S3's order."""
+
+    keys: list[ListedKey]
+    folders: list[str]
+    token: str | None  # None on the last page
+
+
+def parse_page(body: bytes) -> ListPage:
+    """Parse the XML of a page; PageError if it is malformed, or has document types or entities."""
+    try:
+        text = body.decode("utf-8")  # as text, so that a declared encoding has no effect
+        if "<!DOCTYPE" in text or "<!ENTITY" in text:
+            raise PageError("the listing has a document type")
+        root = ElementTree.fromstring(text)
+    except (UnicodeDecodeError, ElementTree.ParseError, ValueError) as error:
+        raise PageError("the listing is not well-formed XML") from error
+    space, _, name = root.tag.rpartition("}")
+    space += "}" if space else ""
+    if name != "ListBucketResult":
+        raise PageError(f"the listing is a document of type {name[:40]!r}")
+    decode = unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str
+    tags = tuple(space + name for name in ("Key", "Size", "ETag", "LastModified"))
+    keys = [_listed(entry, tags, decode) for entry in root.iterfind(f"{space}Contents")]
+    folders = [decode(_text(entry, f"{space}Prefix")) for entry in root.iterfind(f"{space}CommonPrefixes")]
+    token = _next_token(root.findtext(f"{space}IsTruncated"), root.findtext(f"{space}NextContinuationToken"))
+    return ListPage(keys, folders, token)
+
+
+def page_of_response(response: Mapping[str, Any]) -> ListPage:
+    """Make the page of botocore's parsed response; PageError if it is malformed."""
+    try:
+        keys = [
+            ListedKey(str(entry["Key"]), int(entry["Size"]), _etag(entry.get("ETag")), _time(entry.get("LastModified")))
+            for entry in response.get("Contents") or ()
+        ]
+        folders = [str(entry["Prefix"]) for entry in response.get("CommonPrefixes") or ()]
+    except (KeyError, ValueError, TypeError) as error:
+        raise PageError("an entry of the listing has no key or no size") from error
+    return ListPage(keys, folders, _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken")))
+
+
+def _listed(entry: ElementTree.Element, tags: tuple[str, ...], decode: Any) -> ListedKey:
+    key, size, etag, modified = tags
+    number = _text(entry, size).strip()
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise PageError("an entry of the listing has no size")
+    return ListedKey(
+        decode(_text(entry, key)), int(number), _etag(entry.findtext(etag)), _time(entry.findtext(modified))
+    )
+
+
+def _text(entry: ElementTree.Element, tag: str) -> str:
+    text = entry.findtext(tag)
+    if not text:
+        raise PageError(f"an entry of the listing has no {tag.rpartition('}')[2]}")
+    return text
+
+
+def _etag(value: str | None) -> str | None:
+    """An ETag with quotes, as GETs have it; some servers' listings omit them."""
+    if not value:
+        return None
+    return value if value.endswith('"') else f'"{value}"'
+
+
+def _time(value: str | datetime | None) -> float | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _next_token(truncated: str | None, token: str | None) -> str | None:
+    said = (truncated or "").strip().lower()
+    if said not in ("true", "false"):
+        raise PageError("the listing does not say whether it is complete")
+    if said == "false":
+        return None
+    if not token:
+        raise PageError("the listing is truncated but has no continuation token")
+    return token
+
+
+class Cut(NamedTuple):
+    """A possible key between the ends of a range."""
+
+    key: str
+    weight: float  # fraction of all keys in the range if keys are spread evenly; for comparisons
 
 
 class Alphabets:
@@ -64,19 +200,13 @@ class Alphabets:
 
 
 def skip(first: str, last: str, shorter: int) -> str | None:
-    """A bound behind all keys with the common beginning of ``first`` and ``last``, less its last ``shorter``
-    characters.
-    """
+    """A bound behind all keys that begin as ``first`` and ``last`` do together, less ``shorter`` characters."""
     common = _common(first, last)
     return None if shorter >= common else first[: common - shorter] + LAST
 
 
 def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
-    """A key between ``low`` and ``high``, about in the middle; None if none can be guessed.
-
-    Args:
-        low, high: the ends, low < high.
-    """
+    """A key between ``low`` and ``high`` (low < high), about in the middle; None if none can be guessed."""
     depth = _common(low, high)
     weight = 1.0
     for position in range(depth):
@@ -108,145 +238,121 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
 
 def _common(first: str, second: str) -> int:
     """Length of the common beginning."""
-    for position, (mark, its) in enumerate(zip(first, second, strict=False)):
-        if mark != its:
-            return position
-    return min(len(first), len(second))
+    shorter = min(len(first), len(second))
+    return next((position for position in range(shorter) if first[position] != second[position]), shorter)
 
 
 FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
-_AT_ONCE = 16  # pages under way
-_EMPTY_PAGES = 100  # in a row, before a listing is given up
 
-_key = attrgetter("key")
+@dataclass(slots=True)
+class Pages:
+    """The pages of one listing of ``url``, which is safe to be shown."""
 
+    fetch_page: FetchPage
+    context: RequestContext
+    url: str
 
-class _DisorderError(Exception):
-    """The store does not list in the order of the keys, or ignores where to begin."""
+    def fetch(self, page: PageRequest, round_: int) -> Awaitable[ListPage]:
+        return self.fetch_page(page, self.context.step(self.context.purpose, round_))
 
-
-async def list_keys(fetch_page: FetchPage, prefix: str, context: RequestContext, *, url: str) -> list[ListedKey]:
-    """List all keys that begin with ``prefix``, ascending.
-
-    Args:
-        url: for messages.
-
-    Raises:
-        InvalidResponseError: the listing does not progress.
-        StoreError: as ``fetch_page``.
-    """
-    return await list_rest(fetch_page, prefix, context, await fetch_page(PageRequest(prefix), context), url=url)
+    def endless(self) -> InvalidResponseError:
+        return InvalidResponseError(
+            "the store's listing does not end: it repeats keys or empty pages",
+            url=self.url,
+            hint="Give the urls of the files.",
+        )
 
 
-async def list_rest(
-    fetch_page: FetchPage, prefix: str, context: RequestContext, first: ListPage, *, url: str
-) -> list[ListedKey]:
-    """The same as :func:`list_keys`, after the ``first`` page has come."""
+async def list_keys(pages: Pages, prefix: str) -> list[ListedKey]:
+    """List all keys that begin with ``prefix``, ascending; InvalidResponseError if the listing does not progress."""
+    round_ = pages.context.round
+    return await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
+
+
+async def _list_rest(pages: Pages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
+    """List all keys, of which the ``first`` page has come in round ``round_``."""
     if first.token is None:
-        return sorted(first.keys, key=_key)
+        return sorted(first.keys, key=attrgetter("key"))
     try:
-        return await _Ranges(fetch_page, prefix, context, url).list_rest(first)
+        return await _Ranges(pages, prefix).run(_Range("", None, round_), first)
     except _DisorderError:
-        return await _in_turn(fetch_page, prefix, context, first, url)
+        return await _in_turn(pages, prefix, first, round_)
 
 
-async def list_between(
-    fetch_page: FetchPage, prefix: str, after: str, last: str, context: RequestContext, *, url: str
-) -> list[ListedKey]:
+async def list_between(pages: Pages, prefix: str, after: str, last: str, round_: int | None = None) -> list[ListedKey]:
     """List the keys behind ``after``, up to ``last``."""
+    round_ = pages.context.round if round_ is None else round_
     try:
-        return await _Ranges(fetch_page, prefix, context, url).list_between(after, last)
+        return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1))
     except _DisorderError:
-        keys = await list_keys(fetch_page, prefix, context, url=url)
+        keys = await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
         return [listed for listed in keys if after < listed.key <= last]
 
 
-async def _in_turn(
-    fetch_page: FetchPage, prefix: str, context: RequestContext, page: ListPage, url: str
-) -> list[ListedKey]:
+async def _in_turn(pages: Pages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
     """List page after page, in any order."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
-    progress = _Progress(url)
+    progress = _Progress(pages)
     while page.token is not None:
         progress.check(page)
-        context = context.step(context.purpose, context.round + 1)
-        page = await fetch_page(PageRequest(prefix, token=page.token), context)
+        round_ += 1
+        page = await pages.fetch(PageRequest(prefix, token=page.token), round_)
         for listed in page.keys:
             if listed.key in seen:
-                raise _endless(url)
+                raise pages.endless()
             seen.add(listed.key)
         keys += page.keys
-    return sorted(keys, key=_key)
+    return sorted(keys, key=attrgetter("key"))
 
 
 class _Progress:
     """Checks that pages that follow each other by token progress."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
         self._token: str | None = None
         self._empty = 0
 
     def check(self, page: ListPage) -> None:
         self._empty = 0 if page.keys or page.folders else self._empty + 1
         if page.token == self._token or self._empty > _EMPTY_PAGES:
-            raise _endless(self._url)
+            raise self._pages.endless()
         self._token = page.token
 
 
+@dataclass(slots=True, eq=False)
 class _Range:
-    """The keys behind ``after``, up to ``last`` or to the end.
+    """The keys behind ``after``, up to ``last`` or to the end."""
 
-    Attributes:
-        keys: those that have come.
-        token: of the next page; None if it is requested by ``after``.
-        first: first key of the last page.
-        skips: cuts made while the end was unknown.
-        started: a page has come.
-    """
-
-    def __init__(self, after: str, last: str | None, round_: int, skips: int) -> None:
-        self.after = after
-        self.last = last
-        self.round = round_
-        self.skips = skips
-        self.keys: list[ListedKey] = []
-        self.token: str | None = None
-        self.first = ""
-        self.started = False
+    after: str
+    last: str | None
+    round: int  # of the last page
+    skips: int = 0  # cuts made while the end was unknown
+    keys: list[ListedKey] = field(default_factory=list)  # that have come
+    token: str | None = None  # of the next page; None if it is requested by ``after``
+    first: str = ""  # first key of the last page
+    progress: _Progress | None = None
 
 
 class _Ranges:
-    def __init__(self, fetch_page: FetchPage, prefix: str, context: RequestContext, url: str) -> None:
-        self._fetch_page = fetch_page
+    """Lists one range of keys, which it cuts."""
+
+    def __init__(self, pages: Pages, prefix: str) -> None:
+        self._pages = pages
         self._prefix = prefix
-        self._context = context
-        self._url = url
         self._alphabets = Alphabets()
         self._live: dict[asyncio.Task[ListPage], _Range] = {}
         self._ranges: list[_Range] = []
         self._full = 0  # pages all of whose keys were new
         self._partial = 0  # other pages
-        self._progress: dict[_Range, _Progress] = {}
 
-    async def list_rest(self, first: ListPage) -> list[ListedKey]:
-        """List all keys; ``first`` is the first page."""
-        whole = _Range("", None, self._context.round, 0)
+    async def run(self, whole: _Range, first: ListPage | None = None) -> list[ListedKey]:
+        """List the keys of ``whole``; ``first`` is its first page, if that has come."""
         self._ranges.append(whole)
-        if self._take(whole, first):
+        if first is None or self._take(whole, first):
             self._go_on(whole)
-        return await self._finish()
-
-    async def list_between(self, after: str, last: str) -> list[ListedKey]:
-        """List the keys behind ``after``, up to ``last``."""
-        whole = _Range(after, last, self._context.round - 1, 0)
-        self._ranges.append(whole)
-        self._go_on(whole)
-        return await self._finish()
-
-    async def _finish(self) -> list[ListedKey]:
         try:
             while self._live:
                 self._cut()
@@ -267,9 +373,7 @@ class _Ranges:
         """Request the range's next page."""
         range_.round += 1
         request = PageRequest(self._prefix, after=range_.after, token=range_.token)
-        context = self._context.step(self._context.purpose, range_.round)
-        task = asyncio.ensure_future(self._fetch_page(request, context))
-        self._live[task] = range_
+        self._live[asyncio.ensure_future(self._pages.fetch(request, range_.round))] = range_
 
     def _take(self, range_: _Range, page: ListPage) -> bool:
         """Store the page's keys that are in the range; return whether more pages follow."""
@@ -278,9 +382,7 @@ class _Ranges:
             if listed.key <= last:
                 raise _DisorderError
             last = listed.key
-        names = [listed.key for listed in page.keys]
-        self._alphabets.learn([name[len(self._prefix) :] for name in names])
-        range_.started = True
+        self._alphabets.learn([listed.key[len(self._prefix) :] for listed in page.keys])
         kept = page.keys
         if range_.last is not None and last > range_.last:
             kept = [listed for listed in kept if listed.key <= range_.last]
@@ -291,128 +393,94 @@ class _Ranges:
         else:
             self._full += 1
         if kept:
-            range_.first, range_.after = (kept[0].key, kept[-1].key)
+            range_.first, range_.after = kept[0].key, kept[-1].key
         if ended:
             return False
-        self._progress.setdefault(range_, _Progress(self._url)).check(page)
+        if range_.progress is None:
+            range_.progress = _Progress(self._pages)
+        range_.progress.check(page)
         range_.token = page.token
         return range_.last is None or range_.after < range_.last
 
-    # -- cutting ----------------------------------------------------------------------------------
-
     def _cut(self) -> None:
         """Begin further ranges, as many as the full pages so far allow."""
-        while len(self._live) < _AT_ONCE and self._partial + len(self._live) <= self._full // 4:
-            best: tuple[float, str, _Range] | None = None
-            for range_ in self._live.values():
-                cut = self._cut_of(range_)
-                if cut is not None and (best is None or cut[0] > best[0]):
-                    best = (*cut, range_)
-            if best is None:
+        while len(self._live) < _PAGES_AT_ONCE and self._partial + len(self._live) <= self._full // 4:
+            cuts = [(cut.weight, cut.key, range_) for range_ in self._live.values() if (cut := self._cut_of(range_))]
+            if not cuts:
                 return
-            _, key, range_ = best
-            begun = _Range(key, range_.last, range_.round - 1, range_.skips + (range_.last is None))
+            _, key, range_ = max(cuts, key=lambda cut: cut[0])
+            behind = _Range(key, range_.last, range_.round - 1, range_.skips + (range_.last is None))
             range_.last = key
-            self._ranges.append(begun)
-            self._go_on(begun)
+            self._ranges.append(behind)
+            self._go_on(behind)
 
-    def _cut_of(self, range_: _Range) -> tuple[float, str] | None:
-        """Weight and key of a cut; None if the range is not to be cut now."""
-        if not range_.started or not range_.keys:
+    def _cut_of(self, range_: _Range) -> Cut | None:
+        """A cut of the range; None if it is not to be cut now."""
+        if not range_.keys:
             return None
         begin = len(self._prefix)
         after = range_.after[begin:]
         if range_.last is None:
             key = skip(range_.first[begin:], after, range_.skips)
             if key is not None:
-                return 2.0, self._prefix + key
+                return Cut(self._prefix + key, 2.0)
         last = LAST if range_.last is None else range_.last[begin:]
         cut = middle(after, last, self._alphabets) if after < last else None
-        return None if cut is None else (cut.weight, self._prefix + cut.key)
+        return None if cut is None else Cut(self._prefix + cut.key, cut.weight)
 
 
-def _endless(url: str) -> InvalidResponseError:
-    return InvalidResponseError(
-        "the store's listing does not end: it repeats keys or empty pages", url=url, hint="Give the urls of the files."
-    )
-
-
-_FOLDERS_AT_ONCE = 16  # folders listed at once
-_FEW = 32  # so many folders are entered although their level has no unwanted one
-_IN_VAIN = 8  # levels without an unwanted folder before the search for one ends
-
-Keys = list[ListedKey]
-
-
-class _Level(NamedTuple):
-    """The direct content of a folder.
-
-    Attributes:
-        keys: objects.
-        runs: wanted folders; each run has no unwanted folder between its first and last one.
-    """
-
-    keys: Keys
-    runs: Sequence[Sequence[str]]
-
-
-async def list_wanted_keys(
-    fetch_page: FetchPage, prefix: str, wants: Callable[[str], bool], context: RequestContext, *, url: str
-) -> Keys:
+async def list_wanted_keys(pages: Pages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
     """List the keys that begin with ``prefix``, ascending.
 
     Keys outside wanted folders may be left out, and so may folder markers, which end in a slash.
 
     Args:
         wants: takes the common beginning of keys, which ends in a slash; False if none of them is needed.
-        url: for messages.
-
-    Raises:
-        InvalidResponseError: the listing does not progress.
-        StoreError: as ``fetch_page``.
     """
-    keys = await _Folders(fetch_page, wants, context, url).list(prefix, context.round)
+    keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
     return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]
 
 
 class _Folders:
-    def __init__(self, fetch_page: FetchPage, wants: Callable[[str], bool], context: RequestContext, url: str) -> None:
-        self._fetch_page = fetch_page
+    """Lists folder by folder where that saves requests."""
+
+    def __init__(self, pages: Pages, wants: Callable[[str], bool]) -> None:
+        self._pages = pages
         self._wants = wants
-        self._context = context
-        self._url = url
         self._in_vain = 0
         self._turns = asyncio.Semaphore(_FOLDERS_AT_ONCE)
 
-    async def list(self, prefix: str, round_: int) -> Keys:
+    async def list_folder(self, prefix: str, round_: int) -> list[ListedKey]:
         """List the keys of a folder, perhaps without unwanted ones; some may come twice."""
         async with self._turns:
-            first = await self._fetch_page(PageRequest(prefix), self._step(round_))
+            first = await self._pages.fetch(PageRequest(prefix), round_)
             if first.token is None:
                 return first.keys
             level = await self._level(prefix, first, round_ + 1)
             if level is None:
-                return await list_rest(self._fetch_page, prefix, self._step(round_), first, url=self._url)
-        parts = await results_of([self._list_run(prefix, run, round_ + 2) for run in level.runs])
-        return [*level.keys, *(listed for part in parts for listed in part)]
+                return await _list_rest(self._pages, prefix, first, round_)
+        keys, runs = level
+        parts = await results_of([self._list_run(prefix, run, round_ + 2) for run in runs])
+        return [*keys, *(listed for part in parts for listed in part)]
 
-    async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> Keys:
+    async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> list[ListedKey]:
         if len(run) == 1:
-            return await self.list(run[0], round_)
+            return await self.list_folder(run[0], round_)
         async with self._turns:
-            return await list_between(
-                self._fetch_page, prefix, run[0], run[-1] + LAST, self._step(round_), url=self._url
-            )
+            return await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)
 
-    async def _level(self, prefix: str, first: ListPage, round_: int) -> _Level | None:
-        """What to list of the folder; None to list all of it, if choosing would not save requests."""
-        keys: Keys = []
+    async def _level(self, prefix: str, first: ListPage, round_: int) -> tuple[list[ListedKey], list[list[str]]] | None:
+        """The keys directly in a folder, and runs of its wanted folders without an unwanted one in between.
+
+        None: list all of the folder, since choosing would not save requests.
+        """
+        keys: list[ListedKey] = []
         folders: list[tuple[str, bool]] = []
         token: str | None = None
         last = first.keys[-1].key if first.keys else ""
         a_page = 0  # folders that one page of keys covers
         while True:
-            page = await self._fetch_page(PageRequest(prefix, token=token, folders=True), self._step(round_))
+            page = await self._pages.fetch(PageRequest(prefix, token=token, folders=True), round_)
             keys += page.keys
             folders += [(folder, self._wants(folder)) for folder in page.folders]
             a_page += sum(folder <= last for folder in page.folders)
@@ -422,15 +490,11 @@ class _Folders:
             if page.token == token or unwanted * 2 < len(folders) or a_page * 2 > len(folders):
                 return None
             token, round_ = page.token, round_ + 1
-        wanted = [folder for folder, wanted in folders if wanted]
         if a_page <= 1:  # each fills pages of its own
             if not unwanted:
                 self._in_vain += 1
-                if self._in_vain > _IN_VAIN or len(folders) > _FEW:
+                if self._in_vain > _LEVELS_IN_VAIN or len(folders) > _FEW_FOLDERS:
                     return None
-            return _Level(keys, [[folder] for folder in wanted])
+            return keys, [[folder] for folder, wanted in folders if wanted]
         runs = [[folder for folder, _ in run] for wanted, run in groupby(folders, key=lambda item: item[1]) if wanted]
-        return _Level(keys, runs) if unwanted and len(runs) < len(folders) / a_page else None
-
-    def _step(self, round_: int) -> RequestContext:
-        return self._context.step(self._context.purpose, round_)
+        return (keys, runs) if unwanted and len(runs) < len(folders) / a_page else None

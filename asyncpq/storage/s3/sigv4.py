@@ -1,7 +1,7 @@
 """AWS Signature Version 4 for requests to S3, signed in a header.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. Writes sign the digest of their payload;
-reads have no payload. tests/storage/s3/test_sigv4.py compares it with botocore's signer.
+reads have no payload.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import quote
 
 from asyncpq.errors import CredentialsError
@@ -54,7 +55,11 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
 
 
 class Signer(Unpicklable):
-    """Signs with one set of credentials for one region. Caches what the requests of one day and one second share."""
+    """Signs with one set of credentials for one region. Caches what the requests of one day and one second share.
+
+    Raises:
+        CredentialsError: the credentials have a line break.
+    """
 
     __slots__ = (
         "_access_key",
@@ -73,10 +78,6 @@ class Signer(Unpicklable):
     )
 
     def __init__(self, credentials: Credentials, region: str) -> None:
-        """
-        Raises:
-            CredentialsError: the credentials have a line break.
-        """
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
                 raise CredentialsError("the credentials have a line break", hint="Remove it at their source.")
@@ -98,39 +99,27 @@ class Signer(Unpicklable):
         host: str,
         path: str,
         query: str = "",
+        headers: Mapping[str, str] = MappingProxyType({}),
         *,
         now: float,
-        byte_range: str | None = None,
-        if_match: str | None = None,
-        if_none_match: str | None = None,
         payload_sha256: str | None = None,
     ) -> str:
         """Return the headers to send, without Host, each with its line end.
 
         Args:
-            method: "GET", "HEAD", "PUT", ...
             host: the Host header as sent: with the port unless it is the scheme's own.
-            path: from :func:`canonical_path`.
-            query: from :func:`canonical_query`.
+            path, query: from :func:`canonical_path` and :func:`canonical_query`.
+            headers: further headers to sign; lower-case names in order, between "host" and "x-amz-content-sha256".
             now: seconds since the epoch.
-            byte_range, if_match, if_none_match: values of the Range, If-Match and If-None-Match headers.
             payload_sha256: of the body, in hexadecimal digits; None leaves the body unsigned.
         """
         if int(now) != self._second:
             self._turn(int(now))
         lines, canonical, names = self._lines, f"host:{host}\n", "host"
-        if if_match is not None:
-            lines += f"If-Match: {if_match}\r\n"
-            canonical += f"if-match:{if_match if '  ' not in if_match else ' '.join(if_match.split())}\n"
-            names += ";if-match"
-        if if_none_match is not None:
-            lines += f"If-None-Match: {if_none_match}\r\n"
-            canonical += f"if-none-match:{if_none_match}\n"
-            names += ";if-none-match"
-        if byte_range is not None:
-            lines += f"Range: {byte_range}\r\n"
-            canonical += f"range:{byte_range}\n"
-            names += ";range"
+        for name, value in headers.items():
+            lines += f"{name}: {value}\r\n"
+            canonical += f"{name}:{value if '  ' not in value else ' '.join(value.split())}\n"
+            names += f";{name}"
         names += self._names
         if payload_sha256 is None:
             canonical = f"{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"

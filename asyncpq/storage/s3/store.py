@@ -1,11 +1,15 @@
-"""The S3 store, and its objects: ranges signed with SigV4 and pinned with If-Match. The hot path."""
+"""The S3 store and its objects.
+
+``client`` resolves options, credentials and routes; a bucket is then a ``DirectBucket`` or an ``S3fsBucket``, which
+makes the requests of objects, listings and writes alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +23,39 @@ from asyncpq.storage.base import (
     ListedObject,
     RangeResult,
     RequestContext,
-    StoredObject,
     StoreLimits,
     Unpicklable,
     Validator,
     Wants,
+    http_date_s,
 )
 from asyncpq.storage.concurrency import call_each
-from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import (
-    UNKNOWN_SIZE,
-    ExpectedBody,
-    RangeIgnoredError,
-    RangeRequest,
-    check_head_response,
-    check_range_response,
-    guarantee_of,
-    strong_etag,
+from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
+from asyncpq.storage.s3.client import S3Client, limits_of, retry_of
+from asyncpq.storage.s3.direct import DirectBucket, Listing
+from asyncpq.storage.s3.key_listing import (
+    ListedKey,
+    ListPage,
+    PageRequest,
+    Pages,
+    list_keys,
+    list_wanted_keys,
 )
-from asyncpq.storage.s3.client import S3Client, error_code, explain, limits_of, retry_of
-from asyncpq.storage.s3.key_listing import list_keys, list_wanted_keys
-from asyncpq.storage.s3.list_page import ListedKey, ListPage, S3Bucket
-from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers
-from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection, S3fsObject
-from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
-from asyncpq.storage.s3.writer import DirectWriter, S3fsWriter, S3Writer
+from asyncpq.storage.s3.requests import Signers
+from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+from asyncpq.storage.s3.sigv4 import canonical_query
+from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import check_s3_names, safe_url, split_url
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
+Bucket = DirectBucket | S3fsBucket
 
-class S3Object(S3Resource):
+_KNOWN_LISTINGS = 8
+_MAX_KNOWN_OBJECTS = 10_000
+
+
+class S3Object(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
 
     Args:
@@ -59,38 +65,41 @@ class S3Object(S3Resource):
         version_aware: pin by the version id that the store names, if it names one.
     """
 
-    client = "direct"
-
     def __init__(
         self,
-        *,
         transport: Transport,
-        wire: DirectWire,
-        signers: Signers,
-        route: Route,
-        bucket: str,
+        bucket: Bucket,
+        url: str,
         key: str,
-        version_id: str | None = None,
-        if_match: bool = True,
-        version_aware: bool = False,
+        *,
+        version_id: str | None,
+        if_match: bool,
+        version_aware: bool,
     ) -> None:
-        self.url = safe_url(f"s3://{bucket}/{key}")
-        super().__init__(wire=wire, signers=signers, route=route, path=canonical_path(route.prefix + key))
-        self._transport = transport
-        self._query = _version_query(version_id)
-        self._if_match = if_match
+        self.url = url
+        self.client = bucket.client
+        self.path = bucket.path(key)
+        self.version_id = version_id
+        self.query = "" if version_id is None else canonical_query(versionId=version_id)
+        self.if_match = if_match
         self.version_aware = version_aware
-        self._targets: dict[tuple[str, str], HttpTarget] = {}
+        self.targets: dict[tuple[str, str], HttpTarget] = {}  # prepared requests of a DirectBucket
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
+        self.identity = bucket.identity(self)
+        self._transport = transport
+        self._bucket = bucket
         self._learnt: Validator | None = None
-        self.identity = f"s3 {route.name}{self._path}?{self._query}"
+
+    @property
+    def server(self) -> str:
+        return self._bucket.server
 
     def __repr__(self) -> str:
         return f"<S3Object {self.url}>"
 
     def learn(self, validator: Validator) -> None:
         self._learnt = validator
-        self.guarantee = guarantee_of(validator, if_match=self._if_match)
+        self.guarantee = guarantee_of(validator, if_match=self.if_match)
 
     # Every coroutine in a chain of awaits costs at each wake-up, so these two return the inner one.
 
@@ -108,8 +117,11 @@ class S3Object(S3Resource):
         """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        bucket = self._bucket
+        if bucket.reason:
+            context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
         try:
-            expected, body = await self._transport.send(_S3Get(self, request), context)
+            expected, body = await self._transport.send(bucket.get(self, request), context)
         except RangeIgnoredError as ignored:
             raise InvalidResponseError(
                 f"the store sent {ignored.size or 'unknown'} bytes instead of the range",
@@ -128,76 +140,14 @@ class S3Object(S3Resource):
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """Send one HEAD, for a store whose Content-Range lacks the size."""
-        pin = replace(validator, size=UNKNOWN_SIZE)
-        head = _S3Head(self, RangeRequest(0, 0, self.url, pin))
+        request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
+        head = self._bucket.head(self, request)
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
 
-    def send(self, get: _S3Get, byte_range: str | None, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """Sign and send one attempt."""
-        route, pin = self._route, get.request.pin
-        get.signer = signer = self.signers.signer(route.region)
-        query = self._query if pin is None or pin.version is None else _version_query(pin.version)
-        target = self._targets.get((route.host, query))
-        if target is None:
-            target = self._targets[route.host, query] = self._target(route, query)
-        if_match = strong_etag(pin) if self._if_match else None
-        if signer is not None:
-            now = time.time() + self.signers.clock_offset_s
-            lines = signer.sign(
-                get.method, route.host, self._path, query, now=now, byte_range=byte_range, if_match=if_match
-            )
-        else:
-            lines = "" if byte_range is None else f"Range: {byte_range}\r\n"
-            if if_match is not None:
-                lines += f"If-Match: {if_match}\r\n"
-        return self._wire.exchange(get.method, target, lines, get.request, receiver)
-
-
-def _version_query(version_id: str | None) -> str:
-    return canonical_query(versionId=version_id) if version_id is not None else ""
-
-
-class _S3Get(SignedExchange):
-    """One ranged GET."""
-
-    def __init__(self, stored: S3Object, request: RangeRequest) -> None:
-        super().__init__(stored, request)
-        self._stored = stored
-
-    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        return self._stored.send(self, self.request.header, receiver)
-
-    def again(self) -> _S3Get:
-        return type(self)(self._stored, self.request)
-
-    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        if status == 200 and "etag" not in headers:
-            return None  # S3 always sends an ETag: this may be an error document (a late SlowDown)
-        expected = check_range_response(self.request, status, headers)
-        if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
-            return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
-        return expected
-
-
-class _S3Head(_S3Get):
-    """Asks for the object's size, for stores whose Content-Range lacks it."""
-
-    method = "HEAD"
-
-    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        return self._stored.send(self, None, receiver)
-
-    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        return check_head_response(self.request, headers) if status == 200 else None
-
-
-_KNOWN_LISTINGS = 8
-_MAX_KNOWN_OBJECTS = 10_000
-
 
 class S3Store(Unpicklable):
-    """See :class:`asyncpq.storage.base.Store` and ``WritableStore``.
+    """See :class:`asyncpq.storage.base.WritableStore`.
 
     Args:
         storage_options: those of s3fs.S3FileSystem, with its meanings.
@@ -215,15 +165,15 @@ class S3Store(Unpicklable):
         }
         check_s3_names(self._options)
         self._retry = retry_of(self._options, retry)
+        self._version_aware = bool(self._options.get("version_aware"))
         self._client = S3Client(self._options)
         self._signers = Signers(self._client.fetch_credentials)
-        self._lock = asyncio.Lock()
-        self._routes: dict[str, Route | str] = {}
         self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
+        self._lock = asyncio.Lock()  # held while connections are opened
+        self._buckets: dict[str, Bucket] = {}
         self._wire: DirectWire | None = None
-        self._fallback: S3fsConnection | None = None  # s3fs, for what the wire does not carry
-        # the last listings: their pages, and by url the objects made of all pages
-        self._pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_LISTINGS)
+        self._s3fs: S3fsConnection | None = None
+        # by url, the keys of the last listings and the objects made of them
         self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
         self._create_probe = CreateProbe()
         self._closed = False
@@ -231,7 +181,7 @@ class S3Store(Unpicklable):
     def __repr__(self) -> str:
         return "<S3Store>"
 
-    async def open_object(self, url: str) -> StoredObject:
+    async def open_object(self, url: str) -> S3Object:
         """Make a handle. The first one of a bucket resolves credentials and route; nothing is sent to the object.
 
         Raises:
@@ -239,67 +189,46 @@ class S3Store(Unpicklable):
             InvalidOptionError: botocore does not take the bucket's name or an option.
         """
         path, _, version = url.partition("?versionId=")
-        bucket, key = self._split(path)
+        name, key = self._split(path)
         if not key:
             raise InvalidOptionError(
                 "an S3 url of one file needs a bucket and a key",
                 url=safe_url(url),
                 hint="Session.open_dataset reads all files of a bucket or prefix.",
             )
-        route = await self._route(bucket, url)
-        if_match = not self._options.get("local_expiry_check")
-        version_aware = bool(self._options.get("version_aware"))
-        if isinstance(route, Route) and self._wire is not None:
-            return S3Object(
-                transport=self._transport,
-                wire=self._wire,
-                signers=self._signers,
-                route=route,
-                bucket=bucket,
-                key=key,
-                version_id=version or None,
-                if_match=if_match,
-                version_aware=version_aware,
-            )
-        assert self._fallback is not None  # made with the bucket's route
-        return S3fsObject(
-            transport=self._transport,
-            connection=self._fallback,
-            bucket=bucket,
-            key=key,
+        return S3Object(
+            self._transport,
+            await self._bucket(name, url),
+            safe_url(f"s3://{name}/{key}"),
+            key,
             version_id=version or None,
-            if_match=if_match,
-            version_aware=version_aware,
-            reason=str(route),
+            if_match=not self._options.get("local_expiry_check"),
+            version_aware=self._version_aware,
         )
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List with ListObjectsV2, several pages at once if there are many.
-
-        Raises:
-            CredentialsError, InvalidOptionError: as :meth:`open_object`.
-            BucketNotFoundError, AccessDeniedError, StoreError: the store refused.
-        """
-        bucket, prefix = self._split(url)
+        """List with ListObjectsV2, several pages at once if there are many."""
+        name, prefix = self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
-        fetch_page = (await self._bucket(bucket, url, context)).fetch_page
+        bucket = await self._bucket(name, url)
+        if bucket.reason:
+            context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
+        pages = Pages(partial(self._fetch_page, bucket, Listing(safe_url(url))), context, safe_url(url))
         if wants is None:
-            listed = await list_keys(fetch_page, prefix, context, url=safe_url(url))
+            listed = await list_keys(pages, prefix)
         else:
-            listed = await list_wanted_keys(
-                fetch_page, prefix, lambda folder: wants(root + folder), context, url=safe_url(url)
-            )
+            listed = await list_wanted_keys(pages, prefix, lambda folder: wants(root + folder))
         last = self._listed.get(url)
         if last is not None and last[0] == listed:
             return last[1]
-        version_aware = bool(self._options.get("version_aware"))  # then GETs name versions, which listings do not
         objects = [
             ListedObject(
                 root + key.key,
                 key.size,
-                None if version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
+                # version-aware GETs name versions, which listings do not
+                None if self._version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
                 key.modified,
             )
             for key in listed
@@ -309,7 +238,12 @@ class S3Store(Unpicklable):
             self._listed[url] = (listed, objects)
         return objects
 
-    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
+    async def _fetch_page(
+        self, bucket: Bucket, listing: Listing, page: PageRequest, context: RequestContext
+    ) -> ListPage:
+        exchange = bucket.list(listing, page)
+        await self._transport.send(exchange, context)
+        return exchange.pages[-1]
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace an object."""
@@ -343,9 +277,14 @@ class S3Store(Unpicklable):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The server's time, to the second, from a LIST."""
-        bucket, prefix = self._split(url)
-        return await (await self._bucket(bucket, url, context)).fetch_clock(prefix, context.step("list", context.round))
+        """The server's time, to the second, from the Date of a LIST."""
+        name, prefix = self._split(url)
+        exchange = (await self._bucket(name, url)).list(Listing(safe_url(url)), PageRequest(prefix, most=1))
+        await self._transport.send(exchange, context.step("list", context.round))
+        seconds = http_date_s(exchange.date)
+        if seconds is None:
+            raise InvalidResponseError("the store's response has no date", url=safe_url(url))
+        return seconds
 
     async def credential_identity(self, url: str) -> str:
         """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.
@@ -365,13 +304,6 @@ class S3Store(Unpicklable):
                 await self._wire.close()
             await self._client.close()
 
-    async def _reconnect(self) -> Any:
-        """Connect s3fs with other credentials than those that expired."""
-        await self._client.fetch_credentials(True)  # raises if there are no others
-        async with self._lock:  # close() ends all connections
-            self._check_open()
-            return await self._client.connect_fallback()
-
     def _split(self, url: str) -> tuple[str, str]:
         """Bucket and key of a url."""
         protocol, path = split_url(url)
@@ -386,77 +318,63 @@ class S3Store(Unpicklable):
             )
         return bucket, key
 
-    async def _bucket(self, bucket: str, url: str, context: RequestContext) -> S3Bucket | S3fsBucket:
-        """The bucket, for listing."""
-        route = await self._route(bucket, url)
-        if isinstance(route, Route) and self._wire is not None:
-            return S3Bucket(
-                transport=self._transport,
-                wire=self._wire,
-                signers=self._signers,
-                route=route,
-                url=safe_url(url),
-                known=self._pages,
-            )
-        assert self._fallback is not None  # made with the bucket's route
-        context.metrics.fall_back(f"read through s3fs: {route}")
-        return S3fsBucket(transport=self._transport, connection=self._fallback, bucket=bucket, url=safe_url(url))
-
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
-        bucket, key = self._split(url)
+        name, key = self._split(url)
         if not key:
             raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
-        route = await self._route(bucket, url)
+        bucket = await self._bucket(name, url)
         # Options that no GET shows, such as the encryption or class of new objects: botocore knows their headers.
-        extras = self._options.get("s3_additional_kwargs")
-        if isinstance(route, Route) and self._wire is not None and not extras:
-            return S3Writer(
-                DirectWriter(
-                    transport=self._transport,
-                    wire=self._wire,
-                    signers=self._signers,
-                    route=route,
-                    key=key,
-                    url=safe_url(url),
-                ).send,
-                safe_url(url),
-            )
+        if self._options.get("s3_additional_kwargs") and not bucket.reason:
+            async with self._lock:
+                bucket = S3fsBucket(await self._connection(), name, "option s3_additional_kwargs")
+        if bucket.reason:
+            context.metrics.fall_back(f"written through s3fs: {bucket.reason}")
+
+        async def send(call: WriteCall, context: RequestContext) -> WriteAnswer:
+            exchange = bucket.write(key, call, safe_url(url))
+            await self._transport.send(exchange, context)
+            return exchange.answer
+
+        return S3Writer(send, safe_url(url))
+
+    async def _bucket(self, name: str, url: str) -> Bucket:
+        """The bucket; its first use finds its route and opens connections."""
+        self._check_open()
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            return bucket
         async with self._lock:
-            connection = await self._connection()
-        reason = route if isinstance(route, str) else "option s3_additional_kwargs"
-        context.metrics.fall_back(f"written through s3fs: {reason}")
-        writer = S3fsWriter(transport=self._transport, connection=connection, bucket=bucket, key=key, url=safe_url(url))
-        return S3Writer(writer.send, safe_url(url))
+            self._check_open()
+            if name in self._buckets:
+                return self._buckets[name]
+            route = await self._client.find_route(name, url)
+            if isinstance(route, str):
+                bucket = S3fsBucket(await self._connection(), name, route)
+            else:
+                if self._wire is None:
+                    context = await self._client.ssl_context(route.scheme)
+                    self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
+                bucket = DirectBucket(wire=self._wire, signers=self._signers, route=route)
+            self._buckets[name] = bucket  # last: other calls use it without the lock
+        return bucket
 
     async def _connection(self) -> S3fsConnection:
         """The connection of s3fs for what the wire does not carry. Call it with the lock held."""
         self._check_open()
-        if self._fallback is None:
-            self._fallback = S3fsConnection(
-                self._reconnect, await self._client.connect_fallback(), explain=explain, error_code=error_code
-            )
-        return self._fallback
+        if self._s3fs is None:
+            self._s3fs = S3fsConnection(self._reconnect, await self._client.connect_fallback())
+        return self._s3fs
 
-    async def _route(self, bucket: str, url: str) -> Route | str:
-        """The bucket's route, or the reason to read it with s3fs; the first call makes the client."""
-        self._check_open()
-        route = self._routes.get(bucket)
-        if route is not None:
-            return route
-        async with self._lock:
+    async def _reconnect(self) -> Any:
+        """Connect s3fs with other credentials than those that expired."""
+        await self._client.fetch_credentials(True)  # raises if there are no others
+        async with self._lock:  # close() ends all connections
             self._check_open()
-            route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
-            if isinstance(route, Route) and self._wire is None:
-                context = await self._client.ssl_context(route.scheme)
-                self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
-            if isinstance(route, str):
-                await self._connection()
-            self._routes[bucket] = route  # last: other calls use it without the lock
-        return route
+            return await self._client.connect_fallback()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
+            raise UsageError("the store is closed", hint="Read and write while the session is open.")
 
 
 def _writing(context: RequestContext) -> RequestContext:

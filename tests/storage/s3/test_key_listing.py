@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -14,8 +15,21 @@ from hypothesis import strategies as st
 from asyncpq.errors import InvalidResponseError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.s3.key_listing import Alphabets, list_between, list_keys, list_wanted_keys, middle, skip
-from asyncpq.storage.s3.list_page import ListedKey, ListPage, PageRequest, parse_page
+from asyncpq.storage.s3.key_listing import (
+    Alphabets,
+    ListedKey,
+    ListPage,
+    PageError,
+    PageRequest,
+    Pages,
+    list_between,
+    list_keys,
+    list_wanted_keys,
+    middle,
+    page_of_response,
+    parse_page,
+    skip,
+)
 from asyncpq.testing.answers import ServedObject, answer_list
 from asyncpq.testing.faults import Fault
 
@@ -41,15 +55,16 @@ class Bucket:
         return parse_page(answer.body)
 
 
+def pages(bucket: Bucket) -> Pages:
+    return Pages(bucket.fetch_page, RequestContext(ReadMetrics()), "s3://b/")
+
+
 def listed(bucket: Bucket, prefix: str = "") -> list[str]:
-    found = asyncio.run(list_keys(bucket.fetch_page, prefix, RequestContext(ReadMetrics()), url="s3://b/"))
-    return [key.key for key in found]
+    return [key.key for key in asyncio.run(list_keys(pages(bucket), prefix))]
 
 
 def wanted(bucket: Bucket, prefix: str, wants: Callable[[str], bool]) -> list[str]:
-    context = RequestContext(ReadMetrics())
-    found = asyncio.run(list_wanted_keys(bucket.fetch_page, prefix, wants, context, url="s3://b/"))
-    return [key.key for key in found]
+    return [key.key for key in asyncio.run(list_wanted_keys(pages(bucket), prefix, wants))]
 
 
 MARKS = st.sampled_from("a0 1b9/+%~é\x01&<>-_.=\U0001f600")
@@ -77,8 +92,8 @@ def test_every_key_once_and_in_order(keys: list[str], page_keys: int, prefix: st
 def test_every_key_between_two(keys: list[str], page_keys: int, one: str, other: str) -> None:
     after, last = sorted((one, other))
     bucket = Bucket(keys, page_keys)
-    found = asyncio.run(list_between(bucket.fetch_page, "", after, last, RequestContext(ReadMetrics()), url="s3://b/"))
-    assert [key.key for key in found] == sorted({key for key in keys if after < key <= last})
+    keys_between = asyncio.run(list_between(pages(bucket), "", after, last))
+    assert [key.key for key in keys_between] == sorted({key for key in keys if after < key <= last})
 
 
 FOLDERS = st.lists(
@@ -234,3 +249,110 @@ def test_another_order() -> None:
             return ListPage(found, [], str(at + 5) if at + 5 < len(keys) else None)
 
     assert listed(Unordered([], 5)) == sorted(keys)
+
+
+# -- pages ------------------------------------------------------------------------------------------
+
+SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+
+def page(inside: str, space: str = SPACE, truncated: str = "<IsTruncated>false</IsTruncated>") -> bytes:
+    inside = inside if "IsTruncated" in inside else inside + truncated
+    return f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult{space}>{inside}</ListBucketResult>'.encode()
+
+
+def entry(key: str, size: str = "7", etag: str | None = "&quot;e-2&quot;") -> str:
+    tag = "" if etag is None else f"<ETag>{etag}</ETag>"
+    return f"<Contents><Key>{key}</Key><Size>{size}</Size>{tag}<Owner><ID>x</ID></Owner></Contents>"
+
+
+@pytest.mark.parametrize("space", [SPACE, "", ' xmlns="http://doc.s3.amazonaws.com/2006-03-01"'])
+def test_keys_and_folders(space: str) -> None:
+    inside = (
+        "<IsTruncated>true</IsTruncated><NextContinuationToken>t/+=</NextContinuationToken>"
+        + entry("a")
+        + entry("b", "0", "e")
+        + entry("c", "99999999999", None)
+        + "<CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes>"
+    )
+    keys = [ListedKey("a", 7, '"e-2"'), ListedKey("b", 0, '"e"'), ListedKey("c", 99_999_999_999, None)]
+    assert parse_page(page(inside, space)) == ListPage(keys, ["d/"], "t/+=")
+
+
+def test_keys_are_decoded_only_if_the_store_says_so() -> None:
+    key = "a+b%20%2B%C3%A9&amp;"
+    assert parse_page(page(entry(key))).keys[0].key == "a+b%20%2B%C3%A9&"
+    assert parse_page(page(entry(key) + "<EncodingType>url</EncodingType>")).keys[0].key == "a b +\u00e9&"
+
+
+def test_nothing() -> None:
+    assert parse_page(page("")) == ListPage([], [], None)
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        page(entry("a"))[:-1],
+        page(entry("a")) + b"<",
+        b"<html></html>",
+        b"<Error><Code>SlowDown</Code></Error>",
+        page(entry("")),
+        page(entry("a", "")),
+        page(entry("a", "-1")),
+        page(entry("a", "1e3")),
+        page(entry("a", "\uff11")),
+        page("<Contents></Contents>"),
+        page("<CommonPrefixes></CommonPrefixes>"),
+        page("<IsTruncated>true</IsTruncated>"),
+        page(entry("a"), truncated=""),
+        page("<IsTruncated>yes</IsTruncated><NextContinuationToken>t</NextContinuationToken>"),
+        page(entry("a")).replace(b"<List", b'<!DOCTYPE x SYSTEM "file:///etc/hostname"><List', 1),
+        page(entry("a"), truncated="<IsTruncated>yes</IsTruncated>"),
+        page(entry("\x01")),
+        page(entry("&b;")).replace(b"<ListBucketResult", BOMB.encode() + b"<ListBucketResult", 1),
+        page(entry("&unknown;")),
+        page(entry("a")).decode().replace("UTF-8", "UTF-16").encode("utf-16"),
+    ],
+    ids=range(22),
+)
+def test_what_is_no_page(body: bytes) -> None:
+    with pytest.raises(PageError):
+        parse_page(body)
+
+
+def test_parameters() -> None:
+    always = {"list-type": "2", "prefix": "p/"}
+    assert PageRequest("p/").parameters() == always
+    assert PageRequest("p/", after="p/a").parameters() == {**always, "start-after": "p/a"}
+    assert PageRequest("p/", encoded=True).parameters() == {**always, "encoding-type": "url"}
+    assert PageRequest("p/", "p/a", "t", folders=True).parameters() == {
+        **always,
+        "continuation-token": "t",
+        "delimiter": "/",
+    }
+
+
+def test_page_of_botocore() -> None:
+    response = {
+        "IsTruncated": True,
+        "NextContinuationToken": "t",
+        "Contents": [{"Key": "a", "Size": 7, "ETag": '"e"'}],
+        "CommonPrefixes": [{"Prefix": "d/"}],
+    }
+    assert page_of_response(response) == ListPage([ListedKey("a", 7, '"e"')], ["d/"], "t")
+    assert page_of_response({"IsTruncated": False}) == ListPage([], [], None)
+    whole = {"IsTruncated": False}
+    html: dict[str, Any] = {}  # as botocore parses it
+    for broken in (
+        {**whole, "Contents": [{"Key": "a"}]},
+        {**whole, "Contents": [{"Size": 1}]},
+        {"IsTruncated": True},
+        html,
+    ):
+        with pytest.raises(PageError):
+            page_of_response(broken)

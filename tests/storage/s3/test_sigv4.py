@@ -93,10 +93,8 @@ def test_same_signature_as_botocore(
     path = canonical_path("/bucket/" + key)
     query = canonical_query(versionId=version) if version is not None else ""
     byte_range = f"bytes=-{length}" if suffix else f"bytes={start}-{start + length - 1}"
-    sent = Signer(credentials, region).sign(
-        method, host, path, query, now=now.timestamp(), byte_range=byte_range, if_match=etag
-    )
-    headers = {"Range": byte_range} | ({"If-Match": etag} if etag is not None else {})
+    headers = ({"if-match": etag} if etag is not None else {}) | {"range": byte_range}
+    sent = Signer(credentials, region).sign(method, host, path, query, headers, now=now.timestamp())
     expected = botocore_headers(method, host, path, query, headers, credentials, region, now)
     lines = sent.removesuffix("\r\n").split("\r\n")
     assert len(lines) == len(expected)
@@ -126,16 +124,16 @@ def test_writes_have_the_same_signature_as_botocore(
     path, encoded = canonical_path("/bucket/" + key), canonical_query(**query)
     signer = Signer(credentials, "eu-west-1")
     signer.sign("GET", "host", path, now=now.timestamp())  # reads of the same second do not change it
+    headers = {"if-none-match": "*"} if create else {}
     sent = signer.sign(
         method,
         "host",
         path,
         encoded,
+        headers,
         now=now.timestamp(),
-        if_none_match="*" if create else None,
         payload_sha256=hashlib.sha256(content).hexdigest(),
     )
-    headers = {"If-None-Match": "*"} if create else {}
     expected = botocore_headers(method, "host", path, encoded, headers, credentials, "eu-west-1", now, content)
     found = {name.lower(): value for name, _, value in (line.partition(": ") for line in sent.split("\r\n")[:-1])}
     assert found == expected

@@ -1,0 +1,345 @@
+"""A bucket's requests, signed with SigV4 and sent over asyncpq's own wire. The hot path.
+
+A bucket makes the exchange of each request, which :class:`asyncpq.storage.transport.Transport` sends;
+:class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same ones for s3fs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Coroutine, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
+
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError, TransportError
+from asyncpq.storage.base import Unpicklable, Validator, http_date_s
+from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError, parse_retry_after_s
+from asyncpq.storage.responses import (
+    ExpectedBody,
+    RangeRequest,
+    check_head_response,
+    check_range_response,
+    redirected,
+    strong_etag,
+)
+from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
+from asyncpq.storage.s3.requests import (
+    EXPIRED,
+    LISTING_HINT,
+    READING_HINT,
+    WRITING_HINT,
+    Route,
+    Signers,
+    error_for,
+    error_in_200,
+    parse_error,
+    parse_region,
+)
+from asyncpq.storage.s3.sigv4 import Signer, canonical_path, canonical_query
+from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error
+from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
+
+if TYPE_CHECKING:
+    from asyncpq.storage.s3.store import S3Object
+
+PAGE_BYTES = 16 * 1024 * 1024  # longest accepted page: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
+ANSWER_BYTES = 64 * 1024  # longest accepted response to a write: those are short
+
+_KNOWN_PAGES = 8
+_KNOWN_PAGE_BYTES = 1024 * 1024
+_REGION_CODES = re.compile(r"[a-z0-9-]{2,40}")
+
+
+@dataclass(slots=True)
+class Listing:
+    """One listing of ``url``, which is safe to be shown."""
+
+    url: str
+    encoded: bool = False  # ask for percent-encoded keys: a page was not well-formed XML
+
+
+class DirectBucket(Unpicklable):
+    """One bucket, to which requests are sent directly. Made by S3Store."""
+
+    client = "direct"
+    reason = ""  # for s3fs
+
+    def __init__(self, *, wire: DirectWire, signers: Signers, route: Route) -> None:
+        self.wire = wire
+        self.signers = signers
+        self.route = route
+        # pages of the last listings: one with the same bytes is not parsed again
+        self.known_pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_PAGES)
+
+    @property
+    def server(self) -> str:
+        return self.route.host
+
+    def path(self, key: str) -> str:
+        """The key as requests name it."""
+        return canonical_path(self.route.prefix + key)
+
+    def identity(self, stored: S3Object) -> str:
+        return f"s3 {self.route.name}{stored.path}?{stored.query}"
+
+    def target(self, path: str, query: str) -> HttpTarget:
+        route = self.route
+        headers = DEFAULT_HEADERS if route.user_agent is None else DEFAULT_HEADERS | {"User-Agent": route.user_agent}
+        return self.wire.target(f"{route.scheme}://{route.host}{path}" + (f"?{query}" if query else ""), headers)
+
+    def get(self, stored: S3Object, request: RangeRequest) -> S3Get:
+        """A ranged GET."""
+        return S3Get(self, stored, request)
+
+    def head(self, stored: S3Object, request: RangeRequest) -> S3Head:
+        """A HEAD for the object's size, for stores whose Content-Range lacks it."""
+        return S3Head(self, stored, request)
+
+    def list(self, listing: Listing, page: PageRequest) -> S3List:
+        """A LIST of one page."""
+        return S3List(self, listing, replace(page, encoded=listing.encoded), [])
+
+    def write(self, key: str, call: WriteCall, url: str) -> S3Write:
+        """A write of one key."""
+        return S3Write(self, self.path(key), call, url)
+
+
+class SignedExchange:
+    """One signed request over all its attempts. It corrects region, clock and credentials once each."""
+
+    method = "GET"
+    content = b""
+    payload_sha256: str | None = None
+    denied_hint = READING_HINT
+    request: RangeRequest
+
+    # of the instance; as defaults here they cost a GET nothing
+    _bucket: DirectBucket
+    _path: str
+    _targets: dict[tuple[str, str], HttpTarget]  # by host and query
+    _signer: Signer | None = None  # of the last attempt
+    _expired: Signer | None = None
+    _corrected: tuple[str, ...] = ()
+
+    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
+        """Canonical query and signed headers of the next attempt."""
+        raise NotImplementedError
+
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        if self._expired is None and self._bucket.signers.are_fresh():
+            return None
+        return self._find_credentials()
+
+    async def _find_credentials(self) -> None:
+        expired, self._expired = self._expired, None
+        signers = self._bucket.signers
+        try:
+            await (signers.refresh() if expired is None else signers.renew(expired))
+        except CredentialsError as error:
+            error.locate(url=self.request.url)
+            raise
+
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        bucket, path, method = self._bucket, self._path, self.method
+        route, signers = bucket.route, bucket.signers
+        query, headers = self.query_and_headers()
+        target = self._targets.get((route.host, query))
+        if target is None:
+            target = self._targets[route.host, query] = bucket.target(path, query)
+        self._signer = signer = signers.signer(route.region)
+        if signer is not None:
+            now = time.time() + signers.clock_offset_s
+            lines = signer.sign(method, route.host, path, query, headers, now=now, payload_sha256=self.payload_sha256)
+        else:
+            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if method in ("PUT", "POST"):
+            lines = f"Content-Length: {len(self.content)}\r\n{lines}"
+        return bucket.wire.exchange(method, target, lines, self.request, receiver, self.content)
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        code, message = parse_error(body)
+        request = self.request
+        if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
+            return InvalidResponseError("the store does not support suffix ranges", url=request.url)
+        if status == 200:
+            return error_in_200(request, body, self.denied_hint)
+        if 300 <= status < 400 and "location" in headers:
+            error: AsyncpqError | RetryableError = redirected(request, headers["location"])
+        else:
+            retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
+            error = error_for(request, status, code, message, retry_after_s=retry_after, denied_hint=self.denied_hint)
+        if isinstance(error, StoreError) and self._correct(status, code, headers, body):
+            return RetryableError(error, at_once=True)
+        return error
+
+    def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether the refusal taught something that lets another attempt succeed."""
+        signer, route, signers = self._signer, self._bucket.route, self._bucket.signers
+        region = headers.get("x-amz-bucket-region") or parse_region(body)
+        if region and _REGION_CODES.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
+            if signer is not None and signer.region == region:
+                return False
+            if route.region != region:
+                route.move(region)
+            return True
+        if code == "RequestTimeTooSkewed" and self._once("clock"):
+            store_s = http_date_s(headers.get("date"))
+            if store_s is None:
+                return False
+            signers.clock_offset_s = store_s - time.time()
+            return True
+        if code in EXPIRED and signer is not None and self._once("credentials"):
+            self._expired = signer
+            return True
+        return False
+
+    def _once(self, correction: str) -> bool:
+        if correction in self._corrected:
+            return False
+        self._corrected = (*self._corrected, correction)
+        return True
+
+
+class ObjectResponse:
+    """The check of a ranged GET's response, for both clients."""
+
+    request: RangeRequest
+    _stored: S3Object
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        if status == 200 and "etag" not in headers:
+            return None  # S3 always sends an ETag: this may be an error document (a late SlowDown)
+        expected = check_range_response(self.request, status, headers)
+        if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
+            return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
+        return expected
+
+
+class S3Get(ObjectResponse, SignedExchange):
+    """One ranged GET, pinned with If-Match."""
+
+    def __init__(self, bucket: DirectBucket, stored: S3Object, request: RangeRequest) -> None:
+        self.request = request
+        self._bucket = bucket
+        self._stored = stored
+        self._path = stored.path
+        self._targets = stored.targets
+
+    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
+        stored, pin = self._stored, self.request.pin
+        query = stored.query if pin is None or pin.version is None else canonical_query(versionId=pin.version)
+        headers = {}
+        etag = strong_etag(pin) if stored.if_match else None
+        if etag is not None:
+            headers["if-match"] = etag
+        if self.method == "GET":
+            headers["range"] = self.request.header
+        return query, headers
+
+    def again(self) -> S3Get:
+        return type(self)(self._bucket, self._stored, self.request)
+
+
+class S3Head(S3Get):
+    """One HEAD."""
+
+    method = "HEAD"
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return check_head_response(self.request, headers) if status == 200 else None
+
+
+class S3List(SignedExchange):
+    """One LIST. ``pages`` receives the page of this request or of its hedge."""
+
+    denied_hint = LISTING_HINT
+
+    def __init__(self, bucket: DirectBucket, listing: Listing, page: PageRequest, pages: list[ListPage]) -> None:
+        self.request = RangeRequest(0, 0, listing.url)
+        self._bucket = bucket
+        self._listing = listing
+        self._page = page
+        self._path = bucket.path("").rstrip("/") or "/"
+        self._targets = {}
+        self.pages = pages
+        self.date: str | None = None
+
+    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
+        return canonical_query(**self._page.parameters()), {}
+
+    def again(self) -> S3List:
+        return S3List(self._bucket, self._listing, self._page, self.pages)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        if status != 200:
+            return None
+        self.date = headers.get("date")
+        return ExpectedBody(0, PAGE_BYTES, Validator(0), check=self._check)
+
+    def _check(self, body: bytes) -> None:
+        key, known_pages = (self._listing.url, self._page), self._bucket.known_pages
+        known = known_pages.get(key)
+        if known is not None and known[0] == body:
+            self.pages.append(known[1])
+            return
+        try:
+            page = parse_page(body)
+        except PageError as problem:
+            code, message = parse_error(body)
+            if code:  # the store failed after it had begun the response
+                raise error_for(self.request, 200, code, message) from problem
+            at_once = not self._page.encoded
+            if at_once:  # the page may hold a key that XML cannot
+                self._page = replace(self._page, encoded=True)
+                self._listing.encoded = True
+            error = InvalidResponseError(str(problem), url=self.request.url)
+            raise RetryableError(error, at_once=at_once) from problem
+        self.pages.append(page)
+        if len(body) <= _KNOWN_PAGE_BYTES:
+            known_pages[key] = (body, page)
+
+
+class S3Write(SignedExchange):
+    """One write, with the digest of its content signed."""
+
+    denied_hint = WRITING_HINT
+
+    def __init__(self, bucket: DirectBucket, path: str, call: WriteCall, url: str) -> None:
+        self.request = RangeRequest(0, len(call.content), url)
+        self._bucket = bucket
+        self._path = path
+        self._targets = {}
+        self._call = call
+        self.method = call.method
+        self.content = call.content
+        self.payload_sha256 = hashlib.sha256(call.content).hexdigest()
+        self.answer = WriteAnswer()
+        self._etag: str | None = None
+
+    def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
+        return canonical_query(**self._call.query), {"if-none-match": "*"} if self._call.create else {}
+
+    def again(self) -> S3Write:
+        return S3Write(self._bucket, self._path, self._call, self.request.url)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        self._etag = headers.get("etag")
+        if self._call.etag and self._etag is None:
+            return None  # S3 always sends an ETag: this may be an error document
+        return ExpectedBody(0, ANSWER_BYTES, Validator(0), check=self._check)
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        refusal = write_error(self._call, self.request, status, parse_error(body)[0])
+        return refusal or super().refuse(status, headers, body)
+
+    def _check(self, body: bytes) -> None:
+        if parse_error(body)[0]:  # completing an upload may fail after the head was sent
+            raise error_in_200(self.request, body, WRITING_HINT)
+        self.answer = WriteAnswer(self._etag, parse_upload_id(body) if self._call.upload_id else None)
+        if self._call.upload_id and self.answer.upload_id is None:
+            raise RetryableError(TransportError("the store's response has no upload id", url=self.request.url))
