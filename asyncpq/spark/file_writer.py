@@ -9,7 +9,7 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
@@ -26,7 +27,7 @@ from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.special_types import with_wkb_types
 from asyncpq.spark.write_options import SortedBy, WriteOptions, check_options, leaf_places, sorting
-from asyncpq.storage.base import RequestContext, Validator, WritableStore, writable
+from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
 
 
@@ -35,32 +36,23 @@ class SortCheck:
 
     def __init__(self, url: str, schema: pa.Schema, columns: Sequence[SortedBy]) -> None:
         self._url = url
-        self._columns = [(one, leaf_places(schema, one.column) or ()) for one in columns]
+        self._columns = [(column, leaf_places(schema, column.column) or ()) for column in columns]
         self._last: list[pa.ChunkedArray] | None = None
 
     def check(self, rows: pa.Table) -> None:
-        """Check the next rows.
-
-        Args:
-            rows: at least one row.
-
-        Raises:
-            InvalidOptionError: a row belongs before the one that it follows.
-        """
-        if not self._columns:
-            return
+        """Check the next rows, at least one; InvalidOptionError if a row belongs before the one that it follows."""
         values = [_leaf(rows, places) for _, places in self._columns]
-        seen = values
+        compared = values
         if self._last:
-            seen = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(self._last, values, strict=True)]
-        self._last = [one.slice(len(one) - 1) for one in values]
+            compared = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(self._last, values, strict=True)]
+        self._last = [leaf.slice(len(leaf) - 1) for leaf in values]
         tied = None  # rows that are equal in the columns so far
-        for (column, _), one in zip(self._columns, seen, strict=True):
-            before, equal = _compared(one.slice(0, len(one) - 1), one.slice(1), column)
-            right = pc.or_(before, equal)
+        for (column, _), leaf in zip(self._columns, compared, strict=True):
+            before, equal = _compared(leaf.slice(0, len(leaf) - 1), leaf.slice(1), column)
+            is_ordered = pc.or_(before, equal)
             if tied is not None:
-                right, equal = pc.or_(right, pc.invert(tied)), pc.and_(equal, tied)
-            if not pc.all(right, min_count=0).as_py():
+                is_ordered, equal = pc.or_(is_ordered, pc.invert(tied)), pc.and_(equal, tied)
+            if not pc.all(is_ordered, min_count=0).as_py():
                 raise InvalidOptionError(
                     "sortedBy: the rows are not in this order",
                     url=safe_url(self._url),
@@ -100,31 +92,9 @@ _TRAILER_BYTES: Final = 8  # footer length and PAR1
 _BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenFile:
-    """A file in its store. Picklable.
-
-    Attributes:
-        path: relative to the target.
-        validator: of its version, as a GET returns it.
-        size: bytes.
-        rows: number of rows.
-        footer_start: offset of the footer.
-        tail: the last bytes: page indexes and footer. Empty if they exceed ``TAIL_BYTES``, or were left out.
-    """
-
-    path: str
-    validator: Validator
-    size: int
-    rows: int
-    footer_start: int
-    tail: bytes
-
-
 def folder_url(target: str) -> str:
     """The absolute url of a folder, with a slash at its end."""
-    found: str = absolute(target)
-    return found if found.endswith("/") else f"{found}/"
+    return str(absolute(target)).removesuffix("/") + "/"
 
 
 # -- files of one task ----------------------------------------------------------------------------
@@ -139,15 +109,11 @@ def write_partition(
     options: WriteOptions,
     *,
     partition: int = 0,
-) -> list[WrittenFile]:
+) -> list[AddedFile]:
     """Run :func:`write_files` in the thread of a task.
 
-    Args:
-        partition: number of the task in its job. The first ``TAIL_TASKS`` tasks return tails, together at most
-            ``TAIL_BYTES`` a task.
-
-    Raises:
-        AsyncpqError: as :func:`write_files`.
+    ``partition`` is the number of the task in its job. The first ``TAIL_TASKS`` tasks return tails, together at most
+    ``TAIL_BYTES`` a task.
     """
     begun = False
 
@@ -157,16 +123,16 @@ def write_partition(
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             yield batch
 
-    async def work(session: Session) -> list[WrittenFile]:
+    async def work(session: Session) -> list[AddedFile]:
         return await write_files(session, target, stem, pulled(), schema, options)
 
     # rows can be read once: only another attempt of the task can repeat the write
     written = run(settings, work, repeatable=lambda: not begun)
-    left = TAIL_BYTES if partition < TAIL_TASKS else 0
-    for at, file in enumerate(written):
-        if len(file.tail) > left:
-            written[at] = replace(file, tail=b"")
-        left -= len(written[at].tail)
+    budget = TAIL_BYTES if partition < TAIL_TASKS else 0
+    for number, file in enumerate(written):
+        if len(file.tail) > budget:
+            written[number] = replace(file, tail=b"")
+        budget -= len(written[number].tail)
     return written
 
 
@@ -177,7 +143,7 @@ async def write_files(
     batches: AsyncIterator[pa.RecordBatch],
     schema: pa.Schema,
     options: WriteOptions,
-) -> list[WrittenFile]:
+) -> list[AddedFile]:
     """Write rows to one or more files; to none if there are no rows.
 
     Args:
@@ -195,7 +161,7 @@ async def write_files(
     folder = folder_url(target)
     store = writable((await runtime.store(folder))[0], safe_url(folder))
     check_options(schema, options)
-    written: list[WrittenFile] = []
+    written: list[AddedFile] = []
     async with aclosing(_row_groups(batches, options)) as groups:
         while (first := await anext(groups, None)) is not None:
             path = f"{stem}.parquet" if not written else f"{stem}-{len(written)}.parquet"
@@ -212,8 +178,9 @@ async def _row_groups(
     rows = size = 0
     async for batch in batches:
         while batch.num_rows:
-            left = min(options.row_group_rows - rows, _rows_of(batch, options.row_group_bytes - size))
-            piece, batch = batch.slice(0, left), batch.slice(left)
+            fitting = -(-(options.row_group_bytes - size) * batch.num_rows // max(1, batch.nbytes))
+            taken = min(options.row_group_rows - rows, max(1, fitting))
+            piece, batch = batch.slice(0, taken), batch.slice(taken)
             held.append(piece)
             rows, size = rows + piece.num_rows, size + piece.nbytes
             if rows >= options.row_group_rows or size >= options.row_group_bytes:
@@ -221,13 +188,6 @@ async def _row_groups(
                 held, rows, size = [], 0, 0
     if held:
         yield held
-
-
-def _rows_of(batch: pa.RecordBatch, size: int) -> int:
-    """Number of rows with about ``size`` bytes, rounded up."""
-    in_all: int = max(1, batch.nbytes)
-    rows: int = batch.num_rows
-    return max(1, -(-size * rows // in_all))
 
 
 # -- one file -------------------------------------------------------------------------------------
@@ -258,11 +218,7 @@ class _Sink(io.RawIOBase):
 
 
 class _FileWriter:
-    """Encodes one file and streams it to its store.
-
-    Args:
-        url: of the file.
-    """
+    """Encodes one file and streams it to its store."""
 
     def __init__(self, runtime: Runtime, url: str, schema: pa.Schema, options: WriteOptions) -> None:
         self._runtime = runtime
@@ -283,7 +239,7 @@ class _FileWriter:
         path: str,
         first: list[pa.RecordBatch],
         groups: AsyncIterator[list[pa.RecordBatch]],
-    ) -> WrittenFile:
+    ) -> AddedFile:
         """Write row groups until there are no more, or the file has its size."""
         context = RequestContext(ReadMetrics(), purpose="write")
         try:
@@ -294,17 +250,15 @@ class _FileWriter:
         stored = await store.open_object(self._url)
         try:
             context = context.step("tail", context.round + 1)
-            found = await stored.fetch_tail(1 if created else len(self._ending), context=context)
+            tail = await stored.fetch_tail(1 if created else len(self._ending), context=context)
         finally:
             await stored.close()
-        size = self._sink.position
-        if found.validator.size != size or (not created and found.data != self._ending):
+        if tail.validator.size != self._sink.position or (not created and tail.data != self._ending):
             raise StoreError("another file of this name exists", url=safe_url(self._url))
-        return WrittenFile(
+        return AddedFile(
             path=path,
-            validator=found.validator,
-            size=size,
-            rows=self._rows,
+            validator=tail.validator,
+            num_rows=self._rows,
             footer_start=self._footer_start,
             tail=self._tail,
         )
@@ -367,7 +321,7 @@ class _FileWriter:
             write_page_checksum=True,
             sorting_columns=sorting(self._schema, options.sorted_by),
             bloom_filter_options={
-                one.column: {"ndv": one.ndv or rows, "fpp": float(one.fpp)} for one in options.bloom_filters
+                bloom.column: {"ndv": bloom.ndv or rows, "fpp": float(bloom.fpp)} for bloom in options.bloom_filters
             }
             or None,
             coerce_timestamps="us",
@@ -388,10 +342,11 @@ class _FileWriter:
 
 def _bloom_filters_end(metadata: pq.FileMetaData) -> int:
     """Offset behind the last Bloom filter; 0 if there is none."""
-    end = 0
-    for group in range(metadata.num_row_groups):
-        for leaf in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(leaf)
-            if chunk.bloom_filter_offset is not None:
-                end = max(end, chunk.bloom_filter_offset + chunk.bloom_filter_length)
-    return end
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(leaf) for group in groups for leaf in range(metadata.num_columns)]
+    ends = [
+        chunk.bloom_filter_offset + chunk.bloom_filter_length
+        for chunk in chunks
+        if chunk.bloom_filter_offset is not None
+    ]
+    return max(ends, default=0)

@@ -14,7 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
-from asyncpq.spark.file_writer import WrittenFile, folder_url, write_partition
+from asyncpq.spark.file_writer import folder_url, write_partition
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import (
     SETTING_NAMES,
@@ -61,10 +61,14 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import ToParquet, from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
-from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_options, json_option, parse_write_options
-from asyncpq.storage.base import RequestContext, writable
+from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_options, json_list, parse_write_options
+from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
+logger = logging.getLogger(__name__)
+
+#: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
+TRUSTED_S: Final = 8 * 3600.0
 _SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # tells readers that dates use Spark 3's calendar
 
 Publish = Literal["index", "plain"]
@@ -76,32 +80,96 @@ _KINDS: Final[Mapping[str, type[IndexKind]]] = {
 WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
 
 
+@dataclass(frozen=True)
+class TaskFiles(WriterCommitMessage):
+    """The files that one attempt of a task wrote."""
+
+    partition: int
+    files: tuple[AddedFile, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """One ``save()``, for its tasks and its commit. Picklable; without secrets.
+    """One write, for its tasks and its commit. Picklable; without secrets."""
 
-    Attributes:
-        folder: url of the lake, with a slash at its end.
-        job: name of the write; its files are below ``data/<job>/``.
-        began: seconds since the epoch.
-        struct: columns of the files, in the lake's order and spelling.
-        order: for each of them its position among the columns that are written.
-        overwrite: the commit retires all other files.
-        kinds: of a new index; None: those of the lake's index, or the default.
-        publish: "plain": the folder was empty, and ``_SUCCESS`` follows the commit; or "index".
-    """
-
-    folder: str
-    job: str
-    began: float
-    struct: StructType
-    order: tuple[int, ...]
-    overwrite: bool
+    folder: str  # url of the lake, with a slash at its end
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
+    began: float = field(default_factory=time.time)  # seconds since the epoch
+    struct: StructType  # columns of the files, in the lake's order and spelling
+    order: tuple[int, ...] | None = None  # the position of each among the columns that are written; None: the same
+    overwrite: bool = False  # the commit retires all other files
     options: WriteOptions
     conf: ReadConf
     settings: SparkSettings
-    kinds: tuple[IndexKind, ...] | None = None
-    publish: Publish = "index"
+    kinds: tuple[IndexKind, ...] | None = None  # of a new index; None: those of the lake's index, or the default
+    publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
+        """Write the rows of a task as files that are not visible yet, under names that no other attempt has."""
+        columns = file_columns(self.struct, self.conf)
+        if self.order is not None:
+            order = list(self.order)
+            batches = (batch.select(order) for batch in batches)
+        context = TaskContext.get()
+        partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+        stem = f"{DATA_FOLDER}{self.job}/{partition:05d}-{attempt}"
+        converted = map(columns.convert, batches)
+        files = write_partition(
+            self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
+        )
+        return TaskFiles(partition, tuple(files))
+
+    def commit(self, files: Sequence[AddedFile]) -> int:
+        """List ``files`` in the lake's index, and publish them; return the number of the snapshot.
+
+        Raises:
+            AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`. If certainly nothing was committed, the
+                files are deleted.
+        """
+        schema = file_columns(self.struct, self.conf).schema
+        if time.time() - self.began >= TRUSTED_S:
+            files = [replace(file, tail=b"") for file in files]
+
+        async def commit(session: Session) -> int:
+            added = await add_files(
+                session.runtime,
+                self.folder,
+                files,
+                schema,
+                kinds=self.kinds,
+                overwrite=self.overwrite,
+                options=BuildOptions(),
+            )
+            return added.manifest.snapshot
+
+        try:
+            snapshot = run(self.settings, commit)
+        except AsyncpqError as error:
+            # after other errors of a store it is not certain that nothing was committed
+            if not isinstance(error, StoreError) or isinstance(
+                error, (StaleSnapshotError, ConcurrentCommitUnsupported)
+            ):
+                self.discard()
+            raise
+        if self.publish == "plain":
+            run(self.settings, self._publish)
+        return snapshot
+
+    async def _publish(self, session: Session) -> None:
+        """Delete files that were not committed, then write ``_SUCCESS``. Readers may see any until then."""
+        await self._discard(session)
+        store = writable((await session.runtime.store(self.folder))[0], safe_url(self.folder))
+        await store.put_object(self.folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
+
+    def discard(self) -> None:
+        """Delete the files that were not committed; errors are logged."""
+        try:
+            run(self.settings, self._discard)
+        except AsyncpqError as error:  # the caller raises the error that came first
+            logger.warning("unused files could not be deleted below %s: %s", safe_url(self.folder), error)
+
+    async def _discard(self, session: Session) -> None:
+        await discard_files(session.runtime, self.folder, f"{DATA_FOLDER}{self.job}/")
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
@@ -115,19 +183,27 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     """
     given = {name.lower(): value for name, value in options.items()}
     settings = SparkSettings.from_options(options)
-    _refuse_unknown(given)
-    folder = _folder(given)
-    publish = _publish(given.get("publish", "index"))
+    known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
+    unknown = sorted(given.keys() - set(map(str.lower, known)))
+    if unknown:
+        hint = nearest(unknown[0], known, f"Known: {', '.join(WRITE_NAMES)}.")
+        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
+    if not given.get("path"):
+        raise InvalidOptionError("the folder to write to is missing", hint="Use save('s3://bucket/lake/').")
+    folder = lake_folder("the folder", given["path"])
+    publish = given.get("publish", "index").lower()
+    if publish not in ("index", "plain"):
+        raise InvalidOptionError(f"publish={given['publish']!r}: must be index or plain")
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
-    kinds = None if "indexkinds" not in given else _kinds(json_option("indexKinds", given["indexkinds"]))
+    kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
     file_columns(schema, conf)  # raises if a type cannot be written
     base = run(settings, lambda session: _look(session, folder, publish))
-    struct, order = schema, tuple(range(len(schema)))
+    struct, order = schema, None
     if base is not None and not overwrite:
         struct, order = fitted(schema, base.schema, conf, folder)
     columns = file_columns(struct, conf).schema
-    with told_as_options([one.name for one in fields(WriteOptions)]):
+    with told_as_options([option.name for option in fields(WriteOptions)]):
         check_options(columns, written)
     parts = lake_tables(columns, kinds)
     if base is not None and not overwrite and kinds is not None and {*parts} != {*base.tables[1:]}:
@@ -138,8 +214,6 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         )
     return LakeWrite(
         folder=folder,
-        job=uuid.uuid4().hex,
-        began=time.time(),
         struct=struct,
         order=order,
         overwrite=overwrite,
@@ -147,30 +221,46 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         conf=conf,
         settings=settings,
         kinds=kinds,
-        publish=publish,
+        publish="plain" if publish == "plain" else "index",
     )
 
 
 def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
     """Conversion of rows of ``struct`` to columns of files, all of them nullable as in files that Spark writes.
 
-    Raises:
-        UnsupportedFeatureError: a type that cannot be written.
-        AmbiguousColumnError: two fields with the same name.
+    It raises UnsupportedFeatureError for a type that cannot be written, AmbiguousColumnError for two equal names.
     """
     if not struct.fields:
         raise UnsupportedFeatureError("rows without columns cannot be written", hint="Write at least one column.")
-    found = from_spark(nullable_struct(struct), conf)
-    metadata = {**(found.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
-    schema = found.schema.with_metadata(metadata)
-    return ToParquet(schema, lambda batch: found.convert(batch).cast(schema))
+    columns = from_spark(nullable_struct(struct), conf)
+    metadata = {**(columns.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
+    schema = columns.schema.with_metadata(metadata)
+    return ToParquet(schema, lambda batch: columns.convert(batch).cast(schema))
 
 
-async def _look(session: Session, folder: str, publish: Publish) -> Manifest | None:
+def lake_folder(name: str, target: object) -> str:
+    """The absolute url of the folder of a lake, with a slash at its end.
+
+    All else, a pattern, and a url with a credential raise InvalidOptionError, which calls it ``name``.
+    """
+    if not isinstance(target, str) or not target:
+        raise InvalidOptionError(f"{name}: must be the url of a folder")
+    refuse_secret_url(name, target)
+    if any(character in target for character in "*?["):
+        raise InvalidOptionError(f"{name}: must be a folder, not a pattern", url=safe_url(target))
+    return folder_url(target)
+
+
+async def listed(session: Session, url: str) -> Sequence[ListedObject]:
+    """The objects with this prefix."""
+    store, _ = await session.runtime.store(url)
+    return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))
+
+
+async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     """The manifest of the lake's index; None for a new lake.
 
-    Raises:
-        InvalidOptionError: the folder has content that prevents the write.
+    If the folder has content that prevents the write, it raises InvalidOptionError.
     """
     runtime = session.runtime
     place = await lake_backend(runtime, folder, create=True)
@@ -179,18 +269,17 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
         check_lake(base, place)
     if base is not None and publish == "index":
         return base
-    store = (await runtime.store(folder))[0]
-    found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
-    if publish == "plain" and found:
+    objects = await listed(session, folder)
+    if publish == "plain" and objects:
         raise InvalidOptionError(
             "publish='plain': the folder is not empty, so readers that list it would see old and new files",
             url=safe_url(folder),
             hint="Write to a new folder, or omit this option, so that readers use the index.",
         )
     files = parse_target(folder)
-    paths = [item.url[len(folder) :] for item in found if is_file_of(files, item.url)]
+    paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
-    if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in found):
+    if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in objects):
         raise InvalidOptionError(
             "the folder holds files that were written with publish=plain, and their index is missing: readers of a"
             " new index would not see them",
@@ -210,9 +299,7 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
 def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> tuple[StructType, tuple[int, ...]]:
     """The columns to append, in the lake's order and spelling, and their positions in ``schema``.
 
-    Raises:
-        SchemaMismatchError: they differ from the lake's columns.
-        AmbiguousColumnError: several names differ only in case.
+    SchemaMismatchError: they differ from the lake's columns. AmbiguousColumnError: names differ only in case.
     """
     names = schema.fieldNames()
     places: list[int] = []
@@ -221,14 +308,14 @@ def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> 
         if at is None:
             raise _mismatch("the lake has such a column, and the rows that are appended have not", name, folder)
         places.append(at)
-    left = set(range(len(names))) - set(places)
-    if left:
-        raise _mismatch("the lake has no such column", names[min(left)], folder)
-    fields = [schema.fields[at] for at in places]
+    unknown = set(range(len(names))) - set(places)
+    if unknown:
+        raise _mismatch("the lake has no such column", names[min(unknown)], folder)
+    given = [schema.fields[at] for at in places]
     struct = StructType(
         [
-            StructField(name, field.dataType, field.nullable, field.metadata)
-            for name, field in zip(lake.names, fields, strict=True)
+            StructField(name, column.dataType, column.nullable, column.metadata)
+            for name, column in zip(lake.names, given, strict=True)
         ]
     )
     for ours, theirs in zip(file_columns(struct, conf).schema, lake, strict=True):
@@ -243,36 +330,9 @@ def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
     )
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
-    unknown = sorted(given.keys() - set(map(str.lower, known)))
-    if unknown:
-        hint = nearest(unknown[0], known, f"Known: {', '.join(WRITE_NAMES)}.")
-        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
-
-
-def _folder(given: Mapping[str, str]) -> str:
-    path = given.get("path", "")
-    if not path:
-        raise InvalidOptionError("the folder to write to is missing", hint="Use save('s3://bucket/lake/').")
-    refuse_secret_url("the folder", path)
-    if any(character in path for character in "*?["):
-        raise InvalidOptionError("the folder of a lake cannot be a pattern", url=safe_url(path))
-    return folder_url(path)
-
-
-def _publish(text: str) -> Publish:
-    lowered = text.lower()
-    if lowered not in ("index", "plain"):
-        raise InvalidOptionError(f"publish={text!r}: must be index or plain")
-    return "plain" if lowered == "plain" else "index"
-
-
-def _kinds(listed: Any) -> tuple[IndexKind, ...]:
-    if not isinstance(listed, list):
-        raise InvalidOptionError("indexKinds: must be a list in JSON")
-    found: list[IndexKind] = []
-    for item in listed:
+def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
+    kinds: list[IndexKind] = []
+    for item in items:
         record = {"kind": item} if isinstance(item, str) else item
         kind = _KINDS.get(record.get("kind", "")) if isinstance(record, dict) else None
         if kind is None:
@@ -282,24 +342,10 @@ def _kinds(listed: Any) -> tuple[IndexKind, ...]:
             )
         options = {name: value for name, value in record.items() if name not in ("kind", "columns")}
         try:
-            found.append(kind(*record.get("columns", []), **options))
+            kinds.append(kind(*record.get("columns", []), **options))
         except TypeError as error:
             raise InvalidOptionError(f"indexKinds: invalid arguments for {kind.name}: {error}") from error
-    return tuple(found)
-
-
-#: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
-TRUSTED_S: Final = 8 * 3600.0
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TaskFiles(WriterCommitMessage):
-    """The files that one attempt of a task wrote."""
-
-    partition: int
-    files: tuple[WrittenFile, ...]
+    return tuple(kinds)
 
 
 class AsyncpqWriter(DataSourceArrowWriter):
@@ -314,15 +360,7 @@ class AsyncpqWriter(DataSourceArrowWriter):
         Raises:
             AsyncpqError: a value cannot be written, or the store failed.
         """
-        plan = self.plan
-        columns = file_columns(plan.struct, plan.conf)
-        order = list(plan.order)
-        batches = (columns.convert(batch.select(order)) for batch in iterator)
-        partition, stem = task_names(plan.job)
-        written = write_partition(
-            plan.settings, plan.folder, stem, batches, columns.schema, plan.options, partition=partition
-        )
-        return TaskFiles(partition, tuple(written))
+        return self.plan.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, make all files visible at once.
@@ -330,146 +368,19 @@ class AsyncpqWriter(DataSourceArrowWriter):
         Raises:
             AsyncpqError: nothing was committed; after an error of the store that is not certain.
         """
-        plan = self.plan
         told = [message for message in messages if isinstance(message, TaskFiles)]
         if len(told) < len(messages):
-            raise StoreError("Spark does not report the files of all tasks", url=safe_url(plan.folder))
+            raise StoreError("Spark does not report the files of all tasks", url=safe_url(self.plan.folder))
         chosen = {message.partition: message for message in told}  # one attempt of each task
-        files = [file for _, message in sorted(chosen.items()) for file in message.files]
-        schema = file_columns(plan.struct, plan.conf).schema
-        commit_or_discard(
-            plan.settings,
-            plan.folder,
-            plan.job,
-            files,
-            schema,
-            kinds=plan.kinds,
-            overwrite=plan.overwrite,
-            trusted=time.time() - plan.began < TRUSTED_S,
-            publish=plan.publish,
-        )
+        self.plan.commit([file for _, message in sorted(chosen.items()) for file in message.files])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, delete the files of failed tasks, including those without a message.
 
         If all tasks succeeded, the commit failed, perhaps only in this process. Then the files stay until a vacuum.
         """
-        if messages and all(message is not None for message in messages):
-            return
-        discard(self.plan.settings, self.plan.folder, self.plan.job)
-
-
-def task_names(job: str) -> tuple[int, str]:
-    """The number of this task, and the prefix of its file names, which no other attempt has."""
-    context = TaskContext.get()
-    partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-    return partition, f"{_job_folder(job)}{partition:05d}-{attempt}"
-
-
-def _job_folder(job: str) -> str:
-    return f"{DATA_FOLDER}{job}/"
-
-
-# -- committing -----------------------------------------------------------------------------------
-
-#: After these errors nothing was committed; after other errors of a store that is not certain.
-_CERTAIN: Final = (StaleSnapshotError, ConcurrentCommitUnsupported)
-
-
-def commit_or_discard(
-    settings: SparkSettings,
-    target: str,
-    job: str,
-    files: Sequence[WrittenFile],
-    schema: pa.Schema,
-    *,
-    kinds: Sequence[IndexKind] | None = None,
-    overwrite: bool = False,
-    trusted: bool,
-    publish: Publish,
-) -> int:
-    """Run :func:`commit_files`, and :func:`publish_plainly` if asked to; return the number of the snapshot.
-
-    Raises:
-        AsyncpqError: as :func:`commit_files`. If certainly nothing was committed, the files are deleted.
-    """
-    try:
-        snapshot = run(
-            settings,
-            lambda session: commit_files(
-                session, target, files, schema, kinds=kinds, overwrite=overwrite, trusted=trusted
-            ),
-        )
-    except AsyncpqError as error:
-        if not isinstance(error, StoreError) or isinstance(error, _CERTAIN):
-            discard(settings, target, job)
-        raise
-    if publish == "plain":
-        run(settings, lambda session: publish_plainly(session, target, job))
-    return snapshot
-
-
-def discard(settings: SparkSettings, target: str, job: str) -> None:
-    """Delete the uncommitted files of a job; errors are logged."""
-    folder = folder_url(target)
-    try:
-        run(settings, lambda session: discard_files(session.runtime, folder, _job_folder(job)))
-    except AsyncpqError as error:  # the caller raises the error that came first
-        logger.warning("unused files could not be deleted below %s: %s", safe_url(folder), error)
-
-
-async def commit_files(
-    session: Session,
-    target: str,
-    files: Sequence[WrittenFile],
-    schema: pa.Schema,
-    *,
-    kinds: Sequence[IndexKind] | None = None,
-    overwrite: bool = False,
-    trusted: bool = True,
-) -> int:
-    """List files in the index of a lake in one commit.
-
-    Args:
-        target: url of the lake.
-        schema: of the files; see :func:`file_columns`.
-        kinds: see :func:`asyncpq.indexing.build.adding.add_files`.
-        overwrite: retire all other files.
-        trusted: skip the check that the files still exist.
-
-    Returns:
-        The number of the snapshot.
-
-    Raises:
-        AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`.
-    """
-    new = [
-        AddedFile(
-            path=file.path,
-            validator=file.validator,
-            num_rows=file.rows,
-            footer_start=file.footer_start,
-            tail=file.tail if trusted else b"",
-        )
-        for file in files
-    ]
-    folder = folder_url(target)
-    done = await add_files(
-        session.runtime, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
-    )
-    return done.manifest.snapshot
-
-
-async def publish_plainly(session: Session, target: str, job: str) -> None:
-    """Delete the job's files that were not committed, then write ``_SUCCESS``.
-
-    This is not atomic: readers that do not wait for ``_SUCCESS`` may see some files, or those of failed attempts.
-    """
-    folder = folder_url(target)
-    runtime = session.runtime
-    await discard_files(runtime, folder, _job_folder(job))
-    store = writable((await runtime.store(folder))[0], safe_url(folder))
-    await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
+        if not messages or any(message is None for message in messages):
+            self.plan.discard()
 
 
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:

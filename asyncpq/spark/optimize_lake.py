@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,109 +16,51 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import CorruptFileError, InvalidOptionError
-from asyncpq.indexing.build.adding import DATA_FOLDER, lake_backend
-from asyncpq.metrics import ReadMetrics
+from asyncpq.indexing.build.adding import DATA_FOLDER, AddedFile, lake_backend
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
-from asyncpq.spark.checksums import Checksums, checksums, numbered
 from asyncpq.spark.driver import held_settings
-from asyncpq.spark.file_writer import WrittenFile, folder_url, write_partition
-from asyncpq.spark.lake_writer import TRUSTED_S, Publish, commit_or_discard, discard, file_columns, task_names
+from asyncpq.spark.lake_writer import LakeWrite, Publish, file_columns, lake_folder, listed
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
-from asyncpq.spark.row_layout import RowLayout, encoded_bytes, find_keys, find_leaf
+from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
 from asyncpq.spark.sessions import raised_as_asyncpq, run
-from asyncpq.spark.settings import SparkSettings, refuse_secret_url, refuse_secrets
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
-from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import absolute, safe_url
 
+_VALIDATOR: Final = pa.struct(
+    [("size", pa.int64()), ("etag", pa.string()), ("last_modified", pa.string()), ("version", pa.string())]
+)
+#: The fields of :class:`asyncpq.indexing.build.adding.AddedFile`.
 _WRITTEN: Final = pa.schema(
     [
         pa.field("path", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("etag", pa.string()),
-        pa.field("last_modified", pa.string()),
-        pa.field("version", pa.string()),
-        pa.field("rows", pa.int64()),
+        pa.field("validator", _VALIDATOR),
+        pa.field("num_rows", pa.int64()),
         pa.field("footer_start", pa.int64()),
         pa.field("tail", pa.binary()),
     ]
 )
 
 
-@dataclass(frozen=True)
-class PartitionWrite:
-    """Writes a partition on executors.
-
-    Attributes:
-        folder: url of the lake, with a slash at its end.
-        job: name of the folder of the files.
-        struct: of the rows.
-    """
-
-    folder: str
-    job: str
-    struct: StructType
-    conf: ReadConf
-    options: WriteOptions
-    settings: SparkSettings
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one partition in its order; yield descriptions of its files."""
-        columns = file_columns(self.struct, self.conf)
-        names = self.struct.names
-        converted = (columns.convert(batch.rename_columns(names)) for batch in batches)
-        partition, stem = task_names(self.job)
-        files = write_partition(
-            self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
-        )
-        rows = [
-            {
-                "path": file.path,
-                "size": file.size,
-                "etag": file.validator.etag,
-                "last_modified": file.validator.last_modified,
-                "version": file.validator.version,
-                "rows": file.rows,
-                "footer_start": file.footer_start,
-                "tail": file.tail,
-            }
-            for file in files
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN)
+def _written(write: LakeWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write a partition in its order; yield descriptions of its files."""
+    yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write(batches).files], schema=_WRITTEN)
 
 
-def write_frame(
-    frame: DataFrame,
-    folder: str,
-    job: str,
-    options: WriteOptions,
-    settings: SparkSettings,
-    conf: ReadConf,
-) -> list[WrittenFile]:
-    """Write all partitions; return their files in order. Files of failed attempts stay in the folder.
-
-    Raises:
-        AsyncpqError: as :func:`asyncpq.spark.file_writer.write_partition`.
-    """
-    write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
+def write_frame(frame: DataFrame, write: LakeWrite) -> list[AddedFile]:
+    """Write all partitions; return their files in order. Files of failed attempts stay in the folder."""
+    write = replace(write, struct=frame.schema)
     with raised_as_asyncpq():
         # mapInArrow reads dots in names as struct fields
-        rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
+        rows = numbered(frame).mapInArrow(partial(_written, write), from_arrow_schema(_WRITTEN)).collect()
+    files = [row.asDict(recursive=True) for row in rows]
     return [
-        WrittenFile(
-            path=row["path"],
-            validator=Validator(
-                size=row["size"], etag=row["etag"], last_modified=row["last_modified"], version=row["version"]
-            ),
-            size=row["size"],
-            rows=row["rows"],
-            footer_start=row["footer_start"],
-            tail=bytes(row["tail"]),
-        )
-        for row in rows
+        AddedFile(**{**file, "validator": Validator(**file["validator"]), "tail": bytes(file["tail"])})
+        for file in files
     ]
 
 
@@ -227,11 +169,11 @@ def optimize(
         row_group_rows=row_group_rows,
         row_group_bytes=row_group_bytes,
         file_bytes=file_bytes,
-        bloom_filters=tuple([BloomFilter(column=one) if isinstance(one, str) else one for one in bloom_filters]),
+        bloom_filters=tuple([BloomFilter(column=item) if isinstance(item, str) else item for item in bloom_filters]),
         dictionary_columns=None if dictionary_columns is None else tuple(dictionary_columns),
     )
     frozen = SparkSettings.of(spark, settings)
-    folder = _folder(target)
+    folder = lake_folder("target", target)
     steps = _Steps()
     with steps("look"):
         if not isinstance(source, DataFrame):
@@ -246,30 +188,30 @@ def optimize(
         schema = rows.frame.schema
         order = RowLayout(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
         layout = replace(layout, sorted_by=order.sorted_by())
-        columns_written = file_columns(schema, conf).schema
-        check_options(columns_written, layout)
+        check_options(file_columns(schema, conf).schema, layout)
         with steps("measure"):
             known = _measure(rows, order, layout, conf, partitions, salt=salt)
-        job = uuid.uuid4().hex
+        write = LakeWrite(
+            folder=folder, struct=schema, options=known.layout, conf=conf, settings=frozen, publish=publish
+        )
         try:
             with steps("write"):
                 arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, known.heavy)
-                files = write_frame(arranged, folder, job, known.layout, frozen, conf)
+                files = write_frame(arranged, write)
             with steps("verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run(frozen, lambda session: _require_empty(session, folder, job))
+                run(frozen, lambda session: _require_empty(session, folder, write.job))
         except BaseException:
-            discard(frozen, folder, job)
+            write.discard()
             raise
-    trusted = steps.total < TRUSTED_S
     with steps("commit"):
-        snapshot = commit_or_discard(frozen, folder, job, files, columns_written, trusted=trusted, publish=publish)
+        snapshot = write.commit(files)
     return OptimizeResult(
         target=safe_url(folder),
         files=tuple([file.path for file in files]),
         rows=known.checksums.rows,
         bytes_before=rows.num_bytes,
-        bytes_after=sum(file.size for file in files),
+        bytes_after=sum(file.validator.size for file in files),
         checksums=known.checksums,
         snapshot=snapshot,
         seconds=steps.seconds,
@@ -293,22 +235,14 @@ class _Steps:
         finally:
             self.seconds[name] = time.monotonic() - begin
 
-    @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
-
 
 @dataclass(frozen=True)
 class _Measured:
-    """Measurements of one read of the source.
-
-    Attributes:
-        heavy: hashes of keys to divide among tasks.
-    """
+    """Measurements of one read of the source."""
 
     checksums: Checksums
     partitions: int
-    heavy: tuple[int, ...]
+    heavy: tuple[int, ...]  # hashes of keys to divide among tasks
     layout: WriteOptions
 
 
@@ -343,24 +277,20 @@ def _measure(
 
 def _verify(
     spark: SparkSession,
-    files: Sequence[WrittenFile],
+    files: Sequence[AddedFile],
     schema: StructType,
     wanted: Checksums,
     settings: Mapping[str, Any],
     folder: str,
 ) -> None:
-    """Read the files back with asyncpq and compare.
-
-    Raises:
-        CorruptFileError: they do not have the expected rows.
-    """
+    """Read the files back with asyncpq; CorruptFileError if they do not have the expected rows."""
     if not files and not wanted.rows:
         return
     differences = ["all rows"]
     if files:
         frame = scan(spark, [folder + file.path for file in files], index=False, partitioning=None, **settings)
-        types = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
-        lost = [one.name for one in schema if types.get(one.name) != one.dataType.simpleString()]
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        lost = [field.name for field in schema if types.get(field.name) != field.dataType.simpleString()]
         differences = [f"the type of column {name!r}" for name in lost]
         if not differences:
             differences = wanted.differences(checksums(frame)[0])
@@ -377,50 +307,25 @@ def _verify(
 # -- the target -----------------------------------------------------------------------------------
 
 
-def _folder(target: object) -> str:
-    if not isinstance(target, str) or not target:
-        raise InvalidOptionError("target: must be the url of a folder")
-    refuse_secret_url("target", target)
-    if any(character in target for character in "*?["):
-        raise InvalidOptionError("target: must be a folder, not a pattern", url=safe_url(target))
-    return folder_url(target)
-
-
 def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
-    """Check that the target does not overlap the source.
-
-    Raises:
-        InvalidOptionError: the target equals, contains, or is inside of one of these urls.
-    """
-    for url in urls:
-        if overlaps(url, folder):
-            raise InvalidOptionError(
-                "the target and the source overlap, so readers of the source would see rows twice",
-                url=safe_url(folder),
-                hint="Write to a separate folder, and let readers change to it afterwards.",
-            )
+    """Refuse a target that equals, contains, or is inside of one of these urls (InvalidOptionError)."""
+    if any(overlaps(url, folder) for url in urls):
+        raise InvalidOptionError(
+            "the target and the source overlap, so readers of the source would see rows twice",
+            url=safe_url(folder),
+            hint="Write to a separate folder, and let readers change to it afterwards.",
+        )
 
 
 async def _check_target(session: Session, folder: str) -> None:
-    """Check that the target can be committed to.
-
-    Raises:
-        InvalidOptionError: it is not empty.
-        ConcurrentCommitUnsupported: its store has no atomic commits.
-    """
+    """Check that the folder is empty, and that its store has atomic commits."""
     await _require_empty(session, folder)
     await lake_backend(session.runtime, folder, create=True)
 
 
 async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:
-    """Check that the folder is empty.
-
-    Raises:
-        InvalidOptionError: it has files of other jobs.
-    """
-    store = (await session.runtime.store(folder))[0]
-    found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
-    paths = [one.url[len(folder) :] for one in found]
+    """Check that the folder has no files but those of ``job`` (InvalidOptionError)."""
+    paths = [item.url[len(folder) :] for item in await listed(session, folder)]
     others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]
     if others:
         raise InvalidOptionError(

@@ -8,9 +8,10 @@ the files on executors.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -24,35 +25,32 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
 from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
-from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
+from asyncpq.spark.lake_writer import listed
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.sessions import BatchStream, batches, raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 
 #: The setting with which Spark reads nanoseconds.
 NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
 
 _types: Any = pa.types  # its functions lack annotations
-_FOUND: Final = pa.schema([("url", pa.string()), ("column", pa.string()), ("problem", pa.string())])
+_PROBLEMS: Final = pa.schema([("url", pa.string()), ("column", pa.string()), ("problem", pa.string())])
 _FILES_A_TASK: Final = 32
-
-Rows: TypeAlias = Iterator[pa.RecordBatch]
 
 
 def has_nanoseconds(kind: pa.DataType) -> bool:
     """Whether asyncpq's type contains nanosecond timestamps, INT96 included."""
-    return _holds(kind, lambda one: bool(one.unit == "ns"))
+    return _holds(kind, lambda timestamp: bool(timestamp.unit == "ns"))
 
 
 def timestamp_columns(schema: pa.Schema) -> list[str]:
     """Names of the columns that contain timestamps of any unit."""
-    return [field.name for field in schema if _holds(field.type, lambda one: True)]
+    return [field.name for field in schema if _holds(field.type, lambda timestamp: True)]
 
 
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
@@ -62,13 +60,12 @@ def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = Tru
         schema: asyncpq's schema.
         zoneless: timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
     """
-    types = {field.name: field.type for field in schema}
+    changed = numbers_of(frame, schema)
     columns = []
     for field in frame.schema.fields:
         column = F.col(quoted(field.name))
-        found = types.get(field.name)
-        if found is not None and _has_long(field.dataType, found):
-            column = _converted(column, field.dataType, found, zoneless).alias(field.name)
+        if field.name in changed:
+            column = _converted(column, field.dataType, schema.field(field.name).type, zoneless).alias(field.name)
         columns.append(column)
     return frame.select(*columns)
 
@@ -76,28 +73,26 @@ def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = Tru
 def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
     """Names of the columns that :func:`in_microseconds` changes."""
     types = {field.name: field.type for field in schema}
-    return [one.name for one in frame.schema.fields if one.name in types and _has_long(one.dataType, types[one.name])]
+    return [
+        field.name
+        for field in frame.schema.fields
+        if field.name in types and _has_long(field.dataType, types[field.name])
+    ]
 
 
 @dataclass(frozen=True)
 class TimestampSearch:
-    """Checks files on executors.
+    """Checks files on executors; names of columns are in lower case."""
 
-    Attributes:
-        columns: names in lower case of columns that must not lose digits.
-        numbers: names in lower case of columns that Spark reads as BIGINT.
-        settings: of the sessions.
-    """
-
-    columns: frozenset[str]
-    numbers: frozenset[str]
+    columns: frozenset[str]  # that must not lose digits
+    numbers: frozenset[str]  # that Spark reads as BIGINT
     settings: SparkSettings
 
-    def __call__(self, rows: Rows) -> Rows:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the problems of the files with these urls."""
-        for batch in rows:
-            found = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
-            yield pa.RecordBatch.from_pylist(found, schema=_FOUND)
+        for batch in batches:
+            problems = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
+            yield pa.RecordBatch.from_pylist(problems, schema=_PROBLEMS)
 
     def _search(self, url: str) -> Iterator[dict[str, str]]:
         async def look(session: Session) -> pa.Schema:
@@ -105,21 +100,18 @@ class TimestampSearch:
                 return file.schema
 
         schema = run(self.settings, look)
-        asked = []
-        for field in schema:
-            name = field.name.lower()
-            exact = has_nanoseconds(field.type)
-            if name in self.numbers and not exact:
-                yield {"url": url, "column": field.name, "problem": "unit"}
-            if name in self.columns and exact:
-                asked.append(field.name)
+        exact = [field.name for field in schema if has_nanoseconds(field.type)]
+        for name in schema.names:
+            if name.lower() in self.numbers and name not in exact:
+                yield {"url": url, "column": name, "problem": "unit"}
+        checked = [name for name in exact if name.lower() in self.columns]
 
         async def read(session: Session) -> BatchStream:
-            return _scanned(session, url, asked)
+            return _scanned(session, url, checked)
 
-        if asked:
+        if checked:
             lossy = {
-                name for batch in batches(self.settings, read) for name in asked if _has_digits(batch.column(name))
+                name for batch in batches(self.settings, read) for name in checked if _has_digits(batch.column(name))
             }
             yield from [{"url": url, "column": name, "problem": "digits"} for name in sorted(lossy)]
 
@@ -141,21 +133,17 @@ def check_timestamps(
     """Open all files and read their nanosecond columns.
 
     Args:
-        columns: columns that must not lose digits.
-        numbers: columns that Spark reads as BIGINT.
-
-    Raises:
-        UnsupportedFeatureError: a timestamp that microseconds cannot hold.
-        SchemaMismatchError: a file has a column of ``numbers`` in another unit.
+        columns: must not lose digits: UnsupportedFeatureError for a timestamp that microseconds cannot hold.
+        numbers: Spark reads them as BIGINT: SchemaMismatchError for a file that has one in another unit.
     """
     if not urls:
         return
     lowered = frozenset(name.lower() for name in columns), frozenset(name.lower() for name in numbers)
     search = TimestampSearch(*lowered, settings)
-    listed = spark.createDataFrame(pa.table({"url": list(urls)})).repartition(-(-len(urls) // _FILES_A_TASK))
+    files = spark.createDataFrame(pa.table({"url": list(urls)})).repartition(-(-len(urls) // _FILES_A_TASK))
     with raised_as_asyncpq():
-        found = listed.mapInArrow(search, from_arrow_schema(_FOUND)).limit(1).collect()
-    for row in found:
+        problems = files.mapInArrow(search, from_arrow_schema(_PROBLEMS)).limit(1).collect()
+    for row in problems:
         if row["problem"] == "unit":
             raise SchemaMismatchError(
                 "the column has nanosecond timestamps in other files, but not in this one",
@@ -210,7 +198,7 @@ def _has_long(kind: DataType, found: pa.DataType) -> bool:
 def _inner(kind: DataType, found: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
     """The types one level down, as pairs of Spark's and Arrow's."""
     if isinstance(kind, StructType):
-        return [(one.dataType, found.field(one.name).type) for one in kind.fields]
+        return [(field.dataType, found.field(field.name).type) for field in kind.fields]
     if isinstance(kind, ArrayType):
         return [(kind.elementType, found.value_type)]
     if isinstance(kind, MapType):
@@ -223,10 +211,9 @@ def _converted(value: Column, kind: DataType, found: pa.DataType, zoneless: bool
         return value
     inner = _inner(kind, found)
     if isinstance(kind, StructType):
-        names = [one.name for one in kind.fields]
         fields = [
             _converted(value.getField(name), *pair, zoneless).alias(name)
-            for name, pair in zip(names, inner, strict=True)
+            for name, pair in zip(kind.names, inner, strict=True)
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(kind, ArrayType):
@@ -251,19 +238,12 @@ _FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
 
 @dataclass(frozen=True)
 class RewriteSource:
-    """Rows to rewrite.
+    """Rows to rewrite."""
 
-    Attributes:
-        frame: reads them; use it while ``settings`` are held.
-        urls: of its files; empty if Spark does not tell.
-        num_bytes: size of these files; None if unknown.
-        settings: Spark settings that ``frame`` needs; see :func:`asyncpq.spark.driver.held_settings`.
-    """
-
-    frame: DataFrame
-    urls: tuple[str, ...]
-    num_bytes: int | None = None
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    frame: DataFrame  # reads them; use it while ``settings`` are held
+    urls: tuple[str, ...]  # of its files; empty if Spark does not tell
+    num_bytes: int | None = None  # of these files; None if unknown
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # for asyncpq.spark.driver.held_settings
 
 
 @dataclass(frozen=True)
@@ -286,13 +266,8 @@ def open_source(
 ) -> RewriteSource:
     """Open a source: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
-    Args:
-        given: the arguments of which ``settings`` were made.
-
-    Raises:
-        InvalidOptionError: Spark does not see all files.
-        UnsupportedFeatureError: a timestamp that microseconds cannot hold, unless it may be truncated.
-        AsyncpqError: as :meth:`asyncpq.Session.open_dataset`.
+    ``settings`` were made of ``given``. If Spark does not see all files, it raises InvalidOptionError; for a timestamp
+    that microseconds cannot hold, unless it may be truncated, UnsupportedFeatureError.
     """
     if isinstance(source, DataFrame):
         frame = _chosen(source, columns, where)
@@ -300,7 +275,7 @@ def open_source(
     all_digits = replace(settings, int96_unit="ns")
     found = run(all_digits, lambda session: _look(session, source))
     wanted = {_FILTER_PUSHDOWN: "false"}
-    if any(has_nanoseconds(one.type) for one in found.schema):
+    if any(has_nanoseconds(field.type) for field in found.schema):
         wanted[NANOS_AS_LONG] = "true"
     with held_settings(spark, wanted):
         frame = _read(spark, source, found, given)
@@ -310,9 +285,9 @@ def open_source(
         frame = _chosen(frame, columns, where)
         exact = [] if timestamp_loss == "truncate" else timestamp_columns(found.schema)
         chosen = columns or ()
-        asked = [name for name in exact if name in frame.columns or any(_is_of(one, name) for one in chosen)]
-        if asked or numbers:
-            check_timestamps(spark, found.urls, all_digits, columns=asked, numbers=numbers)
+        exact = [name for name in exact if name in frame.columns or any(_is_of(path, name) for path in chosen)]
+        if exact or numbers:
+            check_timestamps(spark, found.urls, all_digits, columns=exact, numbers=numbers)
     return RewriteSource(frame, found.urls, found.num_bytes, wanted)
 
 
@@ -350,38 +325,24 @@ def _is_of(asked: str, name: str) -> bool:
 async def _look(session: Session, source: Any) -> _SourceFiles:
     dataset = await session.open_dataset(source)
     urls = await dataset.files()
-    is_listed = dataset.view is View.LISTED
     sizes: dict[str, int] = {}
-    for one in source_paths(source):
-        sizes.update(await _sizes(session, one))
-    known = [sizes.get(url) for url in urls]
-    num_bytes = None if None in known else sum(filter(None, known))
-    return _SourceFiles(dataset.schema, tuple(urls), num_bytes, is_listed)
-
-
-async def _sizes(session: Session, url: str) -> dict[str, int]:
-    """Sizes of the objects with this prefix by url; empty if the store cannot list."""
-    store, _ = await session.runtime.store(url)
-    try:
-        found = await store.list_objects(url.split("*")[0], context=RequestContext(ReadMetrics(), purpose="list"))
-    except UnsupportedStoreError:
-        return {}
-    return {one.url: one.size for one in found}
+    for url in source_paths(source):
+        with suppress(UnsupportedStoreError):  # the store cannot list
+            sizes.update({item.url: item.size for item in await listed(session, url.split("*")[0])})
+    known = [sizes[url] for url in urls if url in sizes]
+    num_bytes = sum(known) if len(known) == len(urls) else None
+    return _SourceFiles(dataset.schema, tuple(urls), num_bytes, dataset.view is View.LISTED)
 
 
 def source_paths(source: object) -> list[str]:
-    """The urls of a source.
-
-    Raises:
-        InvalidOptionError: the source is neither a url nor a list of urls.
-    """
+    """The urls of a source, which must be a url or a list of urls (InvalidOptionError)."""
     given: Sequence[Any] = source if isinstance(source, (list, tuple)) else [source]
-    if not given or not all(isinstance(one, (str, os.PathLike)) for one in given):
+    if not given or not all(isinstance(url, (str, os.PathLike)) for url in given):
         raise InvalidOptionError(
             f"source: must be a url, a list of them, or a DataFrame, not a {type(source).__name__}",
             hint="For a table, pass asyncpq.spark.scan(spark, table).",
         )
-    return [os.fspath(one) for one in given]
+    return [os.fspath(url) for url in given]
 
 
 # -- places ---------------------------------------------------------------------------------------
@@ -389,8 +350,8 @@ def source_paths(source: object) -> list[str]:
 
 def overlaps(url: str, target: str) -> bool:
     """Whether one url equals or contains the other."""
-    ones, others = _places(url), _places(target)
-    return any(one.startswith(other) or other.startswith(one) for one in ones for other in others)
+    pairs = itertools.product(_places(url), _places(target))
+    return any(left.startswith(right) or right.startswith(left) for left, right in pairs)
 
 
 def _places(url: str) -> set[str]:
@@ -399,11 +360,11 @@ def _places(url: str) -> set[str]:
     There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
     """
     protocol, rest = split_url(url)
+    paths = {url}
     if protocol == "file":
         paths = {rest}
         if rest.startswith("file:"):  # Java's spelling: file:/folder
             paths = {unquote(rest.removeprefix("file:"))}
         elif url.startswith("file://"):
             paths.add(unquote(rest))
-        return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
-    return {f"{canonical_url(url).rstrip('/')}/"}
+    return {f"{canonical_url(path).rstrip('/')}/" for path in paths}

@@ -1,15 +1,21 @@
-"""The order of rows in rewritten files, and their division into files.
+"""The order of rows in rewritten files, their division into files, and checksums to compare them with the source.
 
 A z-order keeps rows together that are close in several columns. The values of each column become ranks of equal size,
 by the quantiles of a sample, so types and distributions do not matter: nulls first, then values in Spark's order. A
 row's place interleaves the bits of its ranks, highest bits first. Values that the sample does not separate share a
 rank.
+
+Checksums do not depend on the order. Each value has a 64-bit hash. A checksum is the exclusive or and the sum of the
+hashes; the sum notices duplicates. There is one for each column, and one for whole rows, which notices values that
+moved to other rows. Floats hash as Spark's ``=`` compares them: all NaN are equal, and so are the two zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import takewhile
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -29,6 +35,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegralType,
     MapType,
+    NullType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -39,9 +46,8 @@ from pyspark.sql.types import (
 
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
-from asyncpq.spark.checksums import columns_hash, numbered, row_hash
 from asyncpq.spark.types.conversion import from_spark
-from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types
 from asyncpq.spark.types.special_types import is_spatial
 from asyncpq.spark.write_options import SortedBy
 
@@ -56,15 +62,10 @@ _SEED: Final = 7
 
 @dataclass(frozen=True)
 class ZOrder:
-    """A z-order for executors.
+    """A z-order for executors."""
 
-    Attributes:
-        bounds: for each column the ascending values between its ranks, as :func:`_orderable` returns them.
-        spread: for each column the int64 bits of a place by rank.
-    """
-
-    bounds: tuple[pa.Array, ...]
-    spread: tuple[pa.Array, ...]
+    bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
+    spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
@@ -79,11 +80,11 @@ class ZOrder:
 
     def places(self, columns: Sequence[pa.Array]) -> pa.Array:
         """int64 places without nulls of the rows with these values, one array for each of ``bounds``."""
-        total: pa.Array | None = None
-        for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True):
-            bits = pc.take(spread, self.ranks(values, bounds))
-            total = bits if total is None else pc.add(total, bits)
-        return total
+        bits = [
+            pc.take(spread, self.ranks(values, bounds))
+            for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
+        ]
+        return reduce(pc.add, bits)
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
@@ -171,17 +172,11 @@ _RANKED: Final = (*_SAME_ORDER, FloatType, DoubleType)
 
 @dataclass(frozen=True)
 class SortKey:
-    """A column to sort by.
+    """A column to sort by."""
 
-    Attributes:
-        path: names of the column and of the struct fields down to the leaf.
-        at: position of the column.
-        kind: type of the leaf.
-    """
-
-    path: tuple[str, ...]
-    at: int
-    kind: DataType
+    path: tuple[str, ...]  # names of the column and of the struct fields down to the leaf
+    at: int  # position of the column
+    kind: DataType  # of the leaf
 
     @property
     def name(self) -> str:
@@ -190,59 +185,44 @@ class SortKey:
 
     @property
     def column(self) -> Column:
-        """The leaf in a frame of :func:`asyncpq.spark.checksums.numbered`."""
-        column = F.col(f"c{self.at}")
-        for name in self.path[1:]:
-            column = column.getField(name)
-        return column
+        """The leaf in a frame of :func:`numbered`."""
+        return reduce(lambda column, name: column.getField(name), self.path[1:], F.col(f"c{self.at}"))
 
 
 def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[SortKey, ...]:
-    """Find columns by name, or by dotted path in structs, with Spark's case sensitivity.
+    """Find the columns of an option by name, or by dotted path in structs, with Spark's case sensitivity.
 
-    Raises:
-        ColumnNotFoundError: a name does not exist.
-        AmbiguousColumnError: a name matches several columns.
-        InvalidOptionError: a column is named twice, or something is not a name.
+    ColumnNotFoundError: a name does not exist. AmbiguousColumnError: it matches several columns. InvalidOptionError: a
+    column is named twice, or something is not a name.
     """
-    given = [names] if isinstance(names, str) else list(names)
-    keys = [_key(option, name, schema, conf) for name in given]
+    keys: list[SortKey] = []
+    for name in [names] if isinstance(names, str) else names:
+        if not isinstance(name, str):
+            raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
+        key = find_leaf(name, schema, conf)
+        if key is None:
+            hint = nearest_column(name, schema.names)
+            raise ColumnNotFoundError(f"{option}: the written columns do not include it", column=name, hint=hint)
+        keys.append(key)
     if len({key.path for key in keys}) != len(keys):
         raise InvalidOptionError(f"{option}: a column is named twice")
     return tuple(keys)
 
 
-def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> SortKey:
-    if not isinstance(name, str):
-        raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
-    key = find_leaf(name, schema, conf)
-    if key is None:
-        raise ColumnNotFoundError(
-            f"{option}: the written columns do not include it",
-            column=name,
-            hint=nearest_column(name, schema.names),
-        )
-    return key
-
-
 def find_leaf(name: str, schema: StructType, conf: ReadConf) -> SortKey | None:
     """Find a column by name or dotted path; None if it does not exist, or is inside of a list or map."""
-    at = find_name(schema.names, name, conf)
-    if at is not None:
-        field = schema.fields[at]
-        return SortKey((field.name,), at, field.dataType)
-    first, *rest = name.split(".")
-    at = find_name(schema.names, first, conf)
-    if at is None:
-        return None
-    path, kind = [schema.fields[at].name], schema.fields[at].dataType
-    for step in rest:
-        inner = find_name(kind.names, step, conf) if isinstance(kind, StructType) else None
-        if inner is None or not isinstance(kind, StructType):
+    steps = [name] if find_name(schema.names, name, conf) is not None else name.split(".")
+    path: list[str] = []
+    places: list[int] = []
+    kind: DataType = schema
+    for step in steps:
+        place = find_name(kind.names, step, conf) if isinstance(kind, StructType) else None
+        if place is None or not isinstance(kind, StructType):
             return None
-        path.append(kind.fields[inner].name)
-        kind = kind.fields[inner].dataType
-    return SortKey(tuple(path), at, kind)
+        path.append(kind.names[place])
+        places.append(place)
+        kind = kind.fields[place].dataType
+    return SortKey(tuple(path), places[0], kind)
 
 
 @dataclass(frozen=True)
@@ -276,14 +256,12 @@ class RowLayout:
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
         """The leading columns that Parquet and Spark order alike."""
-        found: list[SortedBy] = []
-        for key in self.keys:
-            if not isinstance(key.kind, _SAME_ORDER) and not _is_plain_text(key.kind):
-                break
-            if any("." in name for name in key.path):  # the dotted path would be ambiguous
-                break
-            found.append(SortedBy(column=key.name))
-        return tuple(found)
+
+        def is_same(key: SortKey) -> bool:
+            is_ambiguous = any("." in name for name in key.path)
+            return not is_ambiguous and (isinstance(key.kind, _SAME_ORDER) or _is_plain_text(key.kind))
+
+        return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
     def heavy_keys(self) -> Column:
         """An aggregate over a frame of :func:`numbered`: hashes and counts of the most frequent keys."""
@@ -316,11 +294,9 @@ class RowLayout:
 
 
 def _has_order(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_has_order(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_order(kind.elementType)
-    return not isinstance(kind, (MapType, VariantType, CalendarIntervalType)) and not is_spatial(kind)
+    if isinstance(kind, (MapType, VariantType, CalendarIntervalType)) or is_spatial(kind):
+        return False
+    return all(_has_order(inner) for _, inner in inner_types(kind))
 
 
 def _is_plain_text(kind: DataType) -> bool:
@@ -342,7 +318,7 @@ class _SampleEncoder:
         taken: list[pa.RecordBatch] = []
         for batch in batches:
             taken.append(batch)
-            if sum(one.nbytes for one in taken) > _SAMPLE_BYTES:
+            if sum(held.nbytes for held in taken) > _SAMPLE_BYTES:
                 break
         if not taken:
             return
@@ -360,3 +336,109 @@ def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf)
     sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")
     measured = sample.agg(F.sum("rows"), F.sum("bytes")).collect()[0]
     return 0 if not measured[0] else rows * measured[1] // measured[0]
+
+
+# -- checksums ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """Number of nulls, and the exclusive or and sum of the hashes of values in any order."""
+
+    nulls: int
+    xor: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """Checksums of a DataFrame."""
+
+    rows: int  # number of rows
+    whole: Checksum  # of the rows; a row's hash combines those of its values
+    columns: Mapping[str, Checksum] = field(repr=False)  # by name
+
+    def differences(self, other: Checksums) -> list[str]:
+        """Describe the differences, columns first; empty if both have the same rows."""
+        names = [name for name, mine in self.columns.items() if other.columns.get(name) != mine]
+        names += [name for name in other.columns if name not in self.columns]
+        named = [f"column {name!r}" for name in names]
+        if self.rows != other.rows:
+            named.append(f"{self.rows} rows and {other.rows}")
+        elif self.whole != other.whole and not named:
+            named.append("which values belong to one row")
+        return named
+
+
+def numbered(frame: DataFrame) -> DataFrame:
+    """The frame with columns named ``c0``, ``c1``, ..., since names may contain dots or differ only in case."""
+    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
+
+
+def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tuple[Checksums, Mapping[str, Any]]:
+    """Compute checksums, and further aggregates over the columns of :func:`numbered`, in one read of ``frame``."""
+    fields, more = frame.schema.fields, more or {}
+    hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), field.dataType)) for at, field in enumerate(fields)]
+    hashed = numbered(frame).select("*", *[column.alias(f"h{at}") for at, column in enumerate(hashes)])
+    names = [f"h{at}" for at in range(len(fields))]
+    measured = [F.count(F.lit(1)).alias("rows"), *_summed("row", F.xxhash64(*names) if names else F.lit(0))]
+    for at, name in enumerate(names):
+        measured += [F.count_if(F.col(f"c{at}").isNull()).alias(f"nulls{at}"), *_summed(str(at), F.col(name))]
+    measured += [column.alias(f"more {name}") for name, column in more.items()]
+    row = hashed.agg(*measured).collect()[0]
+    columns = {field.name: _checksum(row, str(at), row[f"nulls{at}"]) for at, field in enumerate(fields)}
+    sums = Checksums(row["rows"], _checksum(row, "row", 0), columns)
+    return sums, {name: row[f"more {name}"] for name in more}
+
+
+def row_hash(schema: StructType) -> Column:
+    """A 64-bit hash of a row of :func:`numbered`; equal rows have equal hashes."""
+    return columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(schema.fields)])
+
+
+def columns_hash(columns: Sequence[tuple[Column, DataType]]) -> Column:
+    """A 64-bit hash of columns, which distinguishes null from all values."""
+    parts = [part for column, kind in columns for part in _inside(column, kind)]
+    return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
+
+
+def _summed(name: str, hashed: Column) -> list[Column]:
+    # decimals, since overflow of a 64-bit sum is an error in Spark's ANSI mode
+    return [
+        F.bit_xor(hashed).alias(f"xor{name}"),
+        F.sum(hashed.cast("decimal(38,0)")).alias(f"total{name}"),
+    ]
+
+
+def _checksum(row: Any, name: str, nulls: int) -> Checksum:
+    return Checksum(nulls, row[f"xor{name}"] or 0, int(row[f"total{name}"] or 0))
+
+
+def _inside(value: Column, kind: DataType) -> list[Column]:
+    """The result of :func:`_hashable` with a null flag, since xxhash64 skips nulls."""
+    return [value.isNull(), *_hashable(value, kind)]
+
+
+def _hashable(value: Column, kind: DataType) -> list[Column]:
+    """Columns that xxhash64 accepts for ``value``: it refuses maps and variants, and lists must hash apart."""
+    if isinstance(kind, MapType):
+        of_key, of_value = kind.keyType, kind.valueType
+        entries = F.transform(
+            F.map_entries(value),
+            lambda entry: F.xxhash64(*_inside(entry["key"], of_key), *_inside(entry["value"], of_value)),
+        )
+        return [F.size(value), F.array_sort(entries)]
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return [F.size(value), F.transform(value, lambda item: F.xxhash64(*_inside(item, element)))]
+    if isinstance(kind, StructType):
+        return [part for name, inner in inner_types(kind) for part in _inside(value.getField(name), inner)]
+    if isinstance(kind, VariantType):
+        return [F.to_json(value), F.schema_of_variant(value)]
+    if is_spatial(kind):
+        return [F.st_srid(value), F.st_asbinary(value)]
+    if isinstance(kind, NullType):
+        return []
+    if isinstance(kind, StringType):
+        return [value.cast("binary")]  # a collation may make different strings equal
+    return [value]

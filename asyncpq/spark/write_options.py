@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.options import KIB, MIB
-from asyncpq.spark.settings import camel_case, told_as_options
+from asyncpq.spark.settings import camel_case, flag_option, told_as_options
 
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 
@@ -52,8 +52,8 @@ class SortedBy:
     nulls_first: bool = True  # Spark's ascending order
 
     def __post_init__(self) -> None:
-        some: Any = (self.descending, self.nulls_first)
-        if not all(isinstance(one, bool) for one in some):
+        flags: Any = (self.descending, self.nulls_first)
+        if not all(isinstance(flag, bool) for flag in flags):
             raise InvalidOptionError("sorted_by: descending and nulls_first must be true or false", column=self.column)
 
 
@@ -99,9 +99,8 @@ class WriteOptions:
 def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     """Check the options against the schema of the files.
 
-    Raises:
-        InvalidOptionError: an option names an unknown column, or one of an unsuitable type.
-        SchemaMismatchError: Parquet has no such type.
+    An option that names an unknown column, or one of an unsuitable type, raises InvalidOptionError; a type that Parquet
+    lacks raises SchemaMismatchError.
     """
     sink = pa.BufferOutputStream()
     try:
@@ -115,37 +114,31 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
         raise InvalidOptionError(f"these options cannot be combined: {error}") from error
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     types = {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
-    for option, columns in (
-        ("bloom_filters", [one.column for one in options.bloom_filters]),
-        ("dictionary_columns", options.dictionary_columns or ()),
-    ):
+    blooms = [bloom.column for bloom in options.bloom_filters]
+    for option, columns in (("bloom_filters", blooms), ("dictionary_columns", options.dictionary_columns or ())):
         for column in columns:
             if column not in types:
                 raise InvalidOptionError(f"{option}: there is no such column", column=column)
-    for one in options.bloom_filters:
-        if types[one.column] == "BOOLEAN":
-            raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=one.column)
+    for column in blooms:
+        if types[column] == "BOOLEAN":
+            raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=column)
     sorting(schema, options.sorted_by)
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:
-    """The sorting columns for pyarrow; None for none.
-
-    Raises:
-        InvalidOptionError: a column does not exist or has no order.
-    """
-    found: list[pq.SortingColumn] = []
-    for one in columns:
-        order, nulls = "descending" if one.descending else "ascending", "at_start" if one.nulls_first else "at_end"
+    """The sorting columns for pyarrow; None for none. A column without an order raises InvalidOptionError."""
+    orders: list[pq.SortingColumn] = []
+    for key in columns:
+        order, nulls = "descending" if key.descending else "ascending", "at_start" if key.nulls_first else "at_end"
         try:
-            if leaf_places(schema, one.column) is None:
-                raise ValueError(one.column)
-            found += pq.SortingColumn.from_ordering(schema, [(one.column, order)], nulls)
+            if leaf_places(schema, key.column) is None:
+                raise ValueError(key.column)
+            orders += pq.SortingColumn.from_ordering(schema, [(key.column, order)], nulls)
         except ValueError as error:
             raise InvalidOptionError(
-                "sorted_by: the column does not exist, or has no order", column=one.column
+                "sorted_by: the column does not exist, or has no order", column=key.column
             ) from error
-    return found or None
+    return orders or None
 
 
 def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None:
@@ -167,39 +160,37 @@ def _require_whole(name: str, value: object) -> None:
 
 # -- as options of Spark --------------------------------------------------------------------------
 
-_NUMBERS: Final = ("compression_level", "page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes")
 _LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
-OPTION_NAMES: Final = tuple(camel_case(one.name) for one in fields(WriteOptions))
+OPTION_NAMES: Final = tuple(camel_case(option.name) for option in fields(WriteOptions))
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Parse options with names like ``pageRows``, in any case.
 
     ``bloomFilters`` and ``sortedBy`` are JSON lists of names, or of objects such as ``{"column": "id", "fpp": 0.001}``;
-    ``dictionaryColumns`` is a JSON list of names.
-
-    Raises:
-        InvalidOptionError: an invalid value.
+    ``dictionaryColumns`` is a JSON list of names. An invalid value raises InvalidOptionError.
     """
     texts = {name.lower(): value for name, value in given.items()}
     values: dict[str, Any] = {}
-    for one in fields(WriteOptions):
-        name = camel_case(one.name)
-        text = texts.get(name.lower())
-        if text is None:
-            continue
-        if one.name in _NUMBERS:
-            values[one.name] = _number(name, text)
-        elif one.name in _LISTS:
-            values[one.name] = tuple(_item(name, one.name, item) for item in _json_list(name, text))
-        elif one.name == "store_schema":
-            if text.lower() not in ("true", "false"):
-                raise InvalidOptionError(f"{name}={text!r}: must be true or false")
-            values[one.name] = text.lower() == "true"
-        else:
-            values[one.name] = text.lower()
+    for option in fields(WriteOptions):
+        name = camel_case(option.name)
+        if name.lower() in texts:
+            values[option.name] = _parsed(name, option.name, texts[name.lower()])
     with told_as_options(values):
         return WriteOptions(**values)
+
+
+def _parsed(name: str, attribute: str, text: str) -> Any:
+    if attribute == "compression":
+        return text.lower()
+    if attribute == "store_schema":
+        return flag_option({name.lower(): text}, name)
+    if attribute in _LISTS:
+        return tuple(_item(name, attribute, item) for item in json_list(name, text))
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None
 
 
 def _item(name: str, attribute: str, item: Any) -> Any:
@@ -208,34 +199,19 @@ def _item(name: str, attribute: str, item: Any) -> Any:
             raise InvalidOptionError(f"{name}: must be a list of names")
         return item
     kind = BloomFilter if attribute == "bloom_filters" else SortedBy
-    known = {camel_case(one.name): one.name for one in fields(kind)}
+    known = {camel_case(field.name): field.name for field in fields(kind)}
     record = {"column": item} if isinstance(item, str) else item
     if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
         raise InvalidOptionError(f"{name}: must be a list of names, or of objects with {', '.join(known)}")
     return kind(**{known[key]: value for key, value in record.items()})
 
 
-def json_option(name: str, text: str) -> Any:
-    """Parse an option in JSON.
-
-    Raises:
-        InvalidOptionError: the text is not JSON.
-    """
+def json_list(name: str, text: str) -> list[Any]:
+    """Parse an option that is a list in JSON; InvalidOptionError if it is not."""
     try:
-        return json.loads(text)
+        items = json.loads(text)
     except ValueError as error:
         raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
-
-
-def _json_list(name: str, text: str) -> list[Any]:
-    found = json_option(name, text)
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise InvalidOptionError(f"{name}: must be a JSON list")
-    return found
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None
+    return items

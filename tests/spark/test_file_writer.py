@@ -17,10 +17,11 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.spark import file_writer
-from asyncpq.spark.file_writer import WrittenFile, write_files, write_partition
+from asyncpq.spark.file_writer import write_files, write_partition
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
 from asyncpq.storage.s3 import writer as s3_writer
@@ -57,7 +58,7 @@ async def batches(stop: int, size: int = 1000) -> AsyncIterator[pa.RecordBatch]:
         yield rows(start, min(stop, start + size))
 
 
-async def write(target: str, options: WriteOptions, stop: int = 10_000, **session: Any) -> list[WrittenFile]:
+async def write(target: str, options: WriteOptions, stop: int = 10_000, **session: Any) -> list[AddedFile]:
     async with asyncpq.Session(**session) as opened:
         return await write_files(opened, target, "data/job/00000-1", batches(stop), SCHEMA, options)
 
@@ -87,7 +88,7 @@ async def test_every_option_is_seen_in_the_file(tmp_path: Path, compression: str
     metadata = file.metadata
     assert file.read().cast(SCHEMA).equals(pa.Table.from_batches([rows(0, 10_000)], SCHEMA.remove_metadata()))
     assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [4000, 4000, 2000]
-    assert (written.rows, written.size) == (10_000, path.stat().st_size)
+    assert (written.num_rows, written.validator.size) == (10_000, path.stat().st_size)
     assert metadata.metadata == {b"org.example.key": b"value"}
     leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     for group in (metadata.row_group(at) for at in range(metadata.num_row_groups)):
@@ -135,7 +136,7 @@ async def test_asyncpq_and_pyarrow_read_what_was_written(tmp_path: Path) -> None
         assert table.equals(pa.Table.from_batches([rows(17, 18), rows(9_999, 10_000)]).cast(table.schema))
         assert file.schema.equals(SCHEMA)
         validator = written.validator
-        assert (await file.count(where=col("name") == "name 0"), validator.size) == (10, written.size)
+        assert (await file.count(where=col("name") == "name 0"), validator.size) == (10, written.validator.size)
 
 
 async def test_files_are_ended_where_they_are_large_enough(tmp_path: Path) -> None:
@@ -143,10 +144,10 @@ async def test_files_are_ended_where_they_are_large_enough(tmp_path: Path) -> No
     written = await write(str(tmp_path), options)
     assert len(written) > 2
     assert [file.path for file in written[:2]] == ["data/job/00000-1.parquet", "data/job/00000-1-1.parquet"]
-    assert sum(file.rows for file in written) == 10_000
+    assert sum(file.num_rows for file in written) == 10_000
     tables = [pq.read_table(tmp_path / file.path) for file in written]
     assert pa.concat_tables(tables).column("id").to_pylist() == list(range(10_000))
-    assert all(40_000 <= file.size < 80_000 for file in written[:-1])
+    assert all(40_000 <= file.validator.size < 80_000 for file in written[:-1])
     assert sorted(path.name for path in (tmp_path / "data/job").iterdir()) == sorted(
         file.path.rpartition("/")[2] for file in written
     )
@@ -171,7 +172,7 @@ async def test_the_end_of_a_file_comes_along(tmp_path: Path, monkeypatch: pytest
     assert written.tail
     assert data.endswith(written.tail)
     chunk = pq.read_metadata(tmp_path / written.path).row_group(0).column(0)
-    start = written.size - len(written.tail)
+    start = written.validator.size - len(written.tail)
     assert start >= chunk.bloom_filter_offset + chunk.bloom_filter_length  # indexes and footer, and nothing else
     footer = decode_file_metadata(written.tail[written.footer_start - start : -8])
     ranges = [footer.row_groups[0].parse_chunk(leaf.index).column_index_range for leaf in footer.schema.leaves]
@@ -201,8 +202,8 @@ async def test_what_is_in_memory_does_not_grow(tmp_path: Path) -> None:
         wrap_store(session, str(tmp_path), Watching)
         (written,) = await write_files(session, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
     assert len(seen) == 21
-    assert written.size > 3_500_000
-    assert max(seen) - before < 2 * written.size / 20 + 1_000_000  # two row groups, and what pyarrow holds
+    assert written.validator.size > 3_500_000
+    assert max(seen) - before < 2 * written.validator.size / 20 + 1_000_000  # two row groups, and what pyarrow holds
 
 
 # -- their way to the store -----------------------------------------------------------------------
@@ -222,7 +223,7 @@ _SMALL_GROUPS = WriteOptions(row_group_rows=1000)
 _PATH = "bucket/lake/data/job/00000-1.parquet"
 
 
-async def write_to(server: ObjectServer) -> list[WrittenFile]:
+async def write_to(server: ObjectServer) -> list[AddedFile]:
     return await write("s3://bucket/lake", _SMALL_GROUPS, storage_options=server.storage_options)
 
 
@@ -230,7 +231,7 @@ async def test_a_file_is_uploaded_while_it_is_written(server: ObjectServer) -> N
     (written,) = await write_to(server)
     data = server.objects[_PATH].data
     assert pq.read_table(io.BytesIO(data)).num_rows == 10_000
-    assert (written.validator.etag, written.size) == (server.objects[_PATH].etag, len(data))
+    assert (written.validator.etag, written.validator.size) == (server.objects[_PATH].etag, len(data))
     sent = [(request.method, len(request.body)) for request in server.log]
     assert [method for method, _ in sent].count("PUT") == -(-len(data) // 20_000)
     assert max(size for _, size in sent) <= 20_000
@@ -316,7 +317,7 @@ def pulled(stop: int) -> Iterator[pa.RecordBatch]:
 def test_a_task_writes(tmp_path: Path) -> None:
     settings = SparkSettings()
     written = write_partition(settings, str(tmp_path), "data/job/3-4", pulled(5000), SCHEMA, _SMALL_GROUPS)
-    assert [(file.path, file.rows) for file in written] == [("data/job/3-4.parquet", 5000)]
+    assert [(file.path, file.num_rows) for file in written] == [("data/job/3-4.parquet", 5000)]
     assert write_partition(settings, str(tmp_path), "data/job/3-5", pulled(0), SCHEMA, _SMALL_GROUPS) == []
 
 
@@ -335,7 +336,7 @@ def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch:
 
     write_before = file_writer.write_files
 
-    async def wrapped(session: asyncpq.Session, *arguments: Any) -> list[WrittenFile]:
+    async def wrapped(session: asyncpq.Session, *arguments: Any) -> list[AddedFile]:
         wrap_store(session, str(tmp_path), Refusing)
         return await write_before(session, *arguments)
 

@@ -18,6 +18,7 @@ from asyncpq.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from asyncpq.spark.lake_writer import LakeWrite
 from asyncpq.spark.optimize_lake import optimize, write_frame
 from asyncpq.spark.optimize_source import TimestampSearch
 from asyncpq.spark.settings import SparkSettings
@@ -104,13 +105,13 @@ def test_lakes_are_optimized_at_once(spark: SparkSession, tmp_path: Path, monkey
     begun, ended = threading.Event(), threading.Event()
     real = write_frame
 
-    def in_turn(frame: DataFrame, folder: str, *arguments: Any) -> Any:
-        if folder.endswith("first/"):
+    def in_turn(frame: DataFrame, write: LakeWrite) -> Any:
+        if write.folder.endswith("first/"):
             assert begun.wait(120)
         else:
             begun.set()
             assert ended.wait(120)
-        return real(frame, folder, *arguments)
+        return real(frame, write)
 
     monkeypatch.setattr("asyncpq.spark.optimize_lake.write_frame", in_turn)
     with ThreadPoolExecutor(2) as pool:

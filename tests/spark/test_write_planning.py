@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +35,6 @@ from asyncpq.spark.lake_writer import (
     AsyncpqWriter,
     LakeWrite,
     TaskFiles,
-    commit_files,
     file_columns,
     lake_writer,
     plan_write,
@@ -212,7 +212,7 @@ def test_files_are_deleted_where_nothing_was_committed_for_sure(
     async def fail(*rest: object, **more: object) -> int:
         raise error
 
-    monkeypatch.setattr(writing, "commit_files", fail)
+    monkeypatch.setattr(writing, "add_files", fail)
     with pytest.raises(type(error)):
         writer.commit([message])
     assert bool(list(lake.glob(f"data/{writer.plan.job}/*"))) is not certain
@@ -254,12 +254,7 @@ def test_files_of_a_long_write_are_looked_at_again(lake: Path) -> None:
     (lake / message.files[0].path).unlink()
 
     with pytest.raises(AsyncpqError, match=message.files[0].path):
-        run(
-            writer.plan.settings,
-            lambda session: commit_files(
-                session, str(lake), message.files, pq.read_schema(next(lake.glob("data/*/*"))), trusted=False
-            ),
-        )
+        AsyncpqWriter(replace(writer.plan, began=0.0)).commit([message])
     assert ids(lake) == [1, 2]
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from asyncpq.spark.checksums import checksums
+from asyncpq.spark.row_layout import checksums
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
