@@ -20,8 +20,8 @@ from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Not, Or
 from asyncpq.expressions.scalars import Scalar, as_scalar
+from asyncpq.spark.types.leaf_conversion import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
-from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

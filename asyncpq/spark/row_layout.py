@@ -23,26 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    CalendarIntervalType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-    VariantType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
@@ -158,16 +139,16 @@ _SAMPLE_BYTES: Final = 64 * MIB
 
 #: Types for which Parquet and Spark have the same order.
 _SAME_ORDER: Final = (
-    IntegralType,
-    BooleanType,
-    BinaryType,
-    DateType,
-    DecimalType,
-    TimestampType,
-    TimestampNTZType,
-    TimeType,
+    T.IntegralType,
+    T.BooleanType,
+    T.BinaryType,
+    T.DateType,
+    T.DecimalType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.TimeType,
 )
-_RANKED: Final = (*_SAME_ORDER, FloatType, DoubleType)
+_RANKED: Final = (*_SAME_ORDER, T.FloatType, T.DoubleType)
 
 
 @dataclass(frozen=True)
@@ -176,7 +157,7 @@ class SortKey:
 
     path: tuple[str, ...]  # names of the column and of the struct fields down to the leaf
     at: int  # position of the column
-    kind: DataType  # of the leaf
+    kind: T.DataType  # of the leaf
 
     @property
     def name(self) -> str:
@@ -189,7 +170,7 @@ class SortKey:
         return reduce(lambda column, name: column.getField(name), self.path[1:], F.col(f"c{self.at}"))
 
 
-def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[SortKey, ...]:
+def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, conf: ReadConf) -> tuple[SortKey, ...]:
     """Find the columns of an option by name, or by dotted path in structs, with Spark's case sensitivity.
 
     ColumnNotFoundError: a name does not exist. AmbiguousColumnError: it matches several columns. InvalidOptionError: a
@@ -209,15 +190,15 @@ def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf:
     return tuple(keys)
 
 
-def find_leaf(name: str, schema: StructType, conf: ReadConf) -> SortKey | None:
+def find_leaf(name: str, schema: T.StructType, conf: ReadConf) -> SortKey | None:
     """Find a column by name or dotted path; None if it does not exist, or is inside of a list or map."""
     steps = [name] if find_name(schema.names, name, conf) is not None else name.split(".")
     path: list[str] = []
     places: list[int] = []
-    kind: DataType = schema
+    kind: T.DataType = schema
     for step in steps:
-        place = find_name(kind.names, step, conf) if isinstance(kind, StructType) else None
-        if place is None or not isinstance(kind, StructType):
+        place = find_name(kind.names, step, conf) if isinstance(kind, T.StructType) else None
+        if place is None or not isinstance(kind, T.StructType):
             return None
         path.append(kind.names[place])
         places.append(place)
@@ -293,14 +274,14 @@ class RowLayout:
         return columns_hash([(key.column, key.kind) for key in (*self.keys, *self.z_keys)])
 
 
-def _has_order(kind: DataType) -> bool:
-    if isinstance(kind, (MapType, VariantType, CalendarIntervalType)) or is_spatial(kind):
+def _has_order(kind: T.DataType) -> bool:
+    if isinstance(kind, (T.MapType, T.VariantType, T.CalendarIntervalType)) or is_spatial(kind):
         return False
     return all(_has_order(inner) for _, inner in inner_types(kind))
 
 
-def _is_plain_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType) and kind.isUTF8BinaryCollation()
+def _is_plain_text(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation()
 
 
 # -- how large files will be ----------------------------------------------------------------------
@@ -310,7 +291,7 @@ def _is_plain_text(kind: DataType) -> bool:
 class _SampleEncoder:
     """Encodes a sample on executors."""
 
-    schema: StructType
+    schema: T.StructType
     conf: ReadConf
     compression: str
 
@@ -391,12 +372,12 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
     return sums, {name: row[f"more {name}"] for name in more}
 
 
-def row_hash(schema: StructType) -> Column:
+def row_hash(schema: T.StructType) -> Column:
     """A 64-bit hash of a row of :func:`numbered`; equal rows have equal hashes."""
     return columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(schema.fields)])
 
 
-def columns_hash(columns: Sequence[tuple[Column, DataType]]) -> Column:
+def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
     """A 64-bit hash of columns, which distinguishes null from all values."""
     parts = [part for column, kind in columns for part in _inside(column, kind)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
@@ -414,31 +395,31 @@ def _checksum(row: Any, name: str, nulls: int) -> Checksum:
     return Checksum(nulls, row[f"xor{name}"] or 0, int(row[f"total{name}"] or 0))
 
 
-def _inside(value: Column, kind: DataType) -> list[Column]:
+def _inside(value: Column, kind: T.DataType) -> list[Column]:
     """The result of :func:`_hashable` with a null flag, since xxhash64 skips nulls."""
     return [value.isNull(), *_hashable(value, kind)]
 
 
-def _hashable(value: Column, kind: DataType) -> list[Column]:
+def _hashable(value: Column, kind: T.DataType) -> list[Column]:
     """Columns that xxhash64 accepts for ``value``: it refuses maps and variants, and lists must hash apart."""
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         of_key, of_value = kind.keyType, kind.valueType
         entries = F.transform(
             F.map_entries(value),
             lambda entry: F.xxhash64(*_inside(entry["key"], of_key), *_inside(entry["value"], of_value)),
         )
         return [F.size(value), F.array_sort(entries)]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = kind.elementType
         return [F.size(value), F.transform(value, lambda item: F.xxhash64(*_inside(item, element)))]
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return [part for name, inner in inner_types(kind) for part in _inside(value.getField(name), inner)]
-    if isinstance(kind, VariantType):
+    if isinstance(kind, T.VariantType):
         return [F.to_json(value), F.schema_of_variant(value)]
     if is_spatial(kind):
         return [F.st_srid(value), F.st_asbinary(value)]
-    if isinstance(kind, NullType):
+    if isinstance(kind, T.NullType):
         return []
-    if isinstance(kind, StringType):
+    if isinstance(kind, T.StringType):
         return [value.cast("binary")]  # a collation may make different strings equal
     return [value]

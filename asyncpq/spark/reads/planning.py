@@ -50,7 +50,7 @@ from asyncpq.spark.reads.splits import (
 )
 from asyncpq.spark.sessions import told_to_refresh
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.rebase import file_dates
+from asyncpq.spark.types.leaf_conversion import file_dates
 from asyncpq.storage.base import RequestContext, writable
 
 logger = logging.getLogger(__name__)

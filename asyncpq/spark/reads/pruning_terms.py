@@ -55,8 +55,8 @@ from asyncpq.expressions.analysis import (
     result_values,
 )
 from asyncpq.expressions.scalars import Scalar
+from asyncpq.spark.types.leaf_conversion import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
-from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
 #: Instants by wall-clock time of the session's zone.
 Instants = Mapping[dt.datetime, dt.datetime]

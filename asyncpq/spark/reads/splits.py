@@ -44,8 +44,8 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import converter
+from asyncpq.spark.types.leaf_conversion import FileDates, file_dates
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.types.rebase import FileDates, file_dates
 from asyncpq.storage.base import Validator
 
 _VERSION: Final = b"2"

@@ -1,6 +1,6 @@
 """Spark's types and values in Parquet files, read and written.
 
 In: a Parquet schema or Arrow batches, and Spark's settings (``read_conf``). Out: Spark's schema (``parquet_schema``,
-``partition_types``) and batches of its types (``conversion``, ``leaf_conversion``, ``special_types``), old dates
-rebased (``rebase``).
+``partition_types``) and batches of its types (``conversion``; ``leaf_conversion`` for leaves and old dates;
+``special_types``).
 """

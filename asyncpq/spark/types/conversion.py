@@ -12,30 +12,19 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    NullType,
-    StructField,
-    StructType,
-    TimeType,
-    UserDefinedType,
-    VariantType,
-)
 
 from asyncpq.decoding.arrow import flattened, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
+from asyncpq.spark.types.leaf_conversion import Convert, FileDates, LeafRules, leaf_conversion, mismatch
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
 from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name, within
-from asyncpq.spark.types.rebase import FileDates
 from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb_field
 
 
-def file_field(field: StructField) -> pa.Field:
+def file_field(field: T.StructField) -> pa.Field:
     """The Arrow field of a file, without Spark's metadata; UnsupportedFeatureError for types that are not written."""
     with within(field.name):
         if is_spatial(field.dataType):
@@ -43,34 +32,34 @@ def file_field(field: StructField) -> pa.Field:
         return pa.field(field.name, _file_type(field.dataType), nullable=field.nullable)
 
 
-def _refuse_void(kind: DataType) -> None:
+def _refuse_void(kind: T.DataType) -> None:
     """Refuse VOID in lists and maps, for which Spark 4.3 gives Arrow data of the wrong length."""
-    if isinstance(kind, NullType):
+    if isinstance(kind, T.NullType):
         raise UnsupportedFeatureError(
             "PySpark gives no values of the type void in arrays and maps", hint="Omit the column, or cast it."
         )
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for field in kind.fields:
             _refuse_void(field.dataType)
 
 
-def _file_type(kind: DataType) -> pa.DataType:
-    if isinstance(kind, StructType):
+def _file_type(kind: T.DataType) -> pa.DataType:
+    if isinstance(kind, T.StructType):
         if not kind.fields:
             raise UnsupportedFeatureError("Parquet does not have structs without fields")
         return pa.struct([file_field(field) for field in kind.fields])
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         _refuse_void(kind.elementType)
-        return pa.list_(file_field(StructField("element", kind.elementType, kind.containsNull)))
-    if isinstance(kind, MapType):
+        return pa.list_(file_field(T.StructField("element", kind.elementType, kind.containsNull)))
+    if isinstance(kind, T.MapType):
         _refuse_void(kind.valueType)
-        value = file_field(StructField("value", kind.valueType, kind.valueContainsNull))
-        return pa.map_(file_field(StructField("key", kind.keyType, False)), value)
-    if isinstance(kind, UserDefinedType):
+        value = file_field(T.StructField("value", kind.valueType, kind.valueContainsNull))
+        return pa.map_(file_field(T.StructField("key", kind.keyType, False)), value)
+    if isinstance(kind, T.UserDefinedType):
         return _file_type(kind.sqlType())
-    if isinstance(kind, VariantType):
+    if isinstance(kind, T.VariantType):
         return pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
-    if isinstance(kind, TimeType):
+    if isinstance(kind, T.TimeType):
         return pa.time64("us" if kind.precision <= 6 else "ns")
     try:
         return to_arrow_type(kind, timezone="UTC")
@@ -81,7 +70,7 @@ def _file_type(kind: DataType) -> pa.DataType:
 
 
 #: Returns the conversion of a leaf from an Arrow type, for Spark's type, to another Arrow type; None for none.
-Leaf = Callable[[pa.DataType, DataType, pa.DataType], Convert | None]
+Leaf = Callable[[pa.DataType, T.DataType, pa.DataType], Convert | None]
 
 _LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _types: Any = pa.types  # its functions lack annotations
@@ -94,15 +83,15 @@ class NestedConversion:
         self._conf = conf
         self._leaf = leaf
 
-    def conversion(self, source: pa.DataType, target: DataType, arrow: pa.DataType) -> Convert | None:
+    def conversion(self, source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
         """The conversion of ``source`` arrays to ``arrow``, for the Spark type ``target``; None if they need none."""
-        if isinstance(target, UserDefinedType):
+        if isinstance(target, T.UserDefinedType):
             return self.conversion(source, target.sqlType(), arrow)
         make = {
-            StructType: self._struct,
-            ArrayType: self._list,
-            MapType: self._map,
-            VariantType: self._variant,
+            T.StructType: self._struct,
+            T.ArrayType: self._list,
+            T.MapType: self._map,
+            T.VariantType: self._variant,
         }.get(type(target))
         if make is None:
             return self._leaf(source, target, arrow)
@@ -113,7 +102,7 @@ class NestedConversion:
             return lambda array: pa.nulls(len(array), arrow)
         return make(source, target, arrow)
 
-    def _part(self, source: pa.DataType, target: DataType, arrow: pa.DataType, name: str) -> Convert | None:
+    def _part(self, source: pa.DataType, target: T.DataType, arrow: pa.DataType, name: str) -> Convert | None:
         with within(name):
             return self.conversion(source, target, arrow)
 
@@ -207,11 +196,11 @@ FIELD_ID_KEY: Final = "parquet.field.id"
 _PLAIN_DATES: Final = FileDates()
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: T.StructType) -> pa.Schema:
     """The Arrow schema of batches that Spark takes; UnsupportedFeatureError for types of which it takes none."""
     for field in schema.fields:
         try:
-            to_arrow_schema(StructType([field]), timezone="UTC")
+            to_arrow_schema(T.StructType([field]), timezone="UTC")
         except PySparkException as error:
             raise UnsupportedFeatureError(
                 f"PySpark takes no values of the type {field.dataType.simpleString()}",
@@ -223,7 +212,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 @functools.lru_cache(maxsize=64)
 def converter(
-    source: pa.Schema, schema: StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
+    source: pa.Schema, schema: T.StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """The conversion of batches of a file to the columns of ``schema``, by name; missing columns are null.
 
@@ -248,7 +237,7 @@ def converter(
 
 
 def _column(
-    source: pa.Schema, field: StructField, arrow: pa.Field, conf: ReadConf, dates: FileDates
+    source: pa.Schema, field: T.StructField, arrow: pa.Field, conf: ReadConf, dates: FileDates
 ) -> tuple[int | None, Convert | None]:
     """The position of a column in ``source``, and its conversion."""
     if conf.field_ids and FIELD_ID_KEY in (field.metadata or {}):
@@ -295,7 +284,7 @@ class ToParquet(NamedTuple):
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
+def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
     """The conversion with which other readers get the values of ``schema``, and Spark gets its types.
 
     Timestamps are in microseconds of UTC, TIMESTAMP_NTZ without zone. TIME is in microseconds, or in nanoseconds above
@@ -318,7 +307,7 @@ def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
     return ToParquet(target, convert_batch)
 
 
-def _file_converts(source: pa.Schema, schema: StructType, target: pa.Schema, conf: ReadConf) -> list[Convert | None]:
+def _file_converts(source: pa.Schema, schema: T.StructType, target: pa.Schema, conf: ReadConf) -> list[Convert | None]:
     if len(source) != len(target):
         raise SchemaMismatchError(f"a batch has {len(source)} columns, its schema {len(target)}")
     nested = NestedConversion(conf, _file_leaf)
@@ -329,7 +318,7 @@ def _file_converts(source: pa.Schema, schema: StructType, target: pa.Schema, con
     return converts
 
 
-def _file_leaf(source: pa.DataType, target: DataType, arrow: pa.DataType) -> Convert | None:
+def _file_leaf(source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
     """Spark's Arrow types differ from the file's in zones, digits of times, and large offsets."""
     if source.equals(arrow):
         return None

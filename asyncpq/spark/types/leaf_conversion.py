@@ -1,38 +1,200 @@
-"""Convert arrays without children to Spark's types, by the rules of Spark's vectorized Parquet reader."""
+"""Convert arrays without children to Spark's types, by the rules of Spark's vectorized Parquet reader.
+
+Spark before 3.0 wrote dates and timestamps by the hybrid calendar: Julian before 1582-10-15. They are rebased: a day,
+or wall-clock time in the writer's zone, keeps its name. Days are rebased by arithmetic. For timestamps Spark has a
+table of differences in seconds for each zone. It is read from Spark's jar, since it has the time zone rules of Java at
+the time when the table was made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+import datetime as dt
+import functools
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    GeographyType,
-    GeometryType,
-    IntegerType,
-    LongType,
-    NullType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-)
 
-from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.types.rebase import FileDates, RebaseCalendar, rebase_days, rebase_micros
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 from asyncpq.spark.types.special_types import spatial_values
+
+_KEYS: Final = "org.apache.spark."  # of the metadata that Spark writes
+
+# Days since 1970-01-01 in the hybrid calendar at which the difference to the proleptic Gregorian calendar changes:
+# 0001-01-01, then 1 March of each year that is a leap year only in the Julian calendar, and 1582-10-15.
+_DAY_SWITCHES: Final = (
+    *(-719164, -682945, -646420, -609895, -536845, -500320, -463795, -390745, -354220),
+    *(-317695, -244645, -208120, -171595, -141427),
+)
+_DAY_DIFFERENCES: Final = (2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0)
+#: Earlier literals do not prune, since files may use another calendar, in any zone.
+FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
+FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
+# From 1900-01-01T00:00:00Z on, no zone has a difference.
+_LAST_MICROS_SWITCH: Final = -2_208_988_800_000_000
+
+
+class RebaseCalendar(NamedTuple):
+    """The calendar of a file's values."""
+
+    mode: RebaseMode  # LEGACY: hybrid; CORRECTED: Gregorian; EXCEPTION: unknown, so old values are refused
+    zone: str | None = None  # of wall-clock times in LEGACY; None if unknown
+
+
+_AS_IT_IS: Final = RebaseCalendar("CORRECTED")
+
+
+@dataclass(frozen=True)
+class FileDates:
+    """How Spark reads the dates and timestamps of a file."""
+
+    datetime: RebaseCalendar = _AS_IT_IS  # of DATE and TIMESTAMP
+    int96: RebaseCalendar = _AS_IT_IS
+    int96_fields: frozenset[str] = frozenset()  # names of top-level fields with INT96
+    mixed_fields: frozenset[str] = frozenset()  # those of them that have other timestamps as well
+    int96_zone: str | None = None  # of the wall-clock times in INT96, if Spark converts them; None for UTC
+
+
+def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
+    """The calendars of a file, from its writer's metadata and the settings.
+
+    If INT96 depends on the session's time zone, and that is unknown, it raises InvalidOptionError.
+    """
+    said = metadata.key_value_metadata
+    schema = metadata.schema
+    fields: dict[bool, set[str]] = {True: set(), False: set()}  # with timestamps, by whether they are INT96
+    for leaf in schema.leaves:
+        is_int96, logical = leaf.element.physical_type is PhysicalType.INT96, leaf.logical_type
+        if is_int96 or (logical is not None and logical.kind is LogicalKind.TIMESTAMP):
+            fields[is_int96].add(schema.fields[leaf.field_index].name)
+    int96 = frozenset(fields[True])
+    zone = None
+    if int96 and conf.int96_timestamp_conversion and not (metadata.created_by or "").startswith("parquet-mr"):
+        zone = conf.session_time_zone
+        if zone is None:
+            raise InvalidOptionError(
+                "INT96 means times of the session's time zone (int96TimestampConversion), which the source cannot see",
+                column=min(int96),
+                hint="Set the option sessionTimeZone, such as Europe/Berlin.",
+            )
+
+    def calendar(by_settings: RebaseMode, first_corrected: str, legacy_key: str) -> RebaseCalendar:
+        version, mode = said.get(f"{_KEYS}version"), by_settings
+        if version is not None:  # Spark compares versions as text
+            is_legacy = version < first_corrected or said.get(_KEYS + legacy_key) is not None
+            mode = "LEGACY" if is_legacy else "CORRECTED"
+        zone = said.get(f"{_KEYS}timeZone") or conf.jvm_time_zone
+        return RebaseCalendar(mode, zone if mode == "LEGACY" else None)
+
+    return FileDates(
+        calendar(conf.datetime_rebase_mode, "3.0.0", "legacyDateTime"),
+        calendar(conf.int96_rebase_mode, "3.1.0", "legacyINT96"),
+        int96,
+        int96 & fields[False],
+        zone,
+    )
+
+
+def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
+    """Rebase int32 days since 1970-01-01 to the Gregorian calendar; see :func:`rebase_micros` for errors."""
+    if not _has_old(days, calendar, _DAY_SWITCHES[-1]):
+        return days
+    if calendar.mode == "EXCEPTION":
+        raise _unknown_calendar("1582-10-15", "datetime")
+    return _shifted(days, _DAY_SWITCHES, _DAY_DIFFERENCES)
+
+
+def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
+    """Rebase int64 microseconds since 1970-01-01T00:00:00Z to the Gregorian calendar.
+
+    Values before 1900 (days: before 1582-10-15) in an unknown calendar or zone, or in a zone without a table in Spark,
+    and values before 0001-01-01 raise UnsupportedFeatureError. It names the setting of ``kind``.
+    """
+    if not _has_old(micros, calendar, _LAST_MICROS_SWITCH):
+        return micros
+    if calendar.mode == "EXCEPTION":
+        raise _unknown_calendar("1900-01-01T00:00:00Z", kind)
+    if calendar.zone is None:
+        raise UnsupportedFeatureError(
+            "timestamps before 1900 by the calendar of old Spark versions, and neither the file nor the plan says in "
+            "which time zone",
+            hint="Read them with spark.read.parquet.",
+        )
+    table = _zone_tables().get(calendar.zone)
+    if table is None:
+        raise UnsupportedFeatureError(
+            f"timestamps before 1900 by the calendar of old Spark versions, in the zone {calendar.zone!r}, for which "
+            "Spark has no table, or whose table is not found",
+            hint="Set SPARK_HOME to a folder with Spark's jars, or read them with spark.read.parquet.",
+        )
+    return _shifted(micros, *table)
+
+
+def _has_old(values: pa.Array, calendar: RebaseCalendar, last_switch: int) -> bool:
+    """Whether values are before ``last_switch`` and not in the Gregorian calendar."""
+    first = None if calendar.mode == "CORRECTED" else pc.min(values).as_py()
+    return first is not None and first < last_switch
+
+
+def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int, ...]) -> pa.Array:
+    """Add to each value the difference of the last switch that is not after it."""
+    if pc.min(values).as_py() < switches[0]:
+        raise UnsupportedFeatureError(
+            "values before 0001-01-01 by the calendar of old Spark versions", hint="Read them with spark.read.parquet."
+        )
+    kind = values.type
+    shift = pa.scalar(differences[-1], kind)
+    for switch, before, after in zip(switches[1:], differences, differences[1:], strict=False):
+        is_before = pc.less(values, pa.scalar(switch, kind))
+        shift = pc.add(shift, pc.if_else(is_before, pa.scalar(before - after, kind), pa.scalar(0, kind)))
+    return pc.add_checked(values, shift)
+
+
+@functools.cache
+def _zone_tables() -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Spark's switches and differences, in microseconds, by zone; empty if its jars are not found."""
+    for jar in _jars():
+        try:
+            with zipfile.ZipFile(jar) as archive:
+                records = json.loads(archive.read("julian-gregorian-rebase-micros.json"))
+        except (OSError, KeyError, zipfile.BadZipFile):
+            continue
+        return {record["tz"]: (_in_micros(record["switches"]), _in_micros(record["diffs"])) for record in records}
+    return {}
+
+
+def _in_micros(seconds: Sequence[int]) -> tuple[int, ...]:
+    return tuple([second * 1_000_000 for second in seconds])
+
+
+def _jars() -> Iterator[Path]:
+    """The jars of Spark that may contain the tables."""
+    homes = [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
+    for home in (*homes, Path(pyspark.__file__).parent):
+        for pattern in ("spark-sql-api_*.jar", "spark-catalyst_*.jar"):
+            yield from sorted((home / "jars").glob(pattern))
+
+
+def _unknown_calendar(date: str, kind: Literal["datetime", "int96"]) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"values before {date}, which may be by the calendar of old Spark versions "
+        "(Spark: INCONSISTENT_BEHAVIOR_CROSS_VERSION.READ_ANCIENT_DATETIME)",
+        hint=f"Set spark.sql.parquet.{kind}RebaseModeInRead to LEGACY to rebase them, or to CORRECTED to read them "
+        "as they are.",
+    )
+
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -58,13 +220,13 @@ class LeafRules(NamedTuple):
     is_mixed: bool = False  # other timestamps of the column were not
 
 
-def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     """The conversion of ``source`` arrays to ``target``; None if they need none.
 
     If Spark does not read ``source`` as ``target``, it raises SchemaMismatchError.
     """
     arrow = to_arrow_type(target, timezone="UTC")
-    if _types.is_null(source) or isinstance(target, NullType):
+    if _types.is_null(source) or isinstance(target, T.NullType):
         return None if source.equals(arrow) else lambda array: pa.nulls(len(array), arrow)
     if isinstance(source, pa.BaseExtensionType):
         return _after(lambda array: array.storage, leaf_conversion(source.storage_type, target, rules))
@@ -82,7 +244,7 @@ def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> 
     return None if convert is _same else convert
 
 
-def mismatch(source: pa.DataType, target: DataType) -> SchemaMismatchError:
+def mismatch(source: pa.DataType, target: T.DataType) -> SchemaMismatchError:
     """The error for a column that Spark does not read as this type."""
     return SchemaMismatchError(
         f"the file has the type {source}, which Spark does not read as {target.simpleString()} "
@@ -105,14 +267,12 @@ def _same(array: pa.Array) -> pa.Array:
 
 def _raw32(array: pa.Array) -> pa.Array:
     """The stored INT32 values."""
-    if array.type.bit_width < 32:
-        return array.cast(pa.int32())
-    return array if array.type.equals(pa.int32()) else array.view(pa.int32())
+    return array.cast(pa.int32()) if array.type.bit_width < 32 else array.view(pa.int32())
 
 
 def _raw64(array: pa.Array) -> pa.Array:
     """The stored INT64 values."""
-    return array if array.type.equals(pa.int64()) else array.view(pa.int64())
+    return array.view(pa.int64())
 
 
 def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
@@ -122,13 +282,13 @@ def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
     return bool(source.equals(pa.int64()) or _types.is_time64(source) or _types.is_duration(source))
 
 
-def _narrow(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _narrow(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     """Keep the low bits, as Spark does."""
     arrow = to_arrow_type(target)
     return (lambda array: _raw32(array).cast(arrow, safe=False)) if source in _INT32 else None
 
 
-def _long(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _long(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     if source.equals(_UINT32):
         return _cast(pa.int64())
     if source in _INT32:
@@ -136,15 +296,15 @@ def _long(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
     return _raw64 if _is_int64(source, rules) else None
 
 
-def _double(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _double(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     if source.equals(pa.float32()):
         return _cast(pa.float64())
     is_read = source in _INT32 or source.equals(_UINT32)
     return (lambda array: _raw32(array).cast(pa.float64())) if is_read else None
 
 
-def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    assert isinstance(target, DecimalType)
+def _decimal(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
+    assert isinstance(target, T.DecimalType)
     precision, scale = target.precision, target.scale
     arrow = pa.decimal128(precision, scale)
     if _types.is_decimal(source):
@@ -168,18 +328,15 @@ def _digits(arrow: pa.DataType) -> Convert:
     return lambda array: array.cast(between).cast(arrow)
 
 
-# -- text and bytes -------------------------------------------------------------------------------
-
-
-def _text(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _text(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     return _cast(pa.string()) if source in _BYTES else None  # without a check for UTF-8, as Spark
 
 
-def _binary(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _binary(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     return _cast(pa.binary()) if source in _BYTES or _types.is_fixed_size_binary(source) else None
 
 
-def _spatial(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _spatial(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     return spatial_values(target, to_arrow_type(target)) if source in _BINARY else None
 
 
@@ -194,7 +351,7 @@ def _is_int96(source: pa.DataType, rules: LeafRules) -> bool:
     return bool(rules.is_int96 and _types.is_timestamp(source) and (source.tz is None or not rules.is_mixed))
 
 
-def _date(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _date(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     calendar = rules.dates.datetime
     if source.equals(pa.date64()):
         return lambda array: _days(array.cast(pa.date32()), calendar).view(pa.date32())
@@ -209,7 +366,7 @@ def _days(array: pa.Array, calendar: RebaseCalendar) -> pa.Array:
     return rebase_days(_raw32(array), calendar)
 
 
-def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _timestamp(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     if not _types.is_timestamp(source):
         return None
     dates = rules.dates
@@ -223,12 +380,12 @@ def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Conve
     if source.unit not in ("ms", "us"):
         return None
     calendar = dates.datetime
-    if calendar.mode == "CORRECTED":
-        return _same if source.equals(_UTC) else lambda array: _micros(array).view(_UTC)
+    if calendar.mode == "CORRECTED" and source.equals(_UTC):
+        return _same
     return lambda array: rebase_micros(_micros(array), calendar, "datetime").view(_UTC)
 
 
-def _timestamp_ntz(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _timestamp_ntz(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     if source.equals(pa.date32()):
         calendar = rules.dates.datetime
         return lambda array: pc.multiply_checked(
@@ -270,12 +427,12 @@ def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
     return pc.subtract(micros, offset).view(_UTC)
 
 
-def _day_time_interval(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+def _day_time_interval(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     return (lambda array: _raw64(array).view(pa.duration("us"))) if _is_int64(source, rules) else None
 
 
-def _time(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
-    assert isinstance(target, TimeType)
+def _time(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
+    assert isinstance(target, T.TimeType)
     if not _types.is_time64(source):
         return None
     step = 10 ** (9 - target.precision)
@@ -293,29 +450,29 @@ def _time(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
     return convert
 
 
-_Rule = Callable[[pa.DataType, DataType, LeafRules], Convert | None]
-_RULES: Final[dict[type[DataType], _Rule]] = {
-    ByteType: _narrow,
-    ShortType: _narrow,
-    IntegerType: _narrow,
-    LongType: _long,
-    DoubleType: _double,
-    DecimalType: _decimal,
-    StringType: _text,
-    BinaryType: _binary,
-    DateType: _date,
-    TimestampType: _timestamp,
-    TimestampNTZType: _timestamp_ntz,
-    DayTimeIntervalType: _day_time_interval,
-    GeographyType: _spatial,
-    GeometryType: _spatial,
-    TimeType: _time,
+_Rule = Callable[[pa.DataType, T.DataType, LeafRules], Convert | None]
+_RULES: Final[dict[type[T.DataType], _Rule]] = {
+    T.ByteType: _narrow,
+    T.ShortType: _narrow,
+    T.IntegerType: _narrow,
+    T.LongType: _long,
+    T.DoubleType: _double,
+    T.DecimalType: _decimal,
+    T.StringType: _text,
+    T.BinaryType: _binary,
+    T.DateType: _date,
+    T.TimestampType: _timestamp,
+    T.TimestampNTZType: _timestamp_ntz,
+    T.DayTimeIntervalType: _day_time_interval,
+    T.GeographyType: _spatial,
+    T.GeometryType: _spatial,
+    T.TimeType: _time,
 }
 # Types of which Spark gives the file's values as they are, if the file has the same type.
-_KEPT: Final = frozenset({BooleanType, FloatType, *_RULES}) - {
-    DateType,
-    TimestampType,
-    TimeType,
-    GeographyType,
-    GeometryType,
+_KEPT: Final = frozenset({T.BooleanType, T.FloatType, *_RULES}) - {
+    T.DateType,
+    T.TimestampType,
+    T.TimeType,
+    T.GeographyType,
+    T.GeometryType,
 }

@@ -12,30 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CalendarIntervalType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-    VariantType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import (
@@ -64,7 +41,7 @@ _UNKNOWN_TO_PYSPARK: Final = re.compile(r"timestamp_(ltz|ntz)\(\d+\)")
 _MAX_DEPTH: Final = 100
 
 
-def row_schema(text: str | None) -> StructType | None:
+def row_schema(text: str | None) -> T.StructType | None:
     """Parse Spark's schema from the footer (:data:`ROW_METADATA_KEY`), with all parts nullable.
 
     None if it is missing or not the JSON that Spark writes since 1.2; then Parquet's schema is used. A type that
@@ -73,7 +50,7 @@ def row_schema(text: str | None) -> StructType | None:
     if text is None:
         return None
     try:
-        schema = StructType.fromJson(_safe(json.loads(text), 0))
+        schema = T.StructType.fromJson(_safe(json.loads(text), 0))
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return nullable_struct(without_char_and_varchar(schema))
@@ -113,7 +90,7 @@ class _Node(NamedTuple):
     children: tuple[_Node, ...]
 
 
-def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
+def spark_schema(metadata: FileMetadata, conf: ReadConf) -> T.StructType:
     """The schema that ``spark.read.parquet`` infers from a file, with all parts nullable.
 
     Errors have Spark's messages: UnsupportedFeatureError for a column without a type in Spark, AmbiguousColumnError for
@@ -129,14 +106,14 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
     return schema
 
 
-def check_types(kind: DataType, conf: ReadConf) -> None:
+def check_types(kind: T.DataType, conf: ReadConf) -> None:
     """Refuse the types that Spark's Parquet reader refuses (UnsupportedFeatureError)."""
-    if isinstance(kind, TimeType) and not conf.time_type:
+    if isinstance(kind, T.TimeType) and not conf.time_type:
         raise UnsupportedFeatureError(
             "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
             hint="Set spark.sql.timeType.enabled=true.",
         )
-    if isinstance(kind, CalendarIntervalType):
+    if isinstance(kind, T.CalendarIntervalType):
         raise UnsupportedFeatureError("Spark does not read intervals of months, days and microseconds from Parquet")
     check_spatial(kind)
     for name, inner in inner_types(kind):
@@ -161,7 +138,7 @@ class _TypeReader:
         self._metadata = metadata
         self._conf = conf
 
-    def struct(self, nodes: Sequence[_Node]) -> StructType:
+    def struct(self, nodes: Sequence[_Node]) -> T.StructType:
         fields = []
         for node in nodes:
             name = node.element.name
@@ -169,10 +146,10 @@ class _TypeReader:
                 kind = self._field(node)
             # A repeated field outside of a list or map is itself a list.
             repeated = node.element.repetition is Repetition.REPEATED
-            fields.append(StructField(name, ArrayType(kind) if repeated else kind))
-        return StructType(fields)
+            fields.append(T.StructField(name, T.ArrayType(kind) if repeated else kind))
+        return T.StructType(fields)
 
-    def _field(self, node: _Node) -> DataType:
+    def _field(self, node: _Node) -> T.DataType:
         if node.element.physical_type is not None:
             return self._leaf(node.element, node.element.physical_type)
         logical = annotation(node.element)
@@ -187,31 +164,31 @@ class _TypeReader:
             logical.kind is LogicalKind.VARIANT
             and logical_parameters(self._metadata, node.element, _VARIANT).get(1) == 1
         ):
-            return self.struct(node.children) if self._conf.ignore_variant_annotation else VariantType()
+            return self.struct(node.children) if self._conf.ignore_variant_annotation else T.VariantType()
         raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
 
-    def _list(self, node: _Node) -> DataType:
+    def _list(self, node: _Node) -> T.DataType:
         """A list by LogicalTypes.md, including its rules for old writers."""
         repeated = _repeated(node)
         if repeated is None:
             raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
         name = repeated.element.name
         is_element = len(repeated.children) != 1 or name == "array" or name == f"{node.element.name}_tuple"
-        return ArrayType(self._field(repeated if is_element else repeated.children[0]))
+        return T.ArrayType(self._field(repeated if is_element else repeated.children[0]))
 
-    def _map(self, node: _Node) -> DataType:
+    def _map(self, node: _Node) -> T.DataType:
         """A map by LogicalTypes.md."""
         entries = _repeated(node)
         if entries is None or len(entries.children) != 2:
             raise UnsupportedFeatureError(f"Invalid map type: group {node.element.name} (MAP)")
         key, value = entries.children
-        return MapType(self._field(key), self._field(value))
+        return T.MapType(self._field(key), self._field(value))
 
-    def _leaf(self, element: SchemaElement, physical: PhysicalType) -> DataType:
+    def _leaf(self, element: SchemaElement, physical: PhysicalType) -> T.DataType:
         logical = annotation(element)
         if logical is not None and logical.kind is LogicalKind.NULL:
             if self._conf.respect_unknown_annotation:
-                return NullType()
+                return T.NullType()
             logical = None
         kind = self._leaf_type(element, physical, logical)
         if kind is None:
@@ -224,7 +201,7 @@ class _TypeReader:
 
     def _leaf_type(
         self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None
-    ) -> DataType | None:
+    ) -> T.DataType | None:
         """The type of a leaf; None if Spark has none."""
         plain = _PLAIN.get(physical)
         if logical is not None and logical.kind is LogicalKind.DECIMAL:
@@ -233,43 +210,43 @@ class _TypeReader:
             return self._int96()
         if physical is PhysicalType.BYTE_ARRAY:
             if logical is None:
-                return StringType() if self._conf.binary_as_string else BinaryType()
+                return T.StringType() if self._conf.binary_as_string else T.BinaryType()
             if logical.kind in _SPATIAL:
                 return spatial_type(self._metadata, element, logical.kind)
             if logical.kind in _TEXT:
-                return StringType()
-            return BinaryType() if logical.kind is LogicalKind.BSON else None
+                return T.StringType()
+            return T.BinaryType() if logical.kind is LogicalKind.BSON else None
         if logical is None or physical in (PhysicalType.BOOLEAN, PhysicalType.FLOAT, PhysicalType.DOUBLE):
             return plain
         if logical.kind is LogicalKind.INTEGER:
             return _INTEGERS.get((physical, logical.bit_width, logical.is_signed is True))
         if physical is PhysicalType.INT32:
-            return DateType() if logical.kind is LogicalKind.DATE else None
+            return T.DateType() if logical.kind is LogicalKind.DATE else None
         if physical is PhysicalType.INT64:
             return self._int64(logical)
         return None
 
-    def _int64(self, logical: LogicalType) -> DataType | None:
+    def _int64(self, logical: LogicalType) -> T.DataType | None:
         if logical.kind is LogicalKind.TIMESTAMP:
             if logical.unit == "ns":
                 if self._conf.nanos_as_long:
-                    return LongType()
+                    return T.LongType()
                 if self._conf.timestamp_nanos_types:
                     raise UnsupportedFeatureError("pyspark does not have timestamps in nanoseconds", hint=_NANOS_HINT)
                 return None
             is_instant = logical.is_adjusted_to_utc or not self._conf.infer_timestamp_ntz
-            return TimestampType() if is_instant else TimestampNTZType()
+            return T.TimestampType() if is_instant else T.TimestampNTZType()
         if logical.kind is LogicalKind.TIME and not logical.is_adjusted_to_utc:
-            return {"us": TimeType(6), "ns": TimeType(9)}.get(logical.unit or "")
+            return {"us": T.TimeType(6), "ns": T.TimeType(9)}.get(logical.unit or "")
         return None
 
-    def _int96(self) -> DataType:
+    def _int96(self) -> T.DataType:
         if not self._conf.int96_as_timestamp:
             raise UnsupportedFeatureError(
                 "INT96 is not supported unless it's interpreted as timestamp",
                 hint="Set spark.sql.parquet.int96AsTimestamp=true.",
             )
-        return TimestampType()
+        return T.TimestampType()
 
 
 def annotation(element: SchemaElement) -> LogicalType | None:
@@ -299,7 +276,7 @@ def _converted(logical: LogicalType) -> ConvertedType | None:
     return ConvertedType.__members__.get(name)
 
 
-def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalType) -> DataType | None:
+def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalType) -> T.DataType | None:
     precision, scale = logical.precision or 0, logical.scale or 0
     if physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
         most = len(str((1 << (8 * (element.type_length or 0) - 1)) - 1)) - 1 if element.type_length else 0
@@ -314,7 +291,7 @@ def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalTyp
         raise UnsupportedFeatureError(
             f"Decimal precision {precision} exceeds max precision 38 (Spark: DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION)"
         )
-    return DecimalType(precision, scale)
+    return T.DecimalType(precision, scale)
 
 
 def _described(logical: LogicalType | None) -> str:
@@ -329,22 +306,22 @@ def _described(logical: LogicalType | None) -> str:
     return str(logical.kind.value)
 
 
-_PLAIN: Final[dict[PhysicalType, DataType]] = {
-    PhysicalType.BOOLEAN: BooleanType(),
-    PhysicalType.INT32: IntegerType(),
-    PhysicalType.INT64: LongType(),
-    PhysicalType.FLOAT: FloatType(),
-    PhysicalType.DOUBLE: DoubleType(),
-    PhysicalType.FIXED_LEN_BYTE_ARRAY: BinaryType(),
+_PLAIN: Final[dict[PhysicalType, T.DataType]] = {
+    PhysicalType.BOOLEAN: T.BooleanType(),
+    PhysicalType.INT32: T.IntegerType(),
+    PhysicalType.INT64: T.LongType(),
+    PhysicalType.FLOAT: T.FloatType(),
+    PhysicalType.DOUBLE: T.DoubleType(),
+    PhysicalType.FIXED_LEN_BYTE_ARRAY: T.BinaryType(),
 }
 # By physical type, width in bits, and whether signed.
-_INTEGERS: Final[dict[tuple[PhysicalType, int | None, bool], DataType]] = {
-    (PhysicalType.INT32, 8, True): ByteType(),
-    (PhysicalType.INT32, 16, True): ShortType(),
-    (PhysicalType.INT32, 32, True): IntegerType(),
-    (PhysicalType.INT32, 8, False): ShortType(),
-    (PhysicalType.INT32, 16, False): IntegerType(),
-    (PhysicalType.INT32, 32, False): LongType(),
-    (PhysicalType.INT64, 64, True): LongType(),
-    (PhysicalType.INT64, 64, False): DecimalType(20, 0),
+_INTEGERS: Final[dict[tuple[PhysicalType, int | None, bool], T.DataType]] = {
+    (PhysicalType.INT32, 8, True): T.ByteType(),
+    (PhysicalType.INT32, 16, True): T.ShortType(),
+    (PhysicalType.INT32, 32, True): T.IntegerType(),
+    (PhysicalType.INT32, 8, False): T.ShortType(),
+    (PhysicalType.INT32, 16, False): T.IntegerType(),
+    (PhysicalType.INT32, 32, False): T.LongType(),
+    (PhysicalType.INT64, 64, True): T.LongType(),
+    (PhysicalType.INT64, 64, False): T.DecimalType(20, 0),
 }

@@ -15,22 +15,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import (
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FractionalType,
-    IntegerType,
-    IntegralType,
-    LongType,
-    NullType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-)
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError, PartitionError, UnsupportedFeatureError
 from asyncpq.spark.types.read_conf import ReadConf
@@ -58,15 +44,15 @@ def unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
-def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
+def partition_type(values: Iterable[str | None], conf: ReadConf) -> T.DataType:
     """The type of a column with these texts in paths; None is a missing value, and an empty one a PartitionError."""
-    kind: DataType = NullType()
+    kind: T.DataType = T.NullType()
     for value in values:
         kind = _wider(kind, _value_type(value, conf))
     return kind
 
 
-def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Scalar[Any]:
+def partition_scalar(value: str | None, kind: T.DataType, conf: ReadConf) -> pa.Scalar[Any]:
     """Convert a text to a value of a Spark type, which :func:`partition_type` or the user's schema gives.
 
     Raises:
@@ -85,30 +71,30 @@ def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Sc
         raise PartitionError(f"the value {value!r} in the path is not a valid {kind.simpleString()}") from error
 
 
-def _value_type(value: str | None, conf: ReadConf) -> DataType:
+def _value_type(value: str | None, conf: ReadConf) -> T.DataType:
     if value is None or value == DEFAULT_PARTITION:
-        return NullType()
+        return T.NullType()
     if not value:
         raise PartitionError("the partition value is empty (Spark: EMPTY_PARTITION_COLUMN_VALUE)")
     if not conf.infer_partition_types:
-        return StringType()
+        return T.StringType()
     if _DIGITS.fullmatch(value):
         number = int(value)
         if -(1 << 31) <= number < 1 << 31:
-            return IntegerType()
+            return T.IntegerType()
         if -(1 << 63) <= number < 1 << 63:
-            return LongType()
+            return T.LongType()
     digits = _decimal_digits(value)
     if digits is not None:
-        return DecimalType(digits, 0)
+        return T.DecimalType(digits, 0)
     if _DOUBLE.fullmatch(value.strip(_JAVA_BLANKS)):
-        return DoubleType()
+        return T.DoubleType()
     plain = unescaped(value)
     if _is_real(_TIMESTAMP, plain):
-        return TimestampType() if conf.timestamp_type == "TIMESTAMP_LTZ" else TimestampNTZType()
+        return T.TimestampType() if conf.timestamp_type == "TIMESTAMP_LTZ" else T.TimestampNTZType()
     if _is_real(_DATE, value):
-        return DateType()
-    return StringType() if _clock(plain) is None else TimeType(6)
+        return T.DateType()
+    return T.StringType() if _clock(plain) is None else T.TimeType(6)
 
 
 def _decimal_digits(value: str) -> int | None:
@@ -142,38 +128,38 @@ def _clock(value: str) -> datetime.time | None:
         return None
 
 
-def _wider(left: DataType, right: DataType) -> DataType:
+def _wider(left: T.DataType, right: T.DataType) -> T.DataType:
     """The type of a column with values of both types."""
-    if left == right or isinstance(right, NullType):
+    if left == right or isinstance(right, T.NullType):
         return left
-    if isinstance(left, NullType):
+    if isinstance(left, T.NullType):
         return right
     types = {type(left), type(right)}
-    if types <= {IntegerType, LongType}:
-        return LongType()
-    if types == {IntegerType, DoubleType}:
-        return DoubleType()
-    if types <= {IntegerType, LongType, DecimalType}:
-        return DecimalType(max(_digits(left), _digits(right)), 0)
-    if types in ({DateType, TimestampType}, {DateType, TimestampNTZType}):
-        return left if isinstance(right, DateType) else right
-    return StringType()
+    if types <= {T.IntegerType, T.LongType}:
+        return T.LongType()
+    if types == {T.IntegerType, T.DoubleType}:
+        return T.DoubleType()
+    if types <= {T.IntegerType, T.LongType, T.DecimalType}:
+        return T.DecimalType(max(_digits(left), _digits(right)), 0)
+    if types in ({T.DateType, T.TimestampType}, {T.DateType, T.TimestampNTZType}):
+        return left if isinstance(right, T.DateType) else right
+    return T.StringType()
 
 
-def _digits(kind: DataType) -> int:
-    if isinstance(kind, DecimalType):
+def _digits(kind: T.DataType) -> int:
+    if isinstance(kind, T.DecimalType):
         return kind.precision
-    return 10 if isinstance(kind, IntegerType) else 20
+    return 10 if isinstance(kind, T.IntegerType) else 20
 
 
-def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
-    if isinstance(kind, StringType):
+def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
+    if isinstance(kind, T.StringType):
         return unescaped(value)
-    if isinstance(kind, IntegralType):
+    if isinstance(kind, T.IntegralType):
         if not _DIGITS.fullmatch(value):
             raise ValueError(value)
         return int(value)
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         number = decimal.Decimal(value)
         if kind.scale and number.as_tuple().exponent != -kind.scale:
             raise UnsupportedFeatureError(
@@ -181,18 +167,18 @@ def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
                 hint="Declare the column as a string, and cast it.",
             )
         return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
-    if isinstance(kind, FractionalType):
+    if isinstance(kind, T.FractionalType):
         return _float(value)
-    if isinstance(kind, TimeType):
+    if isinstance(kind, T.TimeType):
         clock = _clock(unescaped(value))
         if clock is None:
             raise ValueError(value)
         return clock
-    if isinstance(kind, DateType):
+    if isinstance(kind, T.DateType):
         return _moment(value).date()
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(kind, T.TimestampNTZType):
         return _moment(unescaped(value))
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         return _instant(_moment(unescaped(value)), conf.session_time_zone)
     raise UnsupportedFeatureError(f"partition columns of the type {kind.simpleString()} are not supported")
 

@@ -10,19 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    ArrayType,
-    CharType,
-    DataType,
-    DayTimeIntervalType,
-    DecimalType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    VarcharType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 
@@ -142,12 +130,12 @@ def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
     return places[0] if places else None
 
 
-def check_names(kind: DataType, conf: ReadConf) -> None:
+def check_names(kind: T.DataType, conf: ReadConf) -> None:
     """Refuse fields of one struct, at any depth, whose names Spark takes for equal (AmbiguousColumnError)."""
     seen: set[str] = set()
     for name, inner in inner_types(kind):
         with within(name):
-            if isinstance(kind, StructType) and conf.key(name) in seen:
+            if isinstance(kind, T.StructType) and conf.key(name) in seen:
                 raise AmbiguousColumnError(
                     "the column occurs twice (Spark: COLUMN_ALREADY_EXISTS)",
                     hint="Set spark.sql.caseSensitive=true if the names differ in case, or select columns by a schema.",
@@ -173,75 +161,78 @@ def unquoted(name: str) -> str:
 # -- types ----------------------------------------------------------------------------------------
 
 
-def inner_types(kind: DataType) -> list[tuple[str, DataType]]:
+def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
     """Names and types of the parts of a struct, list or map, one level down; empty for other types."""
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return [(field.name, field.dataType) for field in kind.fields]
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return [("element", kind.elementType)]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return [("key", kind.keyType), ("value", kind.valueType)]
     return []
 
 
 def with_leaves(
-    kind: DataType, leaf: Callable[[DataType], DataType] = lambda kind: kind, *, is_nullable: bool = False
-) -> DataType:
+    kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda kind: kind, *, is_nullable: bool = False
+) -> T.DataType:
     """The type with ``leaf(type)`` for each type inside that is no struct, list or map; metadata is kept.
 
     Args:
         is_nullable: make all parts nullable.
     """
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in kind.fields]
-        return StructType(
+        return T.StructType(
             [
-                StructField(field.name, new, field.nullable or is_nullable, field.metadata)
+                T.StructField(field.name, new, field.nullable or is_nullable, field.metadata)
                 for field, new in zip(kind.fields, inner, strict=True)
             ]
         )
-    if isinstance(kind, ArrayType):
-        return ArrayType(with_leaves(kind.elementType, leaf, is_nullable=is_nullable), kind.containsNull or is_nullable)
-    if isinstance(kind, MapType):
-        key, value = (with_leaves(inner, leaf, is_nullable=is_nullable) for inner in (kind.keyType, kind.valueType))
-        return MapType(key, value, kind.valueContainsNull or is_nullable)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(
+            with_leaves(kind.elementType, leaf, is_nullable=is_nullable), kind.containsNull or is_nullable
+        )
+    if isinstance(kind, T.MapType):
+        key = with_leaves(kind.keyType, leaf, is_nullable=is_nullable)
+        value = with_leaves(kind.valueType, leaf, is_nullable=is_nullable)
+        return T.MapType(key, value, kind.valueContainsNull or is_nullable)
     return leaf(kind)
 
 
-def nullable(kind: DataType) -> DataType:
+def nullable(kind: T.DataType) -> T.DataType:
     """The type with all parts nullable, as Spark reads files."""
     return with_leaves(kind, is_nullable=True)
 
 
-def nullable_struct(schema: StructType) -> StructType:
+def nullable_struct(schema: T.StructType) -> T.StructType:
     """The schema with all parts nullable."""
-    return cast(StructType, nullable(schema))
+    return cast(T.StructType, nullable(schema))
 
 
-def without_char_and_varchar(schema: StructType) -> StructType:
+def without_char_and_varchar(schema: T.StructType) -> T.StructType:
     """Replace CHAR and VARCHAR by STRING and keep their types in the metadata of top-level fields, as Spark does."""
     fields = []
     for field in schema.fields:
         kind = with_leaves(
-            field.dataType, lambda leaf: StringType() if isinstance(leaf, (CharType, VarcharType)) else leaf
+            field.dataType, lambda leaf: T.StringType() if isinstance(leaf, (T.CharType, T.VarcharType)) else leaf
         )
         metadata = dict(field.metadata or {})
         if kind != field.dataType:
             metadata[CHAR_VARCHAR_KEY] = field.dataType.simpleString()
-        fields.append(StructField(field.name, kind, field.nullable, metadata))
-    return StructType(fields)
+        fields.append(T.StructField(field.name, kind, field.nullable, metadata))
+    return T.StructType(fields)
 
 
-def merged_schema(schemas: Iterable[StructType], conf: ReadConf) -> StructType:
+def merged_schema(schemas: Iterable[T.StructType], conf: ReadConf) -> T.StructType:
     """Merge schemas of files as ``spark.sql.parquet.mergeSchema`` does, columns of the first file first.
 
     Raises:
         SchemaMismatchError: a column has types that Spark does not merge.
     """
-    return reduce(lambda merged, schema: _merge_structs(merged, schema, conf), schemas, StructType([]))
+    return reduce(lambda merged, schema: _merge_structs(merged, schema, conf), schemas, T.StructType([]))
 
 
-def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> StructType:
+def _merge_structs(left: T.StructType, right: T.StructType, conf: ReadConf) -> T.StructType:
     others = {conf.key(field.name): field for field in right.fields}
     fields = []
     for field in left.fields:
@@ -249,25 +240,25 @@ def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> Struc
         if other is not None:
             with within(field.name):
                 kind = _merge(field.dataType, other.dataType, conf)
-            field = StructField(field.name, kind, field.nullable or other.nullable, field.metadata)
+            field = T.StructField(field.name, kind, field.nullable or other.nullable, field.metadata)
         fields.append(field)
-    return StructType([*fields, *others.values()])
+    return T.StructType([*fields, *others.values()])
 
 
-def _merge(left: DataType, right: DataType, conf: ReadConf) -> DataType:
-    if isinstance(left, StructType) and isinstance(right, StructType):
+def _merge(left: T.DataType, right: T.DataType, conf: ReadConf) -> T.DataType:
+    if isinstance(left, T.StructType) and isinstance(right, T.StructType):
         return _merge_structs(left, right, conf)
-    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        return ArrayType(_merge(left.elementType, right.elementType, conf), left.containsNull or right.containsNull)
-    if isinstance(left, MapType) and isinstance(right, MapType):
-        return MapType(
+    if isinstance(left, T.ArrayType) and isinstance(right, T.ArrayType):
+        return T.ArrayType(_merge(left.elementType, right.elementType, conf), left.containsNull or right.containsNull)
+    if isinstance(left, T.MapType) and isinstance(right, T.MapType):
+        return T.MapType(
             _merge(left.keyType, right.keyType, conf),
             _merge(left.valueType, right.valueType, conf),
             left.valueContainsNull or right.valueContainsNull,
         )
-    if isinstance(left, DecimalType) and isinstance(right, DecimalType) and left.scale == right.scale:
+    if isinstance(left, T.DecimalType) and isinstance(right, T.DecimalType) and left.scale == right.scale:
         return left if left.precision >= right.precision else right
-    for interval in (DayTimeIntervalType, YearMonthIntervalType):
+    for interval in (T.DayTimeIntervalType, T.YearMonthIntervalType):
         if isinstance(left, interval) and isinstance(right, interval):
             return interval(min(left.startField, right.startField), max(left.endField, right.endField))
     if left != right:

@@ -19,20 +19,8 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    GeographyType,
-    GeometryType,
-    IntegerType,
-    MapType,
-    StructField,
-    StructType,
-    VariantType,
-    YearMonthIntervalType,
-)
 
 from asyncpq.decoding.arrow import validity
 from asyncpq.errors import UnsupportedFeatureError
@@ -47,7 +35,7 @@ WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
 _LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
 _GEOMETRY: Final = 17
 _GEOGRAPHY: Final = 18
-_YEARS: Final = YearMonthIntervalType(YearMonthIntervalType.YEAR, YearMonthIntervalType.YEAR)
+_YEARS: Final = T.YearMonthIntervalType(T.YearMonthIntervalType.YEAR, T.YearMonthIntervalType.YEAR)
 _DEFAULT_CRS: Final = "OGC:CRS84"
 _ALGORITHMS: Final = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
 _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
@@ -56,9 +44,9 @@ _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
 # -- GEOMETRY and GEOGRAPHY -----------------------------------------------------------------------
 
 
-def is_spatial(kind: DataType) -> bool:
+def is_spatial(kind: T.DataType) -> bool:
     """Whether the type is GEOMETRY or GEOGRAPHY."""
-    return isinstance(kind, (GeometryType, GeographyType))
+    return isinstance(kind, (T.GeometryType, T.GeographyType))
 
 
 def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
@@ -68,7 +56,7 @@ def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotatio
     return fields if isinstance(fields, dict) else {}
 
 
-def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> DataType:
+def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> T.DataType:
     """Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation; UnsupportedFeatureError for unknown ones."""
     fields = logical_parameters(metadata, element, _GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
@@ -80,9 +68,9 @@ def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKi
     return _of_json(f"geography({crs}, {_ALGORITHMS[algorithm] if known else algorithm})")
 
 
-def _of_json(text: str) -> DataType:
+def _of_json(text: str) -> T.DataType:
     try:
-        kind = StructType.fromJson(
+        kind = T.StructType.fromJson(
             {"type": "struct", "fields": [{"name": "x", "type": text, "nullable": True, "metadata": {}}]}
         )[0].dataType
     except (PySparkException, ValueError, KeyError) as error:
@@ -94,18 +82,18 @@ def _of_json(text: str) -> DataType:
     return kind
 
 
-def check_spatial(kind: DataType) -> None:
+def check_spatial(kind: T.DataType) -> None:
     """Refuse types with values of any coordinate reference system, which Parquet cannot store."""
-    if isinstance(kind, (GeometryType, GeographyType)) and int(kind.srid) < 0:
+    if isinstance(kind, (T.GeometryType, T.GeographyType)) and int(kind.srid) < 0:
         raise UnsupportedFeatureError(
             f"The Parquet datasource doesn't support the type {kind.simpleString()}"
             " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)"
         )
 
 
-def spatial_values(kind: DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+def spatial_values(kind: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     """The conversion from well-known binary to PySpark's values of ``kind``."""
-    assert isinstance(kind, (GeometryType, GeographyType))
+    assert isinstance(kind, (T.GeometryType, T.GeographyType))
     srid = pa.scalar(int(kind.srid), pa.int32())
 
     def convert(array: pa.Array) -> pa.Array:
@@ -122,14 +110,14 @@ def well_known_binary(array: pa.Array) -> pa.Array:
     return pc.if_else(array.is_valid(), values, pa.scalar(None, pa.binary())) if array.null_count else values
 
 
-def wkb_field(field: StructField) -> pa.Field:
+def wkb_field(field: T.StructField) -> pa.Field:
     """The field of a file, which :func:`with_wkb_types` turns into a GEOMETRY or GEOGRAPHY of Parquet."""
     kind = field.dataType
     check_spatial(kind)
     text = kind.jsonValue()
     found = _TYPE_TEXT.fullmatch(text if isinstance(text, str) else "")
     about = {"crs": found[1] if found else _DEFAULT_CRS}
-    if isinstance(kind, GeographyType):
+    if isinstance(kind, T.GeographyType):
         about["edges"] = "spherical"
     return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
 
@@ -172,26 +160,26 @@ def _with_wkb(field: pa.Field) -> pa.Field:
 # -- what files have ------------------------------------------------------------------------------
 
 
-def _is_months(kind: DataType) -> bool:
-    return isinstance(kind, YearMonthIntervalType)
+def _is_months(kind: T.DataType) -> bool:
+    return isinstance(kind, T.YearMonthIntervalType)
 
 
-def as_stored(kind: DataType) -> DataType:
+def as_stored(kind: T.DataType) -> T.DataType:
     """The type as Arrow types of files tell it: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of months."""
-    return with_leaves(without_months(kind), lambda leaf: BinaryType() if is_spatial(leaf) else leaf)
+    return with_leaves(without_months(kind), lambda leaf: T.BinaryType() if is_spatial(leaf) else leaf)
 
 
-def without_months(kind: DataType) -> DataType:
+def without_months(kind: T.DataType) -> T.DataType:
     """The type with integers for intervals of months, of which PySpark takes no Arrow data."""
-    return with_leaves(kind, lambda leaf: IntegerType() if _is_months(leaf) else leaf)
+    return with_leaves(kind, lambda leaf: T.IntegerType() if _is_months(leaf) else leaf)
 
 
-def from_months(column: Column, kind: DataType) -> Column:
+def from_months(column: Column, kind: T.DataType) -> Column:
     """Convert integers to intervals of months where ``kind`` has such.
 
     Intervals of years must be whole years: no cast of Spark keeps the months of a file that has them.
     """
-    months = YearMonthIntervalType(YearMonthIntervalType.MONTH, YearMonthIntervalType.MONTH)
+    months = T.YearMonthIntervalType(T.YearMonthIntervalType.MONTH, T.YearMonthIntervalType.MONTH)
     intervals = column.cast(with_leaves(kind, lambda leaf: months if _is_months(leaf) else leaf)).cast(kind)
     if not _contains(kind, _YEARS):
         return intervals
@@ -204,19 +192,19 @@ def from_months(column: Column, kind: DataType) -> Column:
     return F.when(_has_months(column, kind), error).otherwise(intervals)
 
 
-def _contains(kind: DataType, wanted: DataType) -> bool:
+def _contains(kind: T.DataType, wanted: T.DataType) -> bool:
     return kind == wanted or any(_contains(inner, wanted) for _, inner in inner_types(kind))
 
 
-def _has_months(column: Column, kind: DataType) -> Column:
+def _has_months(column: Column, kind: T.DataType) -> Column:
     """Whether an integer in place of an interval of years is not whole years; never null."""
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         fields = [(name, inner) for name, inner in inner_types(kind) if _contains(inner, _YEARS)]
         return reduce(or_, [_has_months(column[name], inner) for name, inner in fields], F.lit(False))
-    if isinstance(kind, MapType):
-        keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
+    if isinstance(kind, T.MapType):
+        keys, values = T.ArrayType(kind.keyType), T.ArrayType(kind.valueType)
         return _has_months(F.map_keys(column), keys) | _has_months(F.map_values(column), values)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return F.coalesce(F.exists(column, lambda item: _has_months(item, kind.elementType)), F.lit(False))
     return F.coalesce(column % 12 != 0, F.lit(False)) if kind == _YEARS else F.lit(False)
 
@@ -227,9 +215,9 @@ def is_variant(kind: pa.DataType) -> bool:
     return place >= 0 and (kind.field(place).metadata or {}).get(b"variant") == b"true"
 
 
-def has_variant(kind: DataType) -> bool:
+def has_variant(kind: T.DataType) -> bool:
     """Whether the type is or contains VARIANT."""
-    return _contains(kind, VariantType())
+    return _contains(kind, T.VariantType())
 
 
 # -- Spark's types for Arrow's --------------------------------------------------------------------
@@ -241,7 +229,7 @@ def same_to_spark(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 @cache
-def spark_type(kind: pa.DataType) -> DataType | None:
+def spark_type(kind: pa.DataType) -> T.DataType | None:
     """Spark's type for the nearest Arrow type; None if PySpark has none."""
     try:
         return from_arrow_type(_taken(kind))
@@ -249,31 +237,31 @@ def spark_type(kind: pa.DataType) -> DataType | None:
         return None
 
 
-def tells_more(kind: DataType) -> bool:
+def tells_more(kind: T.DataType) -> bool:
     """Whether Spark's type has more than Arrow's types tell: see :func:`with_untold`."""
     return has_variant(kind) or as_stored(kind) != kind
 
 
-def with_untold(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
+def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.DataType:
     """``known``, with VARIANT, GEOMETRY and similar types, which Arrow's types lack, restored from a file's schema."""
-    if isinstance(inferred, VariantType) or (as_stored(inferred) == known != inferred):
+    if isinstance(inferred, T.VariantType) or (as_stored(inferred) == known != inferred):
         return inferred
-    if isinstance(known, StructType) and isinstance(inferred, StructType):
+    if isinstance(known, T.StructType) and isinstance(inferred, T.StructType):
         columns = []
         for field in known.fields:
             at = find_name(inferred.names, field.name, conf)
             kind = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
-            columns.append(StructField(field.name, kind, field.nullable))
-        return StructType(columns)
-    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
-        return ArrayType(with_untold(known.elementType, inferred.elementType, conf), known.containsNull)
-    if isinstance(known, MapType) and isinstance(inferred, MapType):
+            columns.append(T.StructField(field.name, kind, field.nullable))
+        return T.StructType(columns)
+    if isinstance(known, T.ArrayType) and isinstance(inferred, T.ArrayType):
+        return T.ArrayType(with_untold(known.elementType, inferred.elementType, conf), known.containsNull)
+    if isinstance(known, T.MapType) and isinstance(inferred, T.MapType):
         values = with_untold(known.valueType, inferred.valueType, conf)
-        return MapType(known.keyType, values, known.valueContainsNull)
+        return T.MapType(known.keyType, values, known.valueContainsNull)
     return known
 
 
-def struct_of(schema: pa.Schema) -> StructType:
+def struct_of(schema: pa.Schema) -> T.StructType:
     """Spark's types for columns of which only Arrow types are known: those of tables and partitions."""
     return nullable_struct(from_arrow_schema(pa.schema([field.with_type(_taken(field.type)) for field in schema])))
 
