@@ -3,6 +3,9 @@
 :func:`catalog_of` picks the catalog of a target. A catalog's ``snapshot()`` pins one version of the table; the
 snapshot's ``files()`` lists the data files that a predicate leaves. `delta`, `iceberg` and `ducklake` each decode
 their own metadata through the session's stores and caches; `deleted_rows` holds what they share.
+
+All of them raise CorruptFileError where metadata or deleted rows are malformed, and UnsupportedFeatureError for a
+feature that is not read; both name the file.
 """
 
 from __future__ import annotations

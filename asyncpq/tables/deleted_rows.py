@@ -41,11 +41,7 @@ class DeletionVector:
         return ("deletion vector", self.inline if self.inline is not None else (self.url, self.start, self.stop))
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows.
-
-        Raises CorruptFileError if the length, the checksum, the bitmap or its number of rows is wrong;
-        UnsupportedFeatureError if the vector has another format.
-        """
+        """Numbers of the deleted rows."""
         try:
             vector = self.inline
             if vector is None:
@@ -63,10 +59,7 @@ class DeletionVector:
 
 
 def unframed(stored: bytes) -> bytes:
-    """Check a vector's frame and take it off. Its two numbers are big-endian.
-
-    Raises CorruptFileError if the length or the checksum is wrong.
-    """
+    """Check a vector's frame and take it off. Its two numbers are big-endian."""
     length = len(stored) - _FRAME_BYTES
     if length < 4 or int.from_bytes(stored[:4], "big") != length:
         raise CorruptFileError(f"deletion vector of {len(stored)} bytes gives another length")
@@ -77,21 +70,14 @@ def unframed(stored: bytes) -> bytes:
 
 
 def decode_vector(vector: bytes) -> RowRanges:
-    """Rows of a vector: magic number and bitmap.
-
-    Raises CorruptFileError if the bitmap is malformed; UnsupportedFeatureError if the magic number is that of another
-    format.
-    """
+    """Rows of a vector: magic number and bitmap."""
     if vector[:4] != _MAGIC:
         raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, which is not read")
     return decode_roaring(vector[4:])
 
 
 def decode_roaring(data: bytes) -> RowRanges:
-    """Values of a serialized 64-bit Roaring bitmap. The memory taken grows with ``data``, not with the values.
-
-    Raises CorruptFileError if the bytes are not such a bitmap.
-    """
+    """Values of a serialized 64-bit Roaring bitmap. The memory taken grows with ``data``, not with the values."""
     from pyroaring import BitMap64  # few tables have deletion vectors
 
     try:
@@ -104,10 +90,7 @@ def decode_roaring(data: bytes) -> RowRanges:
 
 
 def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
-    """Rows that the column ``pos`` of the delete file ``url`` names, in any order.
-
-    Raises CorruptFileError if a position is null, negative or not an int64.
-    """
+    """Rows that the column ``pos`` of the delete file ``url`` names, in any order."""
     if positions.type != pa.int64() or positions.null_count:
         raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
     ascending = pc.unique(positions).sort()
@@ -117,7 +100,7 @@ def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
 
 
 def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
-    """Check that a file of ``num_rows`` rows has the deleted ``rows``. Raises CorruptFileError if it does not."""
+    """Check that a file of ``num_rows`` rows has the deleted ``rows``."""
     if rows.stop > num_rows:
         raise CorruptFileError(
             f"row {rows.stop - 1} of {safe_url(data_url)} is deleted, but the file has {num_rows} rows"

@@ -182,11 +182,7 @@ class _AddDecoder:
         self._values: dict[tuple[str, str | None], Any] = {}
 
     def data_file(self, add: AddAction) -> DataFile:
-        """The file of one action.
-
-        Raises CorruptFileError or UnsupportedFeatureError if the path, a partition value or the deletion vector cannot
-        be used.
-        """
+        """The file of one action."""
         url = self._root.resolve(add.path)
         try:
             partition = {leaf.name: self._value(leaf, add.partition_values) for leaf in self._partition}
@@ -205,11 +201,7 @@ class _AddDecoder:
         )
 
     def _value(self, leaf: DeltaLeaf, values: Mapping[str, str | None]) -> Any:
-        """A partition value. It is null where the action has none, as in Spark, deltalake and DuckDB.
-
-        Raises CorruptFileError if the text is no value of the column, or the action has values of other columns
-        instead.
-        """
+        """A partition value. It is null where the action has none, as in Spark, deltalake and DuckDB."""
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):
             raise CorruptFileError(

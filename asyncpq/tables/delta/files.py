@@ -120,11 +120,7 @@ class VectorDescriptor:
         return f"{self.storage}{self.text}" if self.offset is None else f"{self.storage}{self.text}@{self.offset}"
 
     def resolve(self, root: DeltaRoot, data_url: str) -> DeletionVector:
-        """The vector that deletes rows of ``data_url``.
-
-        Raises CorruptFileError if the descriptor does not say where the vector is; UnsupportedFeatureError if the
-        storage type is not read, or the vector is in another store.
-        """
+        """The vector that deletes rows of ``data_url``."""
         inline = None
         url = root.shown
         try:

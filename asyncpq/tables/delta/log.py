@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -48,11 +48,9 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(NamedTuple):
     """The files of the log that make up one version, by their names in its folder."""
 
-    version: int
     checkpoint: tuple[str, ...]  # parts of the newest complete checkpoint at or before the version; () for none
     commits: tuple[str, ...]  # all commits after it, oldest first
 
@@ -87,7 +85,7 @@ class DeltaListing:
 
     @property
     def latest(self) -> int:
-        """The newest version. Raises CorruptFileError if there is none."""
+        """The newest version."""
         if not self.commits and not self.checkpoints:
             raise CorruptFileError("the Delta log has neither commits nor a complete checkpoint", url=self.url)
         return max((*self.commits, *self.checkpoints))
@@ -113,7 +111,7 @@ class DeltaListing:
                 hint="Choose a version at or after the oldest checkpoint that is kept.",
             )
         names = tuple(f"{number:020}.json" for number in needed)
-        return LogSegment(version, self.checkpoints.get(base, ()), names)
+        return LogSegment(self.checkpoints.get(base, ()), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +203,6 @@ class DeltaLog:
         """The state of the table at the version of ``segment``.
 
         The protocol is checked first: a log of an unknown protocol may not follow the rules of this one.
-
-        Raises UnsupportedFeatureError if the protocol needs a feature that is not read; CorruptFileError if an action,
-        or a file of actions, is malformed; StoreError if a file of the log cannot be read.
         """
         state = DeltaState()
         commits = await self._contents(segment.commits)
@@ -246,15 +241,15 @@ class DeltaLog:
         return self._root.join(f"_delta_log/{name}")
 
     async def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
-        contents = await call_each(self._content, names, at_once=_CONCURRENT_COMMITS)
-        return list(zip(names, contents, strict=True))
+        """The names and bytes of commits. A failed writer may leave an empty one, which has no actions."""
 
-    async def _content(self, name: str) -> bytes:
-        """The bytes of a commit. A failed writer may leave an empty one, which has no actions."""
-        try:
-            return await self._reader.read_bytes(self._url(name))
-        except NotParquetError:
-            return b""
+        async def content(name: str) -> tuple[str, bytes]:
+            try:
+                return name, await self._reader.read_bytes(self._url(name))
+            except NotParquetError:
+                return name, b""
+
+        return list(await call_each(content, names, at_once=_CONCURRENT_COMMITS))
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
         """The actions of a file: one on each line, as the protocol says, or JSON objects that span several lines.

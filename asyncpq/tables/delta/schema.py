@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,6 +54,7 @@ _PRIMITIVES = {
     "void": pa.null(),
     "decimal": pa.decimal128(10, 0),  # Spark's default
 }
+_TIMESTAMPS = ("timestamp", "timestamp_ntz")  # files may store either with or without a zone, as in Spark and deltalake
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 _VARIANT = tuple(TableField(name=name, type=pa.binary(), nullable=False) for name in ("metadata", "value"))
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
@@ -93,11 +94,7 @@ class DeltaLeaf:
 
 
 def check_protocol(protocol: Any, url: str) -> None:
-    """Check that a table of this protocol can be read.
-
-    Raises UnsupportedFeatureError if it needs a reader version or feature that is not read; CorruptFileError if the
-    protocol is malformed.
-    """
+    """Check that a table of this protocol can be read."""
     if not isinstance(protocol, dict):
         raise CorruptFileError("Delta protocol: not an object", url=url)
     version = protocol.get("minReaderVersion")
@@ -124,10 +121,7 @@ class ColumnMapping:
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
-        """Decode it. A feature in either list of the protocol is supported ("Supported Features").
-
-        Raises UnsupportedFeatureError if the mode is unknown.
-        """
+        """Decode it. A feature in either list of the protocol is supported ("Supported Features")."""
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
         mode = str(configuration.get("delta.columnMapping.mode") or "none").lower()
@@ -170,11 +164,6 @@ def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
     return DeltaSchema(fields, tuple(leaf for leaf in leaves if times[leaf.name] == 1))
 
 
-class _Storage(TypedDict):
-    ignores_zone: bool
-    is_variant: bool
-
-
 @dataclass(frozen=True, slots=True)
 class _SchemaReader:
     mapping: ColumnMapping
@@ -207,7 +196,8 @@ class _SchemaReader:
             names=() if self.mode is MappingMode.NONE else (self._physical(entry),),
             children=children,
             ignores_case=True,
-            **self._storage(entry["type"]),
+            ignores_zone=entry["type"] in _TIMESTAMPS,
+            is_variant=entry["type"] == "variant",
         )
 
     def leaves(self, entry: Mapping[str, Any], parent: str, above: tuple[str, ...]) -> Iterator[DeltaLeaf]:
@@ -255,24 +245,23 @@ class _SchemaReader:
     def _part(self, name: str, delta_type: Any, nullable: Any, parent: str) -> TableField:
         arrow, children = self._type(delta_type, f"{parent}.{name}")
         return TableField(
-            name=name, type=arrow, nullable=bool(nullable), children=children, **self._storage(delta_type)
+            name=name,
+            type=arrow,
+            nullable=bool(nullable),
+            children=children,
+            ignores_zone=delta_type in _TIMESTAMPS,
+            is_variant=delta_type == "variant",
         )
 
-    @staticmethod
-    def _storage(delta_type: Any) -> _Storage:
-        """How files may store a type: timestamps with or without a zone, as Spark and deltalake read them."""
-        return {"ignores_zone": delta_type in ("timestamp", "timestamp_ntz"), "is_variant": delta_type == "variant"}
-
     def _primitive(self, delta_type: str, path: str) -> pa.DataType:
-        arrow = _PRIMITIVES.get(delta_type)
-        if arrow is None:
-            decimal = _DECIMAL.fullmatch(delta_type)
-            if _TEXT.fullmatch(delta_type) is not None:
-                return pa.string()
-            if decimal is None:
-                raise UnsupportedFeatureError(f"Delta type {delta_type!r} is not read", url=self.url, column=path)
-            arrow = pa.decimal128(int(decimal[1]), int(decimal[2]))
-        return arrow
+        if delta_type in _PRIMITIVES:
+            return _PRIMITIVES[delta_type]
+        if _TEXT.fullmatch(delta_type) is not None:
+            return pa.string()
+        decimal = _DECIMAL.fullmatch(delta_type)
+        if decimal is None:
+            raise UnsupportedFeatureError(f"Delta type {delta_type!r} is not read", url=self.url, column=path)
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:
         if self.mapping.supported or self.mapping.mode is MappingMode.NONE:

@@ -92,7 +92,7 @@ class DeltaStatistics(Mapping[str, ColumnBounds]):
             nulls = None
         if all_null:
             return ColumnBounds(null_count=nulls, all_null=True)
-        low, high = lower_bound(low, leaf), upper_bound(high, leaf)
+        low, high = _bound(low, leaf, -1), _bound(high, leaf, 1)
         if low is None and high is None and nulls is None:
             return None
         return ColumnBounds(min=low, max=high, null_count=nulls)
@@ -125,18 +125,11 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def lower_bound(value: Any, leaf: DeltaLeaf) -> Scalar:
-    """A lower bound of the column from its entry in ``minValues``; None where unknown."""
-    return _bound(value, leaf, -1)
-
-
-def upper_bound(value: Any, leaf: DeltaLeaf) -> Scalar:
-    """An upper bound of the column from its entry in ``maxValues``; None where unknown."""
-    return _bound(value, leaf, 1)
-
-
 def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
-    """``value`` in the column's type, moved outwards (``side`` -1 or 1) by as much as a writer may have rounded it."""
+    """A bound in the column's type, moved outwards by as much as a writer may have rounded it; None where unknown.
+
+    ``side``: -1 for an entry of ``minValues``, 1 for one of ``maxValues``.
+    """
     arrow_type = leaf.type
     try:
         if pa.types.is_string(arrow_type):
@@ -152,7 +145,8 @@ def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
         if pa.types.is_decimal(arrow_type):
             return _decimal_bound(value, arrow_type, side)
         if pa.types.is_date(arrow_type):
-            return dt.date.fromisoformat(value) if isinstance(value, str) else _plain_date(value)
+            value = dt.date.fromisoformat(value) if isinstance(value, str) else value
+            return value if type(value) is dt.date else None
         if pa.types.is_timestamp(arrow_type):
             return _time_bound(value, arrow_type, side)
     except (ValueError, ArithmeticError):
@@ -210,35 +204,22 @@ def _decimal_bound(value: Any, arrow_type: pa.DataType, side: int) -> decimal.De
     return max(min(number, largest), -largest)
 
 
-def _plain_date(value: Any) -> dt.date | None:
-    return value if type(value) is dt.date else None
-
-
-def _time(value: dt.datetime, arrow_type: pa.DataType) -> dt.datetime:
-    """In UTC where the type has a zone; a time without a zone counts as UTC."""
-    if arrow_type.tz is None:
-        if value.tzinfo is not None:
-            raise ValueError(f"{value} has a zone")
-        return value
-    return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
-
-
 def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime | None:
     if isinstance(value, str):
         value = dt.datetime.fromisoformat(value)
     elif type(value) is dt.date:
         value = dt.datetime(value.year, value.month, value.day)
-    if not isinstance(value, dt.datetime) or (value.tzinfo is None and arrow_type.tz is not None):
+    if not isinstance(value, dt.datetime) or (value.tzinfo is None) is not (arrow_type.tz is None):
         return None
+    time = value.replace(fold=0)
     # writers truncate to milliseconds: times before 1970 in either direction
-    return _time(value.replace(fold=0), arrow_type) + side * _MILLISECOND
+    return (time if time.tzinfo is None else time.astimezone(dt.UTC)) + side * _MILLISECOND
 
 
 def partition_value(text: str | None, leaf: DeltaLeaf) -> Any:
     """The partition value that an ``add`` action gives as ``text``; an empty string is null.
 
-    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range. Raises CorruptFileError if
-    the text is no value of the column's type.
+    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range.
     """
     if text is None or text == "":
         return None

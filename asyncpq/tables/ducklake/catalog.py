@@ -55,11 +55,7 @@ class DuckLakeDeletes:
         return self
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the rows that are not in the snapshot.
-
-        Raises CorruptFileError if a delete file is malformed, or names a row that the file does not have;
-        UnsupportedFeatureError if a deletion vector has a format that is not read.
-        """
+        """Numbers of the rows that are not in the snapshot."""
         deleted = self.inlined
         for url, file_format in self.files:
             try:

@@ -137,8 +137,7 @@ def mapped_fields(
     """The table's columns in a file that was added as it is: its fields, and the partition values in its path.
 
     ``names``: the rows of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names by column id.
-    ``url``: the file. Directories ``key=value`` are partition columns, percent-encoded. Raises UnsupportedFeatureError
-    if a partition value of the mapping is not in the path, or has the wrong type.
+    ``url``: the file. Directories ``key=value`` are partition columns, percent-encoded.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}

@@ -191,11 +191,7 @@ class IcebergSnapshot:
     )
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """The files that may hold rows for which ``where`` is true, in the order of the manifests.
-
-        Raises UnsupportedFeatureError if the metadata has a feature that is not read; CorruptFileError if the metadata
-        is malformed.
-        """
+        """The files that may hold rows for which ``where`` is true, in the order of the manifests."""
         if self.manifest_list is None:
             return ()
         manifests = self._manifests
@@ -307,10 +303,7 @@ class _ManifestFiles:
         )
 
     def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
-        """Values of the columns that have one value in the whole file.
-
-        Raises UnsupportedFeatureError if a value is not read.
-        """
+        """Values of the columns that have one value in the whole file."""
         return {
             column.name: partition_value(column, entry.partition[position], self._table, entry.url)
             for position, column in self._identities[entry.spec_id]

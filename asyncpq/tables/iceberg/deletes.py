@@ -38,10 +38,7 @@ class PositionDeletes:
         return ("iceberg position deletes", self.data_path, self.urls)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows.
-
-        Raises CorruptFileError if a position is null, negative or past the end of the file.
-        """
+        """Numbers of the deleted rows."""
         rows = RowRanges.empty()
         for deleted in await call_each(partial(self._positions, reader), self.urls, at_once=_CONCURRENT_FILES):
             rows |= deleted
@@ -101,11 +98,7 @@ class DeleteIndex:
                 self._by_partition[entry.partition_key].append(entry)
 
     def deletes_of(self, data: ManifestFileEntry) -> Deletes | None:
-        """The deletes of a data file.
-
-        Raises UnsupportedFeatureError if a delete file that applies to it is not Parquet; CorruptFileError if two
-        deletion vectors apply to it, or equality deletes by columns that do not exist.
-        """
+        """The deletes of a data file."""
         parts = [part for part in (self._by_position(data), self._equality.deletes_of(data)) if part is not None]
         return CombinedDeletes(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 

@@ -58,11 +58,7 @@ class KeyColumns:
         self._fields: dict[tuple[int, ...], tuple[TableField, ...]] = {}
 
     def fields_of(self, field_ids: tuple[int, ...]) -> tuple[TableField, ...]:
-        """The columns with these field ids.
-
-        Raises CorruptFileError if no schema has such a field outside of lists and maps; UnsupportedFeatureError if a
-        type is not read.
-        """
+        """The columns with these field ids."""
         if field_ids not in self._fields:
             missing = sorted(set(field_ids) - self.leaves.keys())
             if missing or not field_ids:
@@ -238,7 +234,7 @@ class EqualityDeletes:
         return ("iceberg equality deletes", self.data_url, self.groups)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows. Raises CorruptFileError if a key column was never in the table."""
+        """Numbers of the deleted rows."""
         deleted = RowRanges.empty()
         for group in self.groups:
             fields = self.columns.fields_of(group.field_ids)
@@ -337,9 +333,6 @@ class EqualityIndex:
 
         A delete file applies if it is newer, is global or in the file's partition, and the bounds of both files leave
         room for a common key.
-
-        Raises UnsupportedFeatureError if a delete file that applies is not Parquet; CorruptFileError if a key column
-        was never in the table.
         """
         candidates = [*self._everywhere, *self._by_partition.get(data.partition_key, ())]
         applied = [
@@ -390,7 +383,7 @@ class EqualityIndex:
 
 
 def check_parquet(entries: Iterable[ManifestFileEntry], table: str) -> None:
-    """Check that all delete files are Parquet. Raises UnsupportedFeatureError if one is not."""
+    """Check that all delete files are Parquet."""
     for entry in entries:
         if entry.format != "PARQUET":
             content = "equality" if entry.content == EQUALITY_DELETES else "position"

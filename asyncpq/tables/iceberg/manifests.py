@@ -74,11 +74,7 @@ class ManifestFileEntry:
 
 
 def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
-    """Decode a ``.metadata.json`` file, which is gzipped if its name says so.
-
-    Raises UnsupportedFeatureError if the format version or a column type is not read; CorruptFileError if it is
-    malformed.
-    """
+    """Decode a ``.metadata.json`` file, which is gzipped if its name says so."""
     try:
         with Compressor.get_compressor(url).stream_decompressor(io.BytesIO(data)) as stream:
             text = stream.read()
@@ -117,10 +113,7 @@ def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
-    """Decode a manifest list into the manifests that may hold live files.
-
-    Raises UnsupportedFeatureError if a manifest is encrypted; CorruptFileError if it is malformed.
-    """
+    """Decode a manifest list into the manifests that may hold live files."""
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
     except Exception as error:
@@ -134,10 +127,7 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
-    """Decode the live files of a manifest, in its order.
-
-    Raises UnsupportedFeatureError if a file is encrypted; CorruptFileError if it is malformed.
-    """
+    """Decode the live files of a manifest, in its order."""
     url = store_url(manifest.manifest_path)
     try:
         # read with the newest schema: fields that the manifest lacks are None

@@ -50,6 +50,16 @@ _MAKE: dict[str, Callable[..., predicates.BooleanExpression]] = {
 }
 
 
+#: The columns that pyiceberg compares with literals of a type.
+_COLUMN_TYPES: dict[type, type[types.IcebergType]] = {
+    bool: types.BooleanType,
+    float: types.DoubleType,
+    str: types.StringType,
+    bytes: types.BinaryType,
+    dt.date: types.DateType,
+}
+
+
 class PartitionFilter:
     """Rules out manifests by their partition summaries and files by their partition values."""
 
@@ -161,29 +171,22 @@ def _literal(
     iceberg_type: types.IcebergType, value: Scalar
 ) -> bool | int | float | str | bytes | Decimal | dt.date | None:
     """``value`` as pyiceberg compares it with a column of the type; None where it cannot, so it does not prune."""
-    if isinstance(value, bool):
-        return value if isinstance(iceberg_type, types.BooleanType) else None
-    if isinstance(value, int):
-        bits = 31 if isinstance(iceberg_type, types.IntegerType) else 63
-        return (
-            value
-            if isinstance(iceberg_type, (types.IntegerType, types.LongType)) and -(1 << bits) <= value < 1 << bits
-            else None
-        )
-    if isinstance(value, float):
-        return value if isinstance(iceberg_type, types.DoubleType) and not math.isnan(value) else None
-    if isinstance(value, str):
-        return value if isinstance(iceberg_type, types.StringType) else None
-    if isinstance(value, bytes):
-        return value if isinstance(iceberg_type, types.BinaryType) else None
     if isinstance(value, Decimal):
         return _scaled(iceberg_type, value)
     if isinstance(value, dt.datetime):
-        if value.tzinfo is None:
-            return value if isinstance(iceberg_type, types.TimestampType) else None
-        return value.astimezone(dt.UTC) if isinstance(iceberg_type, types.TimestamptzType) else None
-    if isinstance(value, dt.date):
-        return value if isinstance(iceberg_type, types.DateType) else None
+        zoneless = value.tzinfo is None
+        if not isinstance(iceberg_type, types.TimestampType if zoneless else types.TimestamptzType):
+            return None
+        return value if zoneless else value.astimezone(dt.UTC)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not isinstance(iceberg_type, (types.IntegerType, types.LongType)):
+            return None
+        bits = 31 if isinstance(iceberg_type, types.IntegerType) else 63
+        return value if -(1 << bits) <= value < 1 << bits else None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, (bool, float, str, bytes, dt.date)) and isinstance(iceberg_type, _COLUMN_TYPES[type(value)]):
+        return value
     return None
 
 

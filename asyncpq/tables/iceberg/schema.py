@@ -43,10 +43,7 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
 
 
 def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Scalar:
-    """The value of an identity partition: the column has it in all rows of the data file at ``url``.
-
-    Raises UnsupportedFeatureError if a literal cannot hold the value.
-    """
+    """The value of an identity partition: the column has it in all rows of the data file at ``url``."""
     assert isinstance(column.field_type, types.PrimitiveType)
     try:
         return as_literal(column.field_type, value)
@@ -123,7 +120,6 @@ def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tup
     """The columns of ``schema``.
 
     ``mapping``: column names in files without field ids; None refuses such files. ``table``: names the table in errors.
-    Raises UnsupportedFeatureError if a column's type or default is not read.
     """
     names = None if mapping is None else _by_id(mapping.root)
     return _children(schema.fields, names, table)
