@@ -7,47 +7,29 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.expressions.tokens import tokens
-from asyncpq.expressions.tree import (
-    And,
-    ColumnComparison,
-    CompareOp,
-    Comparison,
-    Contains,
-    Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    Like,
-    NamedColumn,
-    Not,
-    Or,
-    StartsWith,
-    join,
-    not_a_predicate,
-)
+from asyncpq.expressions.tree import Expression
 
-_OPS: dict[str, CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_OPS: dict[str, tree.CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ACCEPTED = (
     'Give an expression of asyncpq.col, such as col("id") == 1, a list as in pyarrow\'s filters=, such as '
     '[("id", "==", 1)], or a pyarrow.compute expression; None for all rows.'
 )
 
 
-class Column(NamedColumn):
+class Column(tree.NamedColumn):
     """A column by name; comparing it makes an :class:`Expression`. Made by :func:`col`."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
     __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
 
-    def _compare(self, op: CompareOp, other: object) -> Expression:
+    def _compare(self, op: tree.CompareOp, other: object) -> Expression:
         if isinstance(other, Column):
-            return ColumnComparison(self.name, op, other.name)
-        return Comparison(self.name, op, as_scalar(other))
+            return tree.ColumnComparison(self.name, op, other.name)
+        return tree.Comparison(self.name, op, as_scalar(other))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
         return self._compare("==", other)
@@ -69,15 +51,15 @@ class Column(NamedColumn):
 
     def is_in(self, values: Iterable[object]) -> Expression:
         """Membership in ``values`` (pyarrow's ``isin`` rules, see :class:`In`)."""
-        return In(self.name, as_scalars(values))
+        return tree.In(self.name, as_scalars(values))
 
     def is_null(self, nan_is_null: bool = False) -> Expression:
         """True where the column is null, or NaN if ``nan_is_null``."""
-        return IsNull(self.name, bool(nan_is_null))
+        return tree.IsNull(self.name, bool(nan_is_null))
 
     def is_valid(self) -> Expression:
         """True where the column is not null."""
-        return Not(IsNull(self.name))
+        return tree.Not(tree.IsNull(self.name))
 
     def between(self, low: object, high: object) -> Expression:
         """``low <= column <= high``, both ends included.
@@ -88,18 +70,18 @@ class Column(NamedColumn):
 
     def starts_with(self, prefix: str | bytes) -> Expression:
         """True where a string or binary column begins with ``prefix``."""
-        return StartsWith(self.name, self._text(prefix, "starts_with"))
+        return tree.StartsWith(self.name, self._text(prefix, "starts_with"))
 
     def contains(self, text: str | bytes) -> Expression:
         """True where a string or binary column contains ``text``, case included."""
-        return Contains(self.name, self._text(text, "contains"))
+        return tree.Contains(self.name, self._text(text, "contains"))
 
     def like(self, pattern: str | bytes) -> Expression:
         """True where a string or binary column matches an SQL pattern.
 
         ``%`` is any string, ``_`` any character; a backslash before one of them makes it stand for itself.
         """
-        return Like(self.name, self._text(pattern, "like"))
+        return tree.Like(self.name, self._text(pattern, "like"))
 
     def has_tokens(self, text: str) -> Expression:
         """True where the column has every token (word, case folded) of ``text``, in any order.
@@ -107,7 +89,7 @@ class Column(NamedColumn):
         Raises:
             ExpressionError: ``text`` has no token.
         """
-        return HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
+        return tree.HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
 
     def has_phrase(self, text: str) -> Expression:
         """True where the column has the tokens (words, case folded) of ``text`` one after another.
@@ -115,7 +97,7 @@ class Column(NamedColumn):
         Raises:
             ExpressionError: ``text`` has no token.
         """
-        return HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
+        return tree.HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
 
     def has(self, value: object) -> Expression:
         """True where ``value`` equals (``==``) an element of a list column.
@@ -126,7 +108,7 @@ class Column(NamedColumn):
         scalar = as_scalar(value)
         if scalar is None:
             raise ExpressionError("has takes a value: null equals no element", column=self.name)
-        return Has(self.name, scalar)
+        return tree.Has(self.name, scalar)
 
     def _text(self, text: str | bytes, verb: str) -> str | bytes:
         if not isinstance(text, (str, bytes)):
@@ -146,7 +128,7 @@ class Column(NamedColumn):
         return asked
 
     def _no_logic(self, other: object = None) -> NoReturn:
-        raise not_a_predicate(self)
+        raise tree.not_a_predicate(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
 
@@ -172,7 +154,7 @@ def parse_filters(filters: object) -> Expression:
     if isinstance(filters, Expression):
         return filters
     if isinstance(filters, Column):
-        raise not_a_predicate(filters)
+        raise tree.not_a_predicate(filters)
     if not isinstance(filters, (list, tuple)):
         raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
     if not filters:
@@ -181,13 +163,13 @@ def parse_filters(filters: object) -> Expression:
         raise ExpressionError(f"{reprlib.repr(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
     if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
         return _conjunction(filters)
-    return join(Or, [_conjunction(group) for group in filters])
+    return tree.join(tree.Or, [_conjunction(group) for group in filters])
 
 
 def _conjunction(group: object) -> Expression:
     if not isinstance(group, (list, tuple)) or not group:
         raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {group!r}")
-    return join(And, [_filter_tuple(item) for item in group])
+    return tree.join(tree.And, [_filter_tuple(item) for item in group])
 
 
 def _filter_tuple(item: object) -> Expression:
@@ -198,10 +180,10 @@ def _filter_tuple(item: object) -> Expression:
         raise ExpressionError(f"filter {item!r}: {op!r} is no operator", column=column)
     try:
         if op in _OPS:
-            return Comparison(column, _OPS[op], as_scalar(value))
+            return tree.Comparison(column, _OPS[op], as_scalar(value))
         if op in ("in", "not in"):
-            member = In(column, as_scalars(value))
-            return member if op == "in" else Not(member)
+            member = tree.In(column, as_scalars(value))
+            return member if op == "in" else tree.Not(member)
     except ExpressionError as error:
         raise ExpressionError(f"filter {item!r}: {error.message}", column=column) from error
     raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Known: {', '.join(_OPS)}, in, not in.")

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions import tree
 from asyncpq.expressions.analysis import (
     EVERYTHING,
     Comparable,
@@ -33,70 +34,55 @@ from asyncpq.expressions.analysis import (
     unite,
 )
 from asyncpq.expressions.scalars import Duration, RelativeTime, Scalar, Timestamp, nanoseconds, show
-from asyncpq.expressions.tree import (
-    And,
-    Atom,
-    Comparison,
-    Constant,
-    Expression,
-    In,
-    KeyIn,
-    Not,
-    Or,
-    atoms,
-    columns,
-    join,
-    parts,
-    replace_atoms,
-)
+from asyncpq.expressions.tree import Expression, parts
 
 
 def simplify(expr: Expression) -> Expression:
     """Fold constants, double negations and nested junctions; the result is the same for every row."""
-    if isinstance(expr, (And, Or)):
+    if isinstance(expr, (tree.And, tree.Or)):
         return _simplify_junction(expr)
-    if isinstance(expr, Not):
+    if isinstance(expr, tree.Not):
         arg = simplify(expr.arg)
-        if isinstance(arg, Not):
+        if isinstance(arg, tree.Not):
             return arg.arg
-        if isinstance(arg, Constant):
-            return Constant(None if arg.value is None else not arg.value)
-        return Not(arg)
-    if isinstance(expr, Comparison) and expr.value is None:
-        return Constant(None)
-    if isinstance(expr, In) and not expr.values:
-        return Constant(False)
-    if isinstance(expr, KeyIn) and not any(value is not None and value == value for value in expr.values):
-        return Constant(False)  # null and NaN keys match nothing, not even null
+        if isinstance(arg, tree.Constant):
+            return tree.Constant(None if arg.value is None else not arg.value)
+        return tree.Not(arg)
+    if isinstance(expr, tree.Comparison) and expr.value is None:
+        return tree.Constant(None)
+    if isinstance(expr, tree.In) and not expr.values:
+        return tree.Constant(False)
+    if isinstance(expr, tree.KeyIn) and not any(value is not None and value == value for value in expr.values):
+        return tree.Constant(False)  # null and NaN keys match nothing, not even null
     return expr
 
 
-def _simplify_junction(expr: And | Or) -> Expression:
+def _simplify_junction(expr: tree.And | tree.Or) -> Expression:
     node = type(expr)
-    neutral = node is And  # true changes nothing in an AND, false decides it
+    neutral = node is tree.And  # true changes nothing in an AND, false decides it
     args: dict[Expression, None] = {}
     for arg in map(simplify, expr.args):
         for part in parts(arg, node):
-            if isinstance(part, Constant) and part.value is not None:
+            if isinstance(part, tree.Constant) and part.value is not None:
                 if part.value is not neutral:
                     return part
                 continue
             args[part] = None
     if not args:
-        return Constant(neutral)
-    return join(node, list(args))
+        return tree.Constant(neutral)
+    return tree.join(node, list(args))
 
 
-def implied(expr: Expression, change: Callable[[Atom], Expression | None]) -> Expression | None:
+def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) -> Expression | None:
     """A predicate that is true wherever ``expr`` is, of changed atoms.
 
     ``change``: an atom with the same result for every row, or None to do without it. None stands for a predicate
     that is true for every row.
     """
 
-    def of_atom(atom: Atom, truth: Truth) -> Expression | None:
+    def of_atom(atom: tree.Atom, truth: Truth) -> Expression | None:
         changed = change(atom)
-        return Not(changed) if truth is Truth.FALSE and changed is not None else changed
+        return tree.Not(changed) if truth is Truth.FALSE and changed is not None else changed
 
     return follow(expr, Truth.TRUE, of_atom, conjunction, disjunction)
 
@@ -104,14 +90,14 @@ def implied(expr: Expression, change: Callable[[Atom], Expression | None]) -> Ex
 def conjunction(terms: Iterable[Expression | None]) -> Expression | None:
     """All terms that are not None, which is true for every row; None without any."""
     known = [term for term in terms if term is not None]
-    return join(And, known) if known else None
+    return tree.join(tree.And, known) if known else None
 
 
 def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
     """Any of the terms; None where a term is None, which is true for every row."""
     branches = list(terms)
     known = [term for term in branches if term is not None]
-    return join(Or, known) if len(known) == len(branches) else None
+    return tree.join(tree.Or, known) if len(known) == len(branches) else None
 
 
 # -- times relative to now --------------------------------------------------------------------------
@@ -119,14 +105,14 @@ def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The columns that are compared with ``now()``, in order of appearance."""
-    if isinstance(expr, Atom):
+    if isinstance(expr, tree.Atom):
         return (expr.column,) if expr.column is not None and _is_relative(expr) else ()
-    named = [atom.column for atom in atoms(expr) if atom.column is not None and _is_relative(atom)]
+    named = [atom.column for atom in tree.atoms(expr) if atom.column is not None and _is_relative(atom)]
     return tuple(dict.fromkeys(named))
 
 
-def _is_relative(atom: Atom) -> bool:
-    return RelativeTime in (atom.types if isinstance(atom, (In, KeyIn)) else map(type, atom.literals))
+def _is_relative(atom: tree.Atom) -> bool:
+    return RelativeTime in (atom.types if isinstance(atom, (tree.In, tree.KeyIn)) else map(type, atom.literals))
 
 
 def has_relative_times(expr: Expression) -> bool:
@@ -151,13 +137,13 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
             raise ExpressionError(f"{show(value)} is out of datetime's range", column=column) from error
         return moment.replace(tzinfo=None) if column in zoneless else moment
 
-    def replaced(atom: Atom) -> Atom:
+    def replaced(atom: tree.Atom) -> tree.Atom:
         column = atom.column
         if column is None or not _is_relative(atom):
             return atom
         return atom.with_literals(lambda value: resolved(value, column))
 
-    return replace_atoms(expr, replaced)
+    return tree.replace_atoms(expr, replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,30 +208,32 @@ def without_contradictions(expr: Expression, inexact: Collection[Expression] = (
 
     Where it is not true it may be false for null, and the other way round.
     """
-    if not isinstance(expr, (And, Or, Not)):
+    if not isinstance(expr, (tree.And, tree.Or, tree.Not)):
         return expr
     seen: set[str] = set()
     again: set[str] = set()  # it takes two atoms of one column to contradict each other
-    for atom in atoms(expr):
-        for name in columns(atom):
+    for atom in tree.atoms(expr):
+        for name in tree.columns(atom):
             (again if name in seen else seen).add(name)
     if not again:
         return expr
     possible = _possible(expr, frozenset(inexact), again)
-    return Constant(False) if possible is None else possible
+    return tree.Constant(False) if possible is None else possible
 
 
 def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
     """The parts of ``expr`` that some row may meet; None if there are none."""
     if is_unsatisfiable(expr, inexact, among):
         return None
-    if not isinstance(expr, (And, Or)):
+    if not isinstance(expr, (tree.And, tree.Or)):
         return expr
-    parts = [_possible(arg, inexact, among) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
+    parts = [
+        _possible(arg, inexact, among) if isinstance(arg, (tree.And, tree.Or, tree.Not)) else arg for arg in expr.args
+    ]
     kept = [part for part in parts if part is not None]
     if len(kept) == len(expr.args) and all(map(operator.is_, kept, expr.args)):
         return expr
-    return join(type(expr), kept)
+    return tree.join(type(expr), kept)
 
 
 # -- from atoms to columns --------------------------------------------------------------------------
@@ -254,8 +242,8 @@ def _possible(expr: Expression, inexact: Collection[Expression], among: Collecti
 def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection[str] | None) -> Ranges | None:
     """As :func:`column_ranges`, with keys as the ends of intervals."""
 
-    def of_atom(atom: Atom, truth: Truth) -> Ranges | None:
-        names = columns(atom)
+    def of_atom(atom: tree.Atom, truth: Truth) -> Ranges | None:
+        names = tree.columns(atom)
         if among is not None and not set(names) <= set(among):
             return {}
         values = result_values(atom, truth, _NEVER if _is_inexact(atom, inexact) else _domain_of(atom))
@@ -265,11 +253,11 @@ def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection
     return follow(expr, Truth.TRUE, of_atom, _all_of, _any_of)
 
 
-def _is_inexact(atom: Atom, inexact: Collection[Expression]) -> bool:
+def _is_inexact(atom: tree.Atom, inexact: Collection[Expression]) -> bool:
     if not inexact:
         return False
     # Keys are compared one by one, and some of them may be cast.
-    each = [Comparison(atom.column, "==", value) for value in atom.values] if isinstance(atom, KeyIn) else []
+    each = [tree.Comparison(atom.column, "==", value) for value in atom.values] if isinstance(atom, tree.KeyIn) else []
     return atom in inexact or any(comparison in inexact for comparison in each)
 
 
@@ -387,7 +375,7 @@ _FOREIGN: Final = Incomparable("literals of two kinds are not ordered")
 _NEVER: Final = ValueDomain(lambda _: _FOREIGN)
 
 
-def _domain_of(atom: Atom) -> ValueDomain:
+def _domain_of(atom: tree.Atom) -> ValueDomain:
     """The order of the atom's first literal that has one."""
     kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
     return _NEVER if kind is None else _domain(kind)

@@ -63,6 +63,11 @@ class Answer:
     body: bytes = b""
 
 
+def etag_of(data: bytes) -> str:
+    """The ETag of an object: its MD5, quoted."""
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
 def error_answer(status: int, code: str) -> Answer:
     """S3's error document; no body if ``code`` is empty."""
     if not code:
@@ -256,7 +261,7 @@ class Uploads:
             return error_answer(404, "NoSuchUpload")
         if request.method == "PUT":
             upload.parts[int(query["partNumber"])] = request.body
-            return Answer(200, {"ETag": _quoted(request.body)})
+            return Answer(200, {"ETag": etag_of(request.body)})
         if request.method == "DELETE":
             del self.running[query["uploadId"]]
             return Answer(204, {})
@@ -276,10 +281,6 @@ class Uploads:
         del self.running[name]
         self._put(upload.path, b"".join(parts), etag)
         return _document("CompleteMultipartUploadResult", f"<ETag>{escape(etag)}</ETag>")
-
-
-def _quoted(data: bytes) -> str:
-    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
 def _document(name: str, content: str) -> Answer:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -427,18 +428,8 @@ def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
 
 def _sortable(table: pa.Table) -> list[Any]:
     """The rows in a canonical order: those of equal keys may come in any order."""
-    rows = [tuple(row.values()) for row in table.to_pylist()]
-    return sorted(rows, key=repr) if "key" not in table.column_names else _by_key(table.column("key").to_pylist(), rows)
-
-
-def _by_key(keys: Sequence[bytes], rows: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    start = 0
-    while start < len(keys):
-        stop = bisect_right(keys, keys[start], lo=start)
-        found += sorted(rows[start:stop], key=repr)
-        start = stop
-    return found
+    by_key = groupby(table.to_pylist(), key=lambda row: row.get("key"))
+    return [row for _, rows in by_key for row in sorted(rows, key=repr)]
 
 
 def _between(found: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:

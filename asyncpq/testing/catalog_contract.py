@@ -9,7 +9,7 @@ Use a small table, since the check reads all of it::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -126,17 +126,12 @@ def _values(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return values
 
 
-def _leaves(schema: pa.Schema) -> Iterator[str]:
-    for field in schema:
-        yield from _below(field, "")
-
-
-def _below(field: pa.Field, above: str) -> Iterator[str]:
-    if isinstance(field.type, pa.StructType):
-        for child in field.type:
-            yield from _below(child, f"{above}{field.name}.")
-    else:
-        yield f"{above}{field.name}"
+def _leaves(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+    for field in fields:
+        if isinstance(field.type, pa.StructType):
+            yield from _leaves(field.type, f"{above}{field.name}.")
+        else:
+            yield f"{above}{field.name}"
 
 
 def _is_plain(arrow_type: pa.DataType | None) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import hashlib
 import socket
 import struct
 import threading
@@ -29,6 +28,7 @@ from asyncpq.testing.answers import (
     answer_get,
     answer_list,
     error_answer,
+    etag_of,
     listing_query,
     refusal,
 )
@@ -88,7 +88,7 @@ class ObjectServer:
 
     def put(self, path: str, data: bytes, *, etag: str | None = None, modified: float | None = None) -> ServedObject:
         """Store an object as ``"bucket/key"``. ``etag`` defaults to the MD5, quoted; ``modified`` to now."""
-        tag = etag if etag is not None else f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        tag = etag_of(data) if etag is None else etag
         served = ServedObject(bytes(data), tag, time.time() if modified is None else modified)
         self.objects[path] = served
         self.buckets.add(path.partition("/")[0])
