@@ -63,6 +63,10 @@ from asyncpq.spark.source_options import (
 from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.urls import safe_url
 
+T = TypeVar("T")
+
+#: Maximum files of a batch of a stream if no option limits it.
+MAX_FILES: Final = 1000
 _FIXED_IN: Final = (5, 0)
 
 
@@ -126,23 +130,14 @@ class AsyncpqDataSource(DataSource):
         return "asyncpq"
 
     def schema(self) -> StructType:
-        """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders.
-
-        Raises:
-            AsyncpqError: there are no files, an option is invalid, or PySpark takes no data of a type.
-        """
+        """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders."""
         options = SourceOptions.parse(self.options, streaming=True)  # Spark does not tell whether it is a stream
         found = sessions.run(options.settings, lambda session: inferred_schema(session, options))
         check_asked(found)
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch query.
-
-        Raises:
-            InvalidOptionError: an invalid option.
-            UnsupportedFeatureError: ``pushdown`` with a version of Spark that gives wrong rows.
-        """
+        """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
         check_asked(schema)
         if not options.pushdown:
@@ -207,13 +202,13 @@ class LakeReader(DataSourceReader):
         return as_asked(read_split(self._lake, partition.split), self._schema)
 
     def _planned(self) -> LakePlan:
-        if self._plan is None:
-            self._plan = sessions.run(self._options.settings, self._make_plan)
-        return self._plan
+        async def plan(session: Session) -> LakePlan:
+            opened = await open_as_asked(session, self._options, self._schema)
+            return await plan_as_asked(opened, self._options, self._schema, self._pushed)
 
-    async def _make_plan(self, session: Session) -> LakePlan:
-        opened = await open_as_asked(session, self._options, self._schema)
-        return await plan_as_asked(opened, self._options, self._schema, self._pushed)
+        if self._plan is None:
+            self._plan = sessions.run(self._options.settings, plan)
+        return self._plan
 
 
 class PushdownReader(LakeReader):
@@ -225,20 +220,6 @@ class PushdownReader(LakeReader):
         return filters
 
 
-T = TypeVar("T")
-
-#: Maximum files of a batch if no option limits it.
-MAX_FILES: Final = 1000
-
-
-class StreamPartition(SplitPartition):
-    """A split with the scan of its batch, which is planned after the reader was pickled."""
-
-    def __init__(self, split: bytes, lake: LakeScan) -> None:
-        super().__init__(split)
-        self.lake = lake
-
-
 class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
@@ -246,8 +227,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_asked(schema)
         if options.format in ("delta", "iceberg") or not isinstance(options.target, str):
             raise InvalidOptionError("a stream reads one folder or pattern, not a table or several paths")
-        self._options = options
-        self._schema = schema
+        self._options, self._schema = options, schema
         self._stream: ListedStream | IndexStream | None = None
         self._ends = False
 
@@ -281,11 +261,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run(advance)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan the batch between two offsets.
-
-        Raises:
-            ObjectChangedError: files of the batch were replaced or deleted, and the options do not ignore that.
-        """
+        """Plan the batch between two offsets; ObjectChangedError if files have changed and no option allows that."""
         if start == end:
             return []
 
@@ -308,7 +284,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._run(planned)
         if plan is None:
             return []
-        return [StreamPartition(split, plan.lake) for split in plan.tasks()]
+        return [SplitPartition(split, plan.lake) for split in plan.tasks()]
 
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
         return sessions.run(self._options.settings, work)
@@ -334,7 +310,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
-        if not isinstance(partition, StreamPartition):
+        if not isinstance(partition, SplitPartition) or partition.lake is None:
             return iter(())
         return as_asked(read_split(partition.lake, partition.split), self._schema)
 

@@ -38,13 +38,9 @@ class CallerThread:
         self._cancelled = False  # set by the loop's thread
 
     async def call(self, work: Callable[[], T], *, on_leaving: bool = False) -> T:
-        """Run ``work`` in the caller's thread; return its result.
+        """Run ``work`` in the caller's thread; return its result. CancelledError: the caller was interrupted.
 
-        Args:
-            on_leaving: run it even if an interrupt has cancelled the coroutine.
-
-        Raises:
-            asyncio.CancelledError: the caller was interrupted.
+        ``on_leaving``: run it even if an interrupt has cancelled the coroutine.
         """
         if self._gone or (self._cancelled and not on_leaving):
             raise asyncio.CancelledError
@@ -53,11 +49,7 @@ class CallerThread:
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
-        """Await ``work``; an interrupt of the caller cancels it. One at a time.
-
-        Raises:
-            asyncio.CancelledError: the caller was interrupted.
-        """
+        """Await ``work``, one at a time; an interrupt of the caller cancels it."""
         task = asyncio.current_task()
         assert task is not None
         self._running = asyncio.get_running_loop(), task
@@ -71,40 +63,36 @@ class CallerThread:
     def serve(self, main: Callable[[], T]) -> T:
         """Run ``main``, which awaits an :meth:`interruptible` coroutine, in another thread; return its result.
 
-        Raises:
-            BaseException: as ``main`` does; or the caller's interrupt, after ``main`` has ended.
+        An interrupt of the caller is raised after ``main`` has ended.
         """
         ended: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                ended.set_result(main())
+            except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
+                ended.set_exception(error)
+            self._asked.put(None)
+
         try:
-            Thread(target=self._run, args=(main, ended), name="asyncpq-spark").start()
+            Thread(target=run, name="asyncpq-spark").start()
         except BaseException:  # the thread may have started
             self._gone = True
             self._interrupt()
             raise
         try:
             self._answer()
-        except BaseException:
-            self._leave()
+        except BaseException:  # cancel the coroutine, and run what it asks for while it ends
+            self._interrupt()
+            try:
+                self._answer()
+            except BaseException:  # a second interrupt stops that as well
+                self._gone = True
+                while (asked := self._asked.get()) is not None:
+                    asked.future.cancel()
+                raise
             raise
         return ended.result()
-
-    def _run(self, main: Callable[[], T], ended: Future[T]) -> None:
-        try:
-            ended.set_result(main())
-        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
-            ended.set_exception(error)
-        self._asked.put(None)
-
-    def _leave(self) -> None:
-        """Cancel the coroutine and run what it asks for while it ends. A second interrupt stops that as well."""
-        self._interrupt()
-        try:
-            self._answer()
-        except BaseException:
-            self._gone = True
-            while (asked := self._asked.get()) is not None:
-                asked.future.cancel()
-            raise
 
     def _interrupt(self) -> None:
         self._left = True
@@ -131,7 +119,7 @@ class CallerThread:
             if isinstance(error, Exception):
                 asked.future.set_exception(error)
                 return
-            if self._left:  # otherwise _leave cancels the coroutine
+            if self._left:  # otherwise serve() cancels the coroutine
                 asked.future.set_exception(asyncio.CancelledError())
             raise
         else:
@@ -163,31 +151,24 @@ def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[No
     try:
         with _lock:
             for name, value in wanted.items():
-                mine += _held(spark, name, value)
+                before = spark.conf.get(name, None)
+                holds = [hold for hold in _holds if hold.name == name]
+                if before != value:
+                    holds = [_Hold(spark, name, before)]
+                    spark.conf.set(name, value)
+                    _holds.extend(holds)
+                for hold in holds:
+                    hold.users += 1
+                mine += holds
         yield
     finally:
         with _lock:
             for hold in mine:
                 hold.users -= 1
-                if not hold.users:
-                    _holds.remove(hold)
-                    _restore(hold)
-
-
-def _held(spark: SparkSession, name: str, value: str) -> list[_Hold]:
-    before = spark.conf.get(name, None)
-    found = [hold for hold in _holds if hold.name == name]
-    if before != value:
-        found = [_Hold(spark, name, before)]
-        spark.conf.set(name, value)
-        _holds.extend(found)
-    for hold in found:
-        hold.users += 1
-    return found
-
-
-def _restore(hold: _Hold) -> None:
-    if hold.before is None:
-        hold.spark.conf.unset(hold.name)
-    else:
-        hold.spark.conf.set(hold.name, hold.before)
+                if hold.users:
+                    continue
+                _holds.remove(hold)
+                if hold.before is None:
+                    hold.spark.conf.unset(hold.name)
+                else:
+                    hold.spark.conf.set(hold.name, hold.before)

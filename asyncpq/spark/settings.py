@@ -94,6 +94,8 @@ DEFAULT_MEMORY_BYTES: Final = 64 * MIB
 _CHECK_AGE_S: Final = 60.0
 _checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
+_LEAST: Final = {"memory_cache_bytes": MIB, "disk_cache_bytes": MIB, "split_bytes": 64 * KIB, "most_splits": 1}
+
 DiskTier = Literal["executor", "host", "off"]
 _INNER: Final = {"set by": "asyncpq"}
 
@@ -141,12 +143,11 @@ class SparkSettings:
             raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
         if self.disk_cache == "host" and not self.disk_cache_folder:
             raise InvalidOptionError("disk_cache='host': disk_cache_folder must name the folder")
-        for name, least in (("disk_cache_bytes", MIB), ("split_bytes", 64 * KIB), ("most_splits", 1)):
-            _require_whole(name, getattr(self, name), least)
+        for name, least in _LEAST.items():
+            if getattr(self, name) is not None or name != "memory_cache_bytes":
+                _require_whole(name, getattr(self, name), least)
         if self.int96_unit not in ("us", "ns"):
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
-        if self.memory_cache_bytes is not None:
-            _require_whole("memory_cache_bytes", self.memory_cache_bytes, MIB)
         provider = self.credentials_provider
         if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
             raise InvalidOptionError("credentials_provider: must be 'module:function'")

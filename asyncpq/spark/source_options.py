@@ -24,6 +24,7 @@ from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
+from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, nullable, unquoted
@@ -165,7 +166,7 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
 
 
 def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
-    """The urls; ``load([a, b])`` sets ``paths`` to a JSON list."""
+    """The urls; ``load([a, b])`` sets ``paths``."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
         if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
@@ -201,11 +202,9 @@ def _where(given: Mapping[str, str]) -> Expression | str | None:
 
 def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
     text = given.get("index")
-    if text is None or text.lower() == "false":
-        return None if text is None else False
-    if not text:
+    if text == "":
         raise InvalidOptionError("index: must be a url, or false")
-    return text
+    return False if text is not None and text.lower() == "false" else text
 
 
 def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
@@ -265,11 +264,12 @@ PARALLELISM: Final = 32
 
 
 class SplitPartition(InputPartition):
-    """A split as Spark passes it to a task."""
+    """A split as Spark passes it to a task; in a stream with its batch's scan, which is planned after the reader was
+    pickled."""
 
-    def __init__(self, split: bytes) -> None:
+    def __init__(self, split: bytes, lake: LakeScan | None = None) -> None:
         super().__init__(None)
-        self.split = split
+        self.split, self.lake = split, lake
 
     def __repr__(self) -> str:
         return f"SplitPartition({len(self.split)} bytes)"
@@ -287,11 +287,7 @@ def target_of(options: SourceOptions) -> LakeTarget:
 
 
 async def inferred_schema(session: Session, options: SourceOptions) -> StructType:
-    """The columns to read, as Spark infers them.
-
-    Raises:
-        ColumnNotFoundError: a name in ``columns``, ``where`` or ``predicate`` does not exist.
-    """
+    """The columns to read, as Spark infers them; ColumnNotFoundError for an unknown name in an option."""
     opened = await open_lake(session, target_of(options), options.conf)
     _check_where(opened, options)
     if options.columns is None:
@@ -322,12 +318,7 @@ async def open_as_asked(session: Session, options: SourceOptions, schema: Struct
 async def plan_as_asked(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
 ) -> LakePlan:
-    """Plan a read of the columns of ``schema``, in their order.
-
-    Raises:
-        ColumnNotFoundError: ``where`` or ``predicate`` names a column that is not read.
-        InvalidOptionError: old timestamps need a time zone that no option gives.
-    """
+    """Plan a read of the columns of ``schema``, in their order."""
     _check_where(opened, options)
     plan = await plan_lake(
         opened,

@@ -150,12 +150,7 @@ class IndexOffset:
         return live & (self.pending | RowRanges([(self.next_file, max(self.next_file, live.stop))]))
 
     def advanced(self, new: RowRanges, batch: RowRanges, reserved: RowRanges, next_file: int) -> Self:
-        """The offset behind ``batch``, the first ids of ``new``.
-
-        Args:
-            reserved: ids of writers that have not committed yet.
-            next_file: the first unassigned id.
-        """
+        """The offset behind ``batch``, the first ids of ``new``. Writers of ``reserved`` ids have not committed."""
         left = new - batch
         reached = max(self.next_file, batch.stop) if left else max(self.next_file, next_file)
         waiting = (left | reserved) & (self.pending | RowRanges([(self.next_file, reached)]))
@@ -248,12 +243,7 @@ class ListedStream:
         return _batch(opened, files, expected, gone)
 
     async def _list(self, session: Session) -> list[ListedFile]:
-        """List the files.
-
-        Raises:
-            UnsupportedStoreError: the listing has no times of modification.
-            InvalidOptionError: only an index knows the live files; or the target is a file.
-        """
+        """List the files; an AsyncpqError if the stream cannot follow the listing."""
         target, runtime = self._target, session.runtime
         operation = runtime.operation("files", safe_url(target.url))
         with operation:
@@ -350,11 +340,7 @@ def _id(file: IndexedFile) -> int:
 
 
 async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
-    """The provider for a new stream, chosen as a read of all files would; None if there are no files yet.
-
-    Raises:
-        InvalidOptionError: the target is a table.
-    """
+    """The provider for a new stream, chosen as a read of all files would; None if there are no files yet."""
     if options.view == "listed" or options.index is False:
         return ListedStream
     if options.view == "snapshot" or options.index is not None:

@@ -62,9 +62,8 @@ def own_columns(
 ) -> OwnColumns:
     """Match the columns of a lake with this ``schema`` to the top-level fields of a file.
 
-    Args:
-        types: of the fields; None where asyncpq has none, which is an error when the field is read.
-        skip: columns that are not taken from the file.
+    The type of a field is None where asyncpq has none, which is an error when the field is read. Columns in ``skip``
+    are not taken from the file.
     """
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
@@ -169,10 +168,7 @@ def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
-    """Whether one type has a zone and the other has none, which Spark reads as UTC.
-
-    Spark can be set to read INT96 as times of the session's zone; then the answer is False.
-    """
+    """Whether one type has a zone and the other has none, which Spark reads as UTC unless it converts INT96."""
     if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
         return False
     other_zone = (have.tz is None) is not (asked.tz is None)
@@ -215,17 +211,12 @@ class SparkRequests:
     """Requests for files whose columns may differ from the lake's: a
     :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
-    Args:
-        are_planned: each file must have the rows that its entry names.
-
-    Attributes:
-        variants: the columns as files have them, if that differs from the dataset.
-        needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.LakePlan`.
+    With ``are_planned`` each file must have the rows of its entry.
     """
 
     def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
-        self.variants: list[tuple[TableField, ...]] = []
-        self.needs_jvm_zone = False
+        self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
+        self.needs_jvm_zone = False  # see asyncpq.spark.reads.planning.LakePlan
         self.conf = conf
         self.is_table = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema
@@ -235,12 +226,7 @@ class SparkRequests:
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`.
-
-        Raises:
-            AmbiguousColumnError: a column that is read matches several columns of the file.
-            ObjectChangedError: the file does not have the planned rows.
-        """
+        """See :class:`asyncpq.datasets.dataset_files.FileRequests`; AmbiguousColumnError for a column that is read."""
         self._same.accept(opened)
         fields = self._columns_of(opened)[0].fields
         if fields is not None:
@@ -333,12 +319,8 @@ class SparkFiles:
     """The files of another provider, with partition values of Spark's types: a
     :class:`asyncpq.datasets.providers.FileProvider`.
 
-    An index has the columns of the time when it was built. It gets only conditions that mean the same for them.
-
-    Args:
-        types: of the partition columns; None for asyncpq's.
-        typed: the files have these values already; only requests to the provider change.
-        schemas: the lake's and the index's, if they differ.
+    An index has the columns of the time when it was built. It gets only conditions that mean the same for them: see
+    ``schemas``, the lake's and the index's. With ``typed`` the files have the values already.
     """
 
     def __init__(
@@ -426,11 +408,7 @@ async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataF
 
 
 def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
-    """The texts of each partition column in all paths, before Spark's own unescaping.
-
-    Raises:
-        UnsupportedFeatureError: Spark reads a different column name from a folder.
-    """
+    """The texts of each partition column in all paths, before Spark's own unescaping."""
     folders = {file.url.rpartition("/")[0]: file for file in files}
     texts: dict[str, set[str | None]] = {name: set() for name in names}
     for file in folders.values():

@@ -64,19 +64,14 @@ _LISTING_AGE_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTarget:
-    """Arguments of :meth:`asyncpq.Session.open_dataset`, with Spark's schema.
+    """Arguments of :meth:`asyncpq.Session.open_dataset`, with Spark's schema."""
 
-    Attributes:
-        target: a prefix, a pattern, a list of urls, or a table.
-        schema: the caller's columns; None: as Spark infers them, from the first file by path or from all files.
-    """
-
-    target: Any
+    target: Any  # a prefix, a pattern, a list of urls, or a table
     index: Any = None
     view: Literal["snapshot", "listed", "table"] | None = None
     format: Literal["parquet", "delta", "iceberg"] | None = None
     version: Any = None
-    schema: StructType | None = None
+    schema: StructType | None = None  # None: as Spark infers it, from the first file by path or from all files
     schema_policy: Literal["strict", "permissive"] = "strict"
     partitioning: Literal["hive"] | Sequence[str] | None = "hive"
     partition_types: Any = None
@@ -95,19 +90,12 @@ class LakeTarget:
 
 @dataclass(frozen=True, slots=True)
 class OpenLake:
-    """An opened dataset.
+    """An opened dataset."""
 
-    Attributes:
-        state: the dataset; files may lack columns of the first file.
-        struct: the dataset's columns as Spark has them.
-        conf: how values are read.
-        partitioning: see :class:`asyncpq.spark.reads.splits.LakeScan`.
-    """
-
-    state: DatasetState
-    struct: StructType
+    state: DatasetState  # files may lack columns of the first file
+    struct: StructType  # the columns as Spark has them
     conf: ReadConf
-    partitioning: str = ""
+    partitioning: str = ""  # how values in paths are read
 
     @property
     def schema(self) -> pa.Schema:
@@ -132,11 +120,7 @@ class OpenLake:
         return [place for place in places if place is not None]
 
     def known_top(self, path: str) -> str:
-        """The top-level column of a name or dotted path.
-
-        Raises:
-            ColumnNotFoundError: it does not exist.
-        """
+        """The top-level column of a name or dotted path; ColumnNotFoundError if it does not exist."""
         places = self.columns([path]) or self.columns([first_name(path)])
         if not places:
             hint = nearest_column(path, self.struct.names)
@@ -180,12 +164,7 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
 
 
 class _LakeOpener:
-    """Determines the columns of an opened dataset.
-
-    Attributes:
-        state: the dataset, with the columns and files that Spark's types need.
-        operation: counts requests for footers and listings.
-    """
+    """Determines the columns of an opened dataset. ``state`` gets the columns and files that Spark's types need."""
 
     def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
         self.state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
@@ -333,11 +312,7 @@ class _LakeOpener:
             await source.handle.close()
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
-        """The columns that Spark infers from all files, those of the first file first.
-
-        Raises:
-            SchemaMismatchError: two files have types that Spark does not merge; names one of them.
-        """
+        """The columns that Spark infers from all files, those of the first file first. Errors name the file."""
         state, operation, conf = self.state, self.operation, self._conf
         merged: StructType | None = None
         seen: set[object] = set()
@@ -374,13 +349,7 @@ class _LakeOpener:
         return merged
 
     async def _type_partitions(self) -> None:
-        """Give partition columns Spark's types.
-
-        Raises:
-            PartitionError: a value in a path does not fit its column's type.
-            InvalidOptionError: a value needs a time zone, and none is set.
-            UnsupportedFeatureError: Spark names a column differently.
-        """
+        """Give partition columns Spark's types. Errors name the column with a value that does not fit."""
         asked, conf = self._target.schema, self._conf
         hive, source = self._target.partitioning == "hive", self.state.source
         by_text = asked is not None or not conf.infer_partition_types
@@ -441,10 +410,6 @@ def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
     """The Arrow field with which a column, or a part of one, is read as Spark's type.
 
     Parts whose Arrow type Spark reads as the type asked for keep it; other parts get the Arrow type of Spark's.
-
-    Raises:
-        AmbiguousColumnError: a name matches several fields.
-        UnsupportedFeatureError: PySpark takes no Arrow data of one of the types.
     """
     return _field(known, asked, conf, _asked_leaf)
 

@@ -116,9 +116,6 @@ async def plan_lake(
         columns: names of the columns to read, as Spark spells them; None for all.
         where: the predicate, in asyncpq's names and with its semantics.
         parallelism: number of tasks that run at once.
-
-    Raises:
-        AsyncpqError: the dataset cannot be planned.
     """
     state = opened.state
     places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
@@ -295,10 +292,7 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
 
 
 class SplitPacker:
-    """Packs files into encoded pieces as they come, so that memory holds only their encoded form.
-
-    A piece has at most ``split_bytes``, unless a single row group is larger.
-    """
+    """Packs files into encoded pieces of at most ``split_bytes`` as they come, or of a single larger row group."""
 
     def __init__(self, split_bytes: int) -> None:
         self._split_bytes = split_bytes
@@ -368,11 +362,8 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 def group_pieces(
     pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
 ) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits, enough for every task if each has enough to do.
-
-    Args:
-        parallelism: number of tasks that run at once.
-    """
+    """Group consecutive pieces into at most ``most_splits`` splits, enough for all tasks that run at once
+    (``parallelism``) if each has enough to do."""
     if not pieces:
         return []
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
@@ -431,11 +422,7 @@ class _PieceStore:
         self._objects = 0
 
     async def add(self, file: PlannedFile) -> None:
-        """Pack a file.
-
-        Raises:
-            InvalidOptionError: the plan is too large to be sent, and there is no work folder.
-        """
+        """Pack a file; InvalidOptionError if the plan is too large to be sent, and there is no work folder."""
         self.urls.add(file.url)
         await self._keep(self._packer.add(file))
 

@@ -78,15 +78,10 @@ _STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 
 
 class Condition:
-    """The condition of a scan.
+    """The condition of a scan: an expression, a filter list, or a condition in SQL.
 
-    Args:
-        where: an expression, a filter list, or a condition in SQL.
-        now: the time to which relative times are resolved; None for the present.
-        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; always true for SQL.
-
-    Raises:
-        ExpressionError: ``where`` is none of these.
+    Relative times are resolved to ``now``. ``by_fields`` is that of
+    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; always true for SQL.
     """
 
     def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
@@ -113,11 +108,7 @@ class Condition:
         return [name for name in understood if not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
-        """The condition for ``DataFrame.filter``.
-
-        Raises:
-            ExpressionError: Spark has no such condition.
-        """
+        """The condition for ``DataFrame.filter``; ExpressionError if Spark has no such condition."""
         if self._sql is not None:
             return F.expr(self._sql)
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
@@ -127,13 +118,7 @@ class Condition:
         return wall_clock_times(self._terms)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
-        """The predicate to prune by; None for none.
-
-        Args:
-            struct: columns of the dataset as Spark has them.
-            schema: the same columns as asyncpq has them.
-            instants: see :func:`instants_of`.
-        """
+        """The predicate to prune by, with times as :func:`instants_of` tells; None for none."""
         lake = self._columns(struct, conf, schema)
         return pruning_terms(self._terms if self._sql is not None else self._resolved(lake), lake, schema, instants)
 
@@ -167,10 +152,7 @@ def fixed_instants(times: set[dt.datetime], conf: ReadConf) -> dict[dt.datetime,
 
 
 def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) -> dict[dt.datetime, dt.datetime]:
-    """Instants of wall-clock times in the session's zone.
-
-    Spark's time zone data may differ from Python's, so a small query asks Spark.
-    """
+    """Instants of wall-clock times in the session's zone. Spark is asked, since Python's time zone data may differ."""
     if not times or (known := fixed_instants(times, conf)):
         return known if times else {}
     moments = sorted(times)
@@ -297,11 +279,7 @@ class Unknown(Expression):
 
 
 def read_condition(text: str) -> Expression:
-    """Parse a condition; :class:`Unknown` replaces the parts that are not understood.
-
-    Raises:
-        UsageError: sqlglot is not installed.
-    """
+    """Parse a condition in SQL; :class:`Unknown` replaces the parts that are not understood."""
     # Spark's settings decide about escapes in strings and about double quotes
     if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
         return Unknown()

@@ -83,12 +83,9 @@ class LakeColumn(NamedTuple):
 
 
 class LakeColumns:
-    """Finds columns by name with Spark's case sensitivity.
+    """Finds columns by name with Spark's case sensitivity, in Spark's ``struct`` and asyncpq's ``schema`` of a dataset.
 
-    Args:
-        struct: the dataset's columns as Spark has them.
-        schema: the same columns as asyncpq has them; only :meth:`find` needs it.
-        by_fields: a dot always precedes the name of a field, as in Spark; otherwise a column may be named "a.b".
+    ``by_fields``: a dot always precedes the name of a field, as in Spark; otherwise a column may be named "a.b".
     """
 
     def __init__(
@@ -103,10 +100,8 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """Split a path into the position of its top-level column, the longest match, and names of fields in it.
-
-        The position is None if no column, or several, match.
-        """
+        """The position of a path's top-level column, the longest match, and names of fields in it. None: no column or
+        several match."""
         places, parts = self._top(path)
         return (places[0] if len(places) == 1 else None), parts
 
@@ -166,11 +161,9 @@ def _is_by_bytes(kind: T.DataType) -> bool:
 def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
-    """The predicate to prune by; None if all rows may match.
+    """The predicate to prune by, for a condition with Spark's semantics; None if all rows may match.
 
-    Args:
-        condition: an expression with Spark's semantics; unknown nodes do not prune.
-        instants: of all wall-clock times that are compared with timestamps; missing ones do not prune.
+    Unknown nodes do not prune, and neither do wall-clock times that are missing in ``instants``.
     """
     terms = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction)
     if terms is None:
@@ -192,31 +185,22 @@ class _Terms:
         column = None if not isinstance(atom, Atom) or atom.column is None else self._columns.find(atom.column)
         if column is None or not isinstance(atom, Atom) or isinstance(column.kind, T.StructType):
             return None
-        term = self._of_list(atom, truth, column) if isinstance(column.kind, T.ArrayType) else None
-        if not isinstance(column.kind, T.ArrayType):
-            if not column.is_floating and any(value != value for value in atom.literals):
-                return None  # Spark casts the column
-            wanted = result_values(atom, truth, self._domain(column, atom))
-            term = None if wanted.of_elements else _term(column, wanted)
-        if term is None:
-            return None
-        try:  # asyncpq would cast a value, or refuse it
-            return None if compile_filter(term, self._schema).engine_atoms else term
-        except AsyncpqError:
-            return None
-
-    def _of_list(self, atom: Atom, truth: Truth, column: LakeColumn) -> Expression | None:
-        """The predicate for an array column, which holds a value if one of its elements equals it."""
-        element = column
+        element, is_list = column, isinstance(column.kind, T.ArrayType)
         if isinstance(column.kind, T.ArrayType) and hasattr(column.stored, "value_type"):
             element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
+        elif not is_list and not column.is_floating and any(value != value for value in atom.literals):
+            return None  # Spark casts the column
         wanted = result_values(atom, truth, self._domain(element, atom))
         if not wanted.of_elements:
-            return _term(column, wanted)
-        values = wanted.values
-        if element.is_floating or not _is_by_bytes(element.kind) or not isinstance(values, Points):
+            term = _term(column, wanted)
+        elif is_list and not element.is_floating and _is_by_bytes(element.kind) and isinstance(wanted.values, Points):
+            term = disjunction([Has(column.name, key) for key in wanted.values.keys])
+        else:
             return None
-        return disjunction([Has(column.name, key) for key in values.keys])
+        try:  # asyncpq would cast a value, or refuse it
+            return None if term is None or compile_filter(term, self._schema).engine_atoms else term
+        except AsyncpqError:
+            return None
 
     def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
         """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""

@@ -169,11 +169,7 @@ def encode_files(files: Sequence[PlannedFile]) -> bytes:
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
-    """Decode files.
-
-    Raises:
-        CorruptIndexError: the data is of another version of asyncpq, or damaged.
-    """
+    """Decode files; CorruptIndexError for data that is damaged or of another version of asyncpq."""
     if data[:1] != _VERSION:
         raise CorruptIndexError(
             "the split was made by another version of asyncpq",
@@ -239,12 +235,9 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split with the columns and types of ``lake.spark_schema``, and perhaps others that do not
-    match.
+    """Yield the rows of a split with the columns of ``lake.spark_schema``, and perhaps others that do not match.
 
-    Raises:
-        ObjectChangedError: a file was replaced or deleted after planning; names the file.
-        AsyncpqError: the split could not be read.
+    ObjectChangedError: a file was replaced or deleted after planning.
     """
     with sessions.told_to_plan_again(lake.view == View.SNAPSHOT):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
