@@ -132,9 +132,9 @@ class AsyncpqDataSource(DataSource):
     def schema(self) -> StructType:
         """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders."""
         options = SourceOptions.parse(self.options, streaming=True)  # Spark does not tell whether it is a stream
-        found = sessions.run(options.settings, lambda session: inferred_schema(session, options))
-        check_asked(found)
-        return found
+        schema = sessions.run(options.settings, lambda session: inferred_schema(session, options))
+        check_asked(schema)
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
@@ -225,7 +225,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_asked(schema)
-        if options.format in ("delta", "iceberg") or not isinstance(options.target, str):
+        if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
             raise InvalidOptionError("a stream reads one folder or pattern, not a table or several paths")
         self._options, self._schema = options, schema
         self._stream: ListedStream | IndexStream | None = None
@@ -274,7 +274,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise ObjectChangedError(
                     f"{batch.expected - batch.num_files} of the {batch.expected} files of this batch were replaced or"
                     " deleted before they were read",
-                    url=safe_url(batch.gone or str(self._options.target)),
+                    url=safe_url(batch.gone or str(self._options.lake.target)),
                     hint="The option ignoreMissingFiles=true skips them; their replacements are read later.",
                 )
             if batch.opened is None or not batch.num_files:

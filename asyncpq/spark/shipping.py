@@ -121,10 +121,10 @@ def _shipped() -> Iterator[tuple[str, bytes]]:
     files = dict(_files(importlib.resources.files(_PACKAGE), _PACKAGE))
     if _CHECK not in files:  # otherwise this process runs from such a zip
         first, check = f"{_PACKAGE}/__init__.py", f"{_PACKAGE}/spark/requirements.py"
-        before, found, after = files[first].decode().partition(_FIRST_LINE)
-        if not found:
+        before, first_line, after = files[first].decode().partition(_FIRST_LINE)
+        if not first_line:
             raise AssertionError(f"{first} must have the line {_FIRST_LINE!r}")
-        files[first] = f"{before}{found}\nimport asyncpq._requirements\n{after}".encode()
+        files[first] = f"{before}{first_line}\nimport asyncpq._requirements\n{after}".encode()
         files[_CHECK] = files[check] + f"\n\ncheck({_required()!r})\n".encode()
     yield from sorted(files.items())
 
@@ -147,6 +147,6 @@ def _required() -> dict[str, str]:
         return {}  # the package is on the path and not installed
     required = {}
     for line in lines:
-        if "extra ==" not in line and (found := re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", line)):
-            required[found[1]] = found[2]
+        if "extra ==" not in line and (match := re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", line)):
+            required[match[1]] = match[2]
     return required

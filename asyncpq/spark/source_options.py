@@ -60,12 +60,9 @@ _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
 class SourceOptions:
     """The options of one ``load()``, described in docs/spark.md."""
 
-    target: str | tuple[str, ...]  # a prefix, pattern or file; or files
+    lake: LakeTarget
     columns: tuple[str, ...] | None = None  # names of the columns to read, in order; None for all
     where: Expression | str | None = None  # an expression or a condition in SQL, by which rows may be left out
-    index: str | Literal[False] | None = None  # None: the one below the prefix, if there is one
-    view: View | None = None
-    format: Format | None = None
     pushdown: bool = False  # prune by the query's filters
     max_files: int | None = None  # of a batch of a stream
     max_bytes: int | None = None
@@ -85,12 +82,14 @@ class SourceOptions:
             raise InvalidOptionError("maxFilesPerTrigger and maxBytesPerTrigger: set only one of them")
         age = given.get("maxfileage")
         return cls(
-            target=_target(given),
+            lake=LakeTarget(
+                target=_target(given),
+                index=_index(given),
+                view=cast(View | None, _one_of(given, "view", get_args(View))),
+                format=cast(Format | None, _one_of(given, "format", get_args(Format))),
+            ),
             columns=_columns(given["columns"]) if "columns" in given else None,
             where=_where(given),
-            index=_index(given),
-            view=cast(View | None, _one_of(given, "view", get_args(View))),
-            format=cast(Format | None, _one_of(given, "format", get_args(Format))),
             pushdown=flag_option(given, "pushdown"),
             max_files=max_files,
             max_bytes=max_bytes,
@@ -153,7 +152,7 @@ def _own(given: dict[str, str]) -> dict[str, str]:
 
 def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
     known = {name.lower(): name for name in _NAMES}
-    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *[one.name for one in fields(ReadConf)])}
+    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *ReadConf.__dataclass_fields__)}
     for name in given:
         if name not in known:
             names = sorted(map(camel_case, known.values()))
@@ -165,7 +164,7 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
             raise InvalidOptionError(f"the option {known[name]} is for streams", hint="Use spark.readStream.")
 
 
-def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
+def _target(given: Mapping[str, str]) -> str | list[str]:
     """The urls; ``load([a, b])`` sets ``paths``."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
@@ -173,7 +172,7 @@ def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
             raise InvalidOptionError("paths: must be a JSON list of urls, and path must not be set")
         if not paths:
             raise InvalidOptionError("the list of paths is empty")
-        return paths[0] if len(paths) == 1 else tuple(paths)
+        return paths[0] if len(paths) == 1 else paths
     if not given.get("path"):
         raise InvalidOptionError(
             "the path is missing",
@@ -217,16 +216,16 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str 
 
 def _conf(given: Mapping[str, str]) -> ReadConf:
     values: dict[str, Any] = {}
-    for one in fields(ReadConf):
-        name = one.name.replace("_", "")
+    for setting in fields(ReadConf):
+        name = setting.name.replace("_", "")
         if name not in given:
             continue
-        if isinstance(one.default, bool):
-            values[one.name] = flag_option(given, name)
-        elif one.name in _CHOICES:
-            values[one.name] = _one_of(given, name, _CHOICES[one.name])
+        if isinstance(setting.default, bool):
+            values[setting.name] = flag_option(given, name)
+        elif setting.name in _CHOICES:
+            values[setting.name] = _one_of(given, name, _CHOICES[setting.name])
         else:
-            values[one.name] = given[name]
+            values[setting.name] = given[name]
     return ReadConf(**values)
 
 
@@ -275,20 +274,9 @@ class SplitPartition(InputPartition):
         return f"SplitPartition({len(self.split)} bytes)"
 
 
-def target_of(options: SourceOptions) -> LakeTarget:
-    """The dataset to open."""
-    target = options.target
-    return LakeTarget(
-        target=list(target) if isinstance(target, tuple) else target,
-        index=options.index,
-        view=options.view,
-        format=options.format,
-    )
-
-
 async def inferred_schema(session: Session, options: SourceOptions) -> StructType:
     """The columns to read, as Spark infers them; ColumnNotFoundError for an unknown name in an option."""
-    opened = await open_lake(session, target_of(options), options.conf)
+    opened = await open_lake(session, options.lake, options.conf)
     _check_where(opened, options)
     if options.columns is None:
         return opened.struct
@@ -305,14 +293,13 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
 
 async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
     """Open the dataset with at least the columns of ``schema``, or with all columns if the types agree."""
-    target = target_of(options)
-    opened = await open_lake(session, target, options.conf)
+    opened = await open_lake(session, options.lake, options.conf)
     have = [opened.struct.fields[place] for place in opened.columns(schema.names)]
     if [(field.name, nullable(field.dataType)) for field in have] == [
         (field.name, nullable(field.dataType)) for field in schema.fields
     ]:
         return opened
-    return await open_lake(session, replace(target, schema=schema), options.conf)
+    return await open_lake(session, replace(options.lake, schema=schema), options.conf)
 
 
 async def plan_as_asked(

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self
 
 from pyspark.sql.types import StructType
@@ -25,7 +26,7 @@ from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import commit_check, committing_index
-from asyncpq.indexing.manifest.commits import IndexedFile, files_of
+from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.indexing.query.open_index import OpenIndex
@@ -34,7 +35,7 @@ from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.source_options import SourceOptions, open_as_asked, target_of
+from asyncpq.spark.source_options import SourceOptions, open_as_asked
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
 
@@ -114,8 +115,8 @@ class ListedOffset:
     def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
         """The files between this offset and ``end`` that still exist, the oldest first, and their original number."""
         marks = end.marks - self.marks
-        found = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
-        return sorted(found.values(), key=lambda file: file.key), len(marks)
+        unread = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
+        return sorted(unread.values(), key=lambda file: file.key), len(marks)
 
 
 @dataclass(frozen=True)
@@ -201,9 +202,9 @@ class ListedStream:
     """Lists a prefix or pattern for each batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = replace(options, view="listed", index=False)
+        self._options = replace(options, lake=replace(options.lake, view="listed", index=False))
         self._schema = schema
-        self._target = parse_target(options.target)
+        self._target = parse_target(options.lake.target)
         self._until: frozenset[bytes] | None = None
         self._listed: list[ListedFile] | None = None
 
@@ -282,7 +283,7 @@ class IndexStream:
     """Follows the snapshots of an index, reading only files that it lists. Methods are as in :class:`ListedStream`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = replace(options, view="snapshot")
+        self._options = replace(options, lake=replace(options.lake, view="snapshot"))
         self._schema = schema
         self._until: RowRanges | None = None
 
@@ -300,8 +301,8 @@ class IndexStream:
         if not taken:
             return start
         if limits.max_bytes is not None:
-            files = await files_of(session.runtime, index.backend, manifest, taken)
-            sizes = [0 if file.validator is None else file.validator.size for file in sorted(files, key=_id)]
+            files = sorted(await files_of(session.runtime, index.backend, manifest, taken), key=attrgetter("id"))
+            sizes = [0 if file.validator is None else file.validator.size for file in files]
             taken = taken.slice(0, limits.count(sizes))
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
 
@@ -325,15 +326,11 @@ class IndexStream:
 
     async def _open(self, session: Session) -> OpenIndex:
         """The newest snapshot of the index."""
-        dataset = await session.open_dataset(self._options.target, **target_of(self._options).options)
+        dataset = await session.open_dataset(self._options.lake.target, **self._options.lake.options)
         source = dataset.state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
         return source.index
-
-
-def _id(file: IndexedFile) -> int:
-    return file.id
 
 
 # -- both -----------------------------------------------------------------------------------------
@@ -341,28 +338,29 @@ def _id(file: IndexedFile) -> int:
 
 async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
     """The provider for a new stream, chosen as a read of all files would; None if there are no files yet."""
-    if options.view == "listed" or options.index is False:
+    lake = options.lake
+    if lake.view == "listed" or lake.index is False:
         return ListedStream
-    if options.view == "snapshot" or options.index is not None:
+    if lake.view == "snapshot" or lake.index is not None:
         return IndexStream
-    target = parse_target(options.target)
+    target = parse_target(lake.target)
     operation = session.runtime.operation("files", safe_url(target.url))
     with operation:
         listing = await _listing(session, target, options, operation)
-    if listing.table_format is not None and options.format != "parquet":
+    if listing.table_format is not None and lake.format != "parquet":
         raise InvalidOptionError(
             f"the files belong to a table ({listing.table_format}): some may hold rows that are deleted or replaced",
             url=safe_url(target.url),
             hint='Pass format="parquet" to read every existing file.',
         )
     if listing.has_index and target.pattern is None:  # an index whose first build has not ended is not used
-        dataset = await session.open_dataset(options.target, **target_of(options).options)
+        dataset = await session.open_dataset(lake.target, **lake.options)
         return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
     return ListedStream if listing.files else None
 
 
 async def _listing(session: Session, target: Target, options: SourceOptions, operation: Operation) -> Listing:
-    runtime, plain = session.runtime, options.format == "parquet"
+    runtime, plain = session.runtime, options.lake.format == "parquet"
     store, _ = await runtime.store(target.url)
     context, commits = RequestContext(operation.metrics, purpose="list"), commit_check(runtime, operation)
     return await list_files(store, target, context, commits, partitioning=None, allow_empty=True, plain=plain)

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 from asyncpq.errors import AsyncpqError, ExpressionError, InvalidOptionError
 from asyncpq.expressions import col, parse_filters
+from asyncpq.spark.reads.opened_lake import LakeTarget
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.source_options import SourceOptions, predicate_option
 from asyncpq.spark.types.read_conf import ReadConf
@@ -31,16 +32,15 @@ def test_names_come_in_any_case() -> None:
         "VIEW": "LISTED",
     }
     options = SourceOptions.parse(given)
-    assert options.target == "s3://b/lake/"
+    assert options.lake == LakeTarget(target="s3://b/lake/", view="listed")
     assert options.columns == ("a", "b")
     assert options.settings == SparkSettings(split_bytes=1_000_000)
     assert options.conf == ReadConf(merge_schema=True)
-    assert options.view == "listed"
 
 
 def test_defaults() -> None:
     options = _parse()
-    assert options == SourceOptions(target="s3://b/lake/")
+    assert options == SourceOptions(lake=LakeTarget(target="s3://b/lake/"))
     assert options.conf == ReadConf()
     assert options.settings == SparkSettings()
 
@@ -49,12 +49,12 @@ def test_defaults() -> None:
     ("given", "expected"),
     [
         ({"path": "s3://b/a/"}, "s3://b/a/"),
-        ({"paths": '["s3://b/a", "s3://b/c"]'}, ("s3://b/a", "s3://b/c")),
+        ({"paths": '["s3://b/a", "s3://b/c"]'}, ["s3://b/a", "s3://b/c"]),
         ({"paths": '["s3://b/a"]'}, "s3://b/a"),
     ],
 )
 def test_targets(given: dict[str, str], expected: object) -> None:
-    assert SourceOptions.parse(given).target == expected
+    assert SourceOptions.parse(given).lake.target == expected
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,13 @@ def test_options_of_many_kinds() -> None:
         sessionTimeZone="Europe/Berlin",
         credentialsProvider="my.module:function",
     )
-    assert (options.index, options.format, options.pushdown, options.where) == ("s3://b/index/", "delta", True, "a > 5")
+    assert (options.lake.index, options.lake.format) == ("s3://b/index/", "delta")
+    assert (options.pushdown, options.where) == (True, "a > 5")
     assert options.conf == ReadConf(
         case_sensitive=True, datetime_rebase_mode="LEGACY", session_time_zone="Europe/Berlin"
     )
     assert options.settings.credentials_provider == "my.module:function"
-    assert _parse(index="False").index is False
+    assert _parse(index="False").lake.index is False
 
 
 VALUES: list[Any] = [
@@ -185,4 +186,4 @@ def test_options_of_a_table_of_the_catalog() -> None:
     given = {"location": "file:/lake", "owner": "me", "path": "file:/lake", "provider": "asyncpq"}
     given |= {"option.casesensitive": "true", "casesensitive": "true"}
     options = SourceOptions.parse(given)
-    assert options == SourceOptions(target="file:///lake", conf=ReadConf(case_sensitive=True))
+    assert options == SourceOptions(lake=LakeTarget(target="file:///lake"), conf=ReadConf(case_sensitive=True))

@@ -82,7 +82,6 @@ class LakePlan:
     """A planned read."""
 
     lake: LakeScan
-    struct: StructType  # all columns of the lake as Spark has them, including those that are not read
     splits: tuple[tuple[SplitPiece, ...], ...]  # one for each task
     metrics: ReadMetrics  # cost of planning
     index: tuple[str, ...] = ()  # report of the index
@@ -150,7 +149,6 @@ async def plan_lake(
         )
     return LakePlan(
         lake=replace(lake, variants=tuple(requests.variants), partitioning=opened.partitioning, where=where),
-        struct=opened.struct,
         splits=tuple(splits),
         metrics=operation.metrics,
         index=files.report(),

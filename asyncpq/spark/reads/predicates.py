@@ -104,8 +104,9 @@ class Condition:
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Columns in the condition that do not exist, as far as SQL is understood."""
         lake = self._columns(struct, conf)
-        understood = columns(self._terms) if self._sql is None else names(self._terms)
-        return [name for name in understood if not lake.knows(name)]
+        understood = And(tuple([atom for atom in atoms(self._terms) if not isinstance(atom, Unknown)]))
+        calls = _WITHOUT_BRACKETS if self._sql is not None else ()
+        return [name for name in columns(understood) if name.lower() not in calls and not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
         """The condition for ``DataFrame.filter``; ExpressionError if Spark has no such condition."""
@@ -292,12 +293,6 @@ def read_condition(text: str) -> Expression:
         return _condition(sqlglot.parse_one(text, dialect="spark"))
     except (SqlglotError, RecursionError, ValueError):
         return Unknown()  # Spark reports the error, if there is one
-
-
-def names(condition: Expression) -> list[str]:
-    """Paths of the columns in the parts that are understood."""
-    understood = And(tuple([atom for atom in atoms(condition) if not isinstance(atom, Unknown)]))
-    return [name for name in columns(understood) if name.lower() not in _WITHOUT_BRACKETS]
 
 
 def may_name(text: str, column: str) -> bool:

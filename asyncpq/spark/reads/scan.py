@@ -212,8 +212,8 @@ def plan_scan(
 def _struct(schema: StructType | str | None) -> StructType | None:
     if not isinstance(schema, str):
         return schema
-    found: Any = StructType.fromDDL(schema)
-    return StructType(found.fields)
+    parsed: Any = StructType.fromDDL(schema)
+    return StructType(parsed.fields)
 
 
 def _jvm_zone(spark: SparkSession) -> str:

@@ -220,7 +220,7 @@ def test_partitions_have_the_types_of_spark(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"v": [number]}), folder / "f.parquet")
     found = plan(on=local(), target=str(tmp_path))
-    assert found.struct.simpleString() == "struct<v:bigint,day:date,n:bigint>"
+    assert splits.spark_struct(found.lake.spark_schema).simpleString() == "struct<v:bigint,day:date,n:bigint>"
     table = rows(on_another_worker(found))
     assert [str(value) for value in table.column("day").to_pylist()] == ["2024-01-01", "2024-02-03", "None"]
     assert table.column("n").to_pylist() == [0, 3_000_000_000, 6_000_000_000]

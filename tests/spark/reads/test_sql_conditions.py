@@ -10,9 +10,12 @@ import pytest
 pytest.importorskip("sqlglot", reason="needs sqlglot: pip install asyncpq[spark]")
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
+from pyspark.sql.types import DateType, StructField, StructType
+
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, Like, Not, Or
-from asyncpq.spark.reads.predicates import Unknown, may_name, names, read_condition
+from asyncpq.spark.reads.predicates import Condition, Unknown, may_name, read_condition
 from asyncpq.spark.reads.pruning_terms import date_of, time_of
+from asyncpq.spark.types.read_conf import ReadConf
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,9 @@ def test_an_unknown_part_leaves_the_others() -> None:
     assert isinstance(condition, And)
     assert condition.args[0] == Comparison("id", "==", 1)
     assert isinstance(condition.args[1], Unknown)
-    assert names(condition) == ["id"]
+    struct = StructType([StructField("day", DateType())])
+    assert Condition("id = 1 AND length(name) = 3").unknown_names(struct, ReadConf()) == ["id"]
+    assert not Condition("day = current_date").unknown_names(struct, ReadConf())
 
 
 def test_columns_that_a_condition_may_name() -> None:
