@@ -44,33 +44,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DatasetState:
-    """The state that all reads of a dataset share.
-
-    Attributes:
-        url: of the dataset, safe to be shown.
-        source: gives its files.
-        known: statistics of the files that were opened.
-        unifier: checks the schemas of further files; None if they may differ.
-        agreed: schemas of files that it has accepted.
-        skips: leave bad files out and report them; else they end the read.
-        has_index: the default place of an index has one.
-        prefix: url of the folder, safe to be shown; None for a pattern, a list or a table.
-        is_written: some files were written by asyncpq; that index says which of them are live.
-        partitions: columns whose values are in the files' paths; None for a table.
-    """
+    """The state that all reads of a dataset share."""
 
     runtime: Runtime
-    url: str
-    source: FileProvider
+    url: str  # of the dataset, safe to be shown
+    source: FileProvider  # gives its files
     columns: DatasetColumns
-    skips: bool
-    known: FileStatistics = field(init=False)
-    unifier: SchemaUnifier | None = None
-    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
-    has_index: bool = False
-    is_written: bool = False
-    prefix: str | None = None
-    partitions: tuple[str, ...] | None = None
+    skips: bool  # leave bad files out and report them; else they end the read
+    known: FileStatistics = field(init=False)  # statistics of the files that were opened
+    unifier: SchemaUnifier | None = None  # checks the schemas of further files; None if they may differ
+    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)  # schemas of files that it has accepted
+    has_index: bool = False  # the default place of an index has one
+    is_written: bool = False  # some files were written by asyncpq; that index says which of them are live
+    prefix: str | None = None  # url of the folder, safe to be shown; None for a pattern, a list or a table
+    partitions: tuple[str, ...] | None = None  # columns whose values are in the files' paths; None for a table
 
     def __post_init__(self) -> None:
         self.known = FileStatistics(trust_statistics=self.runtime.options.read.trust_statistics)
@@ -130,12 +117,6 @@ class DatasetFiles:
         scan: rows are given out as they come; else all at the end, so any file may begin anew.
         ordered: in the order of the files, else as they become ready.
         requests: the request for each file; by default ``ask`` for all.
-
-    Attributes:
-        skipped: bad files, where they are left out.
-        rows_known: rows of files that need not be opened to be counted.
-        report: how an index ruled files out, for ``explain()``.
-        cost: cost of the listing.
     """
 
     def __init__(
@@ -148,10 +129,10 @@ class DatasetFiles:
         ordered: bool = True,
         requests: FileRequests | None = None,
     ) -> None:
-        self.skipped: list[SkippedFile] = []
-        self.rows_known = 0
-        self.report: Callable[[], tuple[str, ...]] = tuple
-        self.cost: ListingCost | None = None
+        self.skipped: list[SkippedFile] = []  # bad files, where they are left out
+        self.rows_known = 0  # rows of files that need not be opened to be counted
+        self.report: Callable[[], tuple[str, ...]] = tuple  # how an index ruled files out, for ``explain()``
+        self.cost: ListingCost | None = None  # cost of the listing
         self.ordered = ordered
         self._state = state
         self._runtime = state.runtime

@@ -65,21 +65,14 @@ _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for 
 
 
 class Learnt(NamedTuple):
-    """Statistics of one column in one version of a file.
+    """Statistics of one column in one version of a file."""
 
-    Attributes:
-        validator: of that version.
-        low, high: bounds of all its row groups together, as pruning compares them; None where unknown.
-        null_count, nan_count: None where unknown.
-        all_null: no value is anything but null.
-    """
-
-    validator: Validator
-    low: Any
+    validator: Validator  # of that version
+    low: Any  # bounds of all its row groups together, as pruning compares them; None where unknown
     high: Any
-    null_count: int | None
+    null_count: int | None  # None where unknown
     nan_count: int | None
-    all_null: bool
+    all_null: bool  # no value is anything but null
 
 
 class FileStatistics:

@@ -41,23 +41,15 @@ _FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a dataset is made of.
+    """What a dataset is made of."""
 
-    Attributes:
-        url: as it was given, for messages: a prefix or pattern, or the first of ``urls``.
-        urls: of files, which are not listed; None for a prefix or pattern.
-        folder: url with a slash at its end: the root of a prefix, or what of a pattern has no magic.
-        prefix: the url that is listed.
-        pattern: what the rest of a file's url behind ``folder`` matches; None for everything.
-        may_be_file: it may name one file.
-    """
-
-    url: str
-    urls: tuple[str, ...] | None = None
-    folder: str = ""
-    prefix: str = ""
+    url: str  # as it was given, for messages: a prefix or pattern, or the first of ``urls``
+    urls: tuple[str, ...] | None = None  # of files, which are not listed; None for a prefix or pattern
+    folder: str = ""  # url with a slash at its end: the root of a prefix, or what of a pattern has no magic
+    prefix: str = ""  # the url that is listed
+    # what the rest of a file's url behind ``folder`` matches; None for everything
     pattern: re.Pattern[str] | None = None
-    may_be_file: bool = False
+    may_be_file: bool = False  # it may name one file
 
 
 class Changes(NamedTuple):
@@ -70,25 +62,18 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files at one time, by their names in bytewise order; those of a list in its order.
+    """Files at one time, by their names in bytewise order; those of a list in its order."""
 
-    Attributes:
-        files: without those in ``errors``.
-        partitions: columns whose values the paths hold.
-        errors: files whose paths hold values that cannot be read.
-        table_format: the table that the folder seems to be, e.g. "Delta": then its files are not all rows.
-        has_index: there is an index in its place below the folder.
-        is_written: asyncpq wrote files below the folder, and may have replaced them.
-        listed: what it was made of.
-    """
-
-    files: tuple[DataFile, ...]
-    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    files: tuple[DataFile, ...]  # without those in ``errors``
+    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values the paths hold
+    # files whose paths hold values that cannot be read
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
+    # the table that the folder seems to be, e.g. "Delta": then its files are not all rows
     table_format: str | None = None
-    has_index: bool = field(default=False, compare=False)
+    has_index: bool = field(default=False, compare=False)  # there is an index in its place below the folder
+    # asyncpq wrote files below the folder, and may have replaced them
     is_written: bool = field(default=False, compare=False)
-    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)
+    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # what it was made of
 
     def changes_since(self, earlier: Listing) -> Changes:
         """What was added, removed and changed."""

@@ -50,17 +50,11 @@ from asyncpq.storage.urls import safe_url
 
 
 class DatasetColumns(NamedTuple):
-    """The dataset's columns.
+    """The dataset's columns."""
 
-    Attributes:
-        schema: their names and types, partition columns included.
-        fields: how the files of a table have them; None where names decide.
-        token: stands for both in the keys of what is derived from them.
-    """
-
-    schema: pa.Schema
-    fields: tuple[TableField, ...] | None
-    token: object
+    schema: pa.Schema  # their names and types, partition columns included
+    fields: tuple[TableField, ...] | None  # how the files of a table have them; None where names decide
+    token: object  # stands for both in the keys of what is derived from them
 
 
 class OpenedFile:
@@ -71,9 +65,6 @@ class OpenedFile:
         operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
 
     Attributes:
-        source: the object.
-        delivered: rows of it were given out.
-        version: the version that is read.
         prepared: what is read of it, once that was planned; None where its footer alone rules it out.
     """
 
@@ -81,11 +72,11 @@ class OpenedFile:
         self.number = number
         self.file = file
         self.operation = operation
-        self.delivered = False
-        self.source = source
+        self.delivered = False  # rows of it were given out
+        self.source = source  # the object
         self._entry = file.entry
         self._is_current = False  # the store has said so, since the read began
-        self.version: FileVersion
+        self.version: FileVersion  # the version that is read
         self.plan: ScanPlan | None = None
         self._preparation: ScanPlanner | None = None
 

@@ -24,17 +24,12 @@ _INT32 = re.compile(r"-?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How paths hold values.
+    """How paths hold values."""
 
-    Attributes:
-        names: the columns of the folders below the root, in their order; None for hive's ``key=value``.
-        types: of columns, by name; those of others are inferred.
-        column_types: types of the dataset's columns, by name. They count for columns that paths hold and ``types``
-            does not name.
-    """
-
+    # the columns of the folders below the root, in their order; None for hive's ``key=value``
     names: tuple[str, ...] | None = None
-    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # of columns, by name; those of others are inferred
+    # types of the dataset's columns, by name. They count for columns that paths hold and ``types`` does not name
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
@@ -43,17 +38,11 @@ class Partitioning:
 
 
 class Partitions(NamedTuple):
-    """What the paths of files hold.
+    """What the paths of files hold."""
 
-    Attributes:
-        schema: the columns, in the order in which they occur.
-        values: of each file, by column; as Python values that ``schema``'s types take.
-        errors: of the files whose values cannot be read, by their numbers.
-    """
-
-    schema: pa.Schema
-    values: Sequence[Mapping[str, Any]]
-    errors: Mapping[int, PartitionError]
+    schema: pa.Schema  # the columns, in the order in which they occur
+    values: Sequence[Mapping[str, Any]]  # of each file, by column; as Python values that ``schema``'s types take
+    errors: Mapping[int, PartitionError]  # of the files whose values cannot be read, by their numbers
 
 
 def parse_partitioning(

@@ -164,55 +164,40 @@ class SkippedFile(NamedTuple):
 
 
 class ListingCost(NamedTuple):
-    """What a listing took.
+    """What a listing took."""
 
-    Attributes:
-        requests: how many.
-        seconds: how long it took.
-    """
-
-    requests: int
-    seconds: float
+    requests: int  # how many
+    seconds: float  # how long it took
 
     def __str__(self) -> str:
         return f"{self.requests} request{'' if self.requests == 1 else 's'}, {self.seconds:.3f} s"
 
 
 class FileSet(NamedTuple):
-    """The files of one read.
+    """The files of one read."""
 
-    Attributes:
-        files: in the order of the dataset.
-        listed_at: ``time.monotonic()`` when they were asked for, where that tells that they have these versions.
-        bad: files that are not among them, since their paths cannot be understood.
-        total: how many files there are, where ``files`` are not all of them.
-        rounds: requests that they waited for, one after another.
-        listed_now: nothing is given out before the store has said, since the read began, that these are the versions.
-        renewal: looks meanwhile whether they are still the files, and gives these very ``files``, or others.
-        report: what ruled out those that are not among them, for ``explain()``.
-        cost: of the listing, where there is one.
-    """
-
-    files: Sequence[DataFile]
+    files: Sequence[DataFile]  # in the order of the dataset
+    # ``time.monotonic()`` when they were asked for, where that tells that they have these versions
     listed_at: float | None = None
-    bad: tuple[SkippedFile, ...] = ()
-    total: int | None = None
-    rounds: int = 0
+    bad: tuple[SkippedFile, ...] = ()  # files that are not among them, since their paths cannot be understood
+    total: int | None = None  # how many files there are, where ``files`` are not all of them
+    rounds: int = 0  # requests that they waited for, one after another
+    # nothing is given out before the store has said, since the read began, that these are the versions
     listed_now: bool = False
+    # looks meanwhile whether they are still the files, and gives these very ``files``, or others
     renewal: asyncio.Task[FileSet] | None = None
-    report: Callable[[], tuple[str, ...]] = tuple
-    cost: ListingCost | None = None
+    report: Callable[[], tuple[str, ...]] = tuple  # what ruled out those that are not among them, for ``explain()``
+    cost: ListingCost | None = None  # of the listing, where there is one
 
 
 class FileProvider(Protocol):
     """Gives the files of each read.
 
     Attributes:
-        view: which files a read sees.
         description: what it is, for ``explain()``.
     """
 
-    view: View
+    view: View  # which files a read sees
 
     @property
     def description(self) -> str: ...

@@ -25,15 +25,10 @@ _NO_TYPE_HINT = "No type holds the values of both exactly; give the dataset's sc
 
 @dataclass(slots=True)
 class _Known:
-    """A column so far.
+    """A column so far."""
 
-    Attributes:
-        field: unified.
-        url: of a file that has the column so.
-    """
-
-    field: pa.Field
-    url: str
+    field: pa.Field  # unified
+    url: str  # of a file that has the column so
 
 
 class SchemaUnifier:

@@ -156,21 +156,15 @@ async def _open_table(
 
 @dataclass(frozen=True, slots=True)
 class _FilesOpening:
-    """One call of :meth:`asyncpq.Session.open_dataset` for the files of a prefix, a pattern or a list.
-
-    Attributes:
-        place: the index that the caller named; None for none.
-        own: indexes of the caller's own.
-        finds: the index below the prefix is used, if there is one.
-        view: that the caller asks for; None: "snapshot" where the index is the table, since asyncpq wrote the files and
-            commits them there; else "listed".
-    """
+    """One call of :meth:`asyncpq.Session.open_dataset` for the files of a prefix, a pattern or a list."""
 
     runtime: Runtime
     files: Target
-    place: object | None
-    own: Sequence[FileIndex]
-    finds: bool
+    place: object | None  # the index that the caller named; None for none
+    own: Sequence[FileIndex]  # indexes of the caller's own
+    finds: bool  # the index below the prefix is used, if there is one
+    # that the caller asks for; None: "snapshot" where the index is the table, since asyncpq wrote the files and commits
+    # them there; else "listed"
     view: View | None
     options: DatasetOptions
     operation: Operation

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.build.file_rows import CaseConflicts, FileRows, FileTask, IndexSpec
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -196,17 +193,9 @@ def data_file(path: str, version: str) -> DataFile:
 
 
 def collector(turns: Turns, who: str) -> Callable[..., Any]:
-    """In the place of :func:`asyncpq.indexing.build.file_rows.collect_file`."""
+    """In the place of :meth:`asyncpq.indexing.build.file_rows.FileCollector.collect`."""
 
-    async def collect(
-        runtime: Runtime,
-        work: FileTask,
-        wanted: IndexSpec,
-        columns: DatasetColumns,
-        names: CaseConflicts,
-        operation: Operation,
-        room: Callable[[int], AbstractAsyncContextManager[None]],
-    ) -> FileRows:
+    async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
         await turns.turn(who, "collect")
         validator = work.file.validator
         assert validator is not None

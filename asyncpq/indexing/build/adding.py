@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -28,7 +28,7 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
+from asyncpq.storage.base import RequestContext, Validator, writable
 from asyncpq.storage.urls import safe_url
 
 #: Folder of the data files, below the dataset's url.
@@ -45,21 +45,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A file that was written and is not live yet. Can be pickled.
+    """A file that was written and is not live yet. Can be pickled."""
 
-    Attributes:
-        path: relative to the dataset's folder.
-        validator: of the version, as a GET returns it.
-        num_rows: of the file.
-        footer_start: offset of the footer.
-        tail: last bytes of the file: page indexes and footer. If empty, they are fetched.
-    """
-
-    path: str
-    validator: Validator
+    path: str  # relative to the dataset's folder
+    validator: Validator  # of the version, as a GET returns it
     num_rows: int
-    footer_start: int = 0
-    tail: bytes = b""
+    footer_start: int = 0  # offset of the footer
+    tail: bytes = b""  # last bytes of the file: page indexes and footer; if empty, they are fetched
 
 
 async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexBackend:
@@ -90,7 +82,6 @@ async def add_files(
         InvalidOptionError: the index has other kinds, or is of other files.
         ObjectNotFoundError, ObjectChangedError: one of the files is gone or was replaced.
         StaleSnapshotError: the dataset was overwritten with other columns meanwhile.
-        StoreError: the store failed.
     """
     operation = runtime.operation("build", safe_url(folder))
     with operation:
@@ -99,10 +90,12 @@ async def add_files(
         if base is not None:
             check_lake(base, backend)
         kept = base is not None and kinds is None and (not overwrite or base.schema.equals(schema))
+        # only the index's files are live
+        described = described_files(parse_target(folder), parse_partitioning("hive"), inside=True)
         source = IndexSource(
             url=safe_url(folder),
             root=folder,
-            dataset=described_lake(folder),
+            dataset={**described, "committed": True},
             schema=schema,
             fields=None,
             partitions=(),
@@ -112,7 +105,7 @@ async def add_files(
             alone=overwrite,
             as_of=datetime.now(UTC),
         )
-        index_tables = None if kept else lake_tables(schema, kinds)
+        index_tables = None if kept else lake_tables(schema, kinds)  # None: those that the index has
         done = await build(runtime, backend, source, index_tables, operation, options, base)
         try:
             done = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
@@ -121,18 +114,8 @@ async def add_files(
     return done
 
 
-def described_lake(folder: str) -> dict[str, object]:
-    """Return ``Manifest.dataset`` of a folder that asyncpq writes: only the index's files are live."""
-    described = described_files(parse_target(folder), parse_partitioning("hive"), inside=True)
-    return {**described, "committed": True}
-
-
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """Check that the index decides which files are live.
-
-    Raises:
-        InvalidOptionError: it was built over files that others write.
-    """
+    """Raise InvalidOptionError if the index is of files that others write: it does not decide which are live."""
     if not is_committed(manifest):
         raise InvalidOptionError(
             "the index there is of files that asyncpq did not write, so it does not decide which files are live",
@@ -142,43 +125,31 @@ def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
 
 
 def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
-    """Return the tables of a new index.
-
-    Raises:
-        ColumnNotFoundError, InvalidOptionError: a kind does not fit the columns.
-    """
+    """Return the tables of a new index; raise ColumnNotFoundError or InvalidOptionError if a kind fits no column."""
     if kinds is not None:
         return [index_table for kind in kinds for index_table in kind.tables(schema)]
     return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]
 
 
 def _data_file(folder: str, file: AddedFile) -> DataFile:
-    entry = None
-    if file.tail:
+    async def known(operation: Operation) -> KnownVersion:
+        start = file.validator.size - len(file.tail)
+        footer_offset = file.footer_start - start
+        return KnownVersion(
+            validator=file.validator,
+            metadata=decode_file_metadata(file.tail[footer_offset:-_TRAILER_BYTES]),
+            leaves=None,
+            footer_start=file.footer_start,
+            spans=[(start, file.tail[:footer_offset])],
+        )
 
-        async def known(operation: Operation) -> KnownVersion:
-            return _known_version(file)
-
-        entry = IndexEntry(validator=file.validator, known=known)
     return DataFile(
         url=folder + file.path,
         validator=file.validator,
         size=file.validator.size,
         num_rows=file.num_rows,
         pinned=True,
-        entry=entry,
-    )
-
-
-def _known_version(file: AddedFile) -> KnownVersion:
-    start = file.validator.size - len(file.tail)
-    footer = file.tail[file.footer_start - start : -_TRAILER_BYTES]
-    return KnownVersion(
-        validator=file.validator,
-        metadata=decode_file_metadata(footer),
-        leaves=None,
-        footer_start=file.footer_start,
-        spans=[(start, file.tail[: file.footer_start - start])],
+        entry=IndexEntry(validator=file.validator, known=known) if file.tail else None,
     )
 
 
@@ -186,35 +157,28 @@ def _known_version(file: AddedFile) -> KnownVersion:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files whose paths begin with ``prefix``, except live ones.
+    """Delete the files whose paths begin with ``prefix``, except live ones, and return their paths.
 
-    Returns:
-        The paths of the deleted files.
-
-    Raises:
-        StoreError: the store failed; some files may be left.
+    After a StoreError, some files may be left.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
-        found = await _list(runtime, folder, prefix, operation)
-        if not found:
+        files = await _list(runtime, folder, prefix, operation)
+        if not files:
             return []
         backend = await lake_backend(runtime, folder, create=False)
         manifest = await load(backend, operation)
         kept = set[str]()
         if manifest is not None:
             kept = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
-        return await _delete(runtime, folder, [item for item in found if _path(folder, item) not in kept], operation)
+        return await _delete(runtime, folder, files.keys() - kept, operation)
 
 
 async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:
-    """Delete the files that no snapshot lists; :meth:`Index.vacuum` decides which snapshots there are.
+    """Delete the files that no snapshot lists, and return their paths. :meth:`Index.vacuum` removes snapshots.
 
     Args:
         older_than_s: delete files older than this, by the store's clock; see :data:`ORPHANS_S`.
-
-    Returns:
-        The paths of the deleted files.
 
     Raises:
         ObjectNotFoundError: there is no index.
@@ -224,12 +188,12 @@ async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) ->
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
         backend = await lake_backend(runtime, folder, create=False)
-        found = await _list(runtime, folder, DATA_FOLDER, operation)
+        files = await _list(runtime, folder, DATA_FOLDER, operation)
         store = writable((await runtime.store(folder))[0], safe_url(folder))
         now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
         kept = await _kept(runtime, backend, operation)  # after the listing, so that files committed meanwhile are kept
-        old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
-        return await _delete(runtime, folder, [item for item in old if _path(folder, item) not in kept], operation)
+        old = {path for path, modified in files.items() if modified is not None and now - modified > older_than_s}
+        return await _delete(runtime, folder, old - kept, operation)
 
 
 async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -> set[str]:
@@ -252,18 +216,17 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
     return paths
 
 
-async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> list[ListedObject]:
+async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> dict[str, float | None]:
+    """Return the times of modification of the files, by path."""
     store = (await runtime.store(folder))[0]
     context = RequestContext(operation.metrics, purpose="list")
-    return await store.list_objects(folder + prefix, context=context)
+    listed = await store.list_objects(folder + prefix, context=context)
+    return {item.url[len(folder) :]: item.modified for item in listed}
 
 
-async def _delete(runtime: Runtime, folder: str, items: Sequence[ListedObject], operation: Operation) -> list[str]:
+async def _delete(runtime: Runtime, folder: str, paths: Set[str], operation: Operation) -> list[str]:
     store = writable((await runtime.store(folder))[0], safe_url(folder))
     context = RequestContext(operation.metrics, purpose="write", round=operation.metrics.rounds + 1)
-    await store.delete_objects([item.url for item in items], context=context)
-    return [_path(folder, item) for item in items]
-
-
-def _path(folder: str, item: ListedObject) -> str:
-    return item.url[len(folder) :]
+    ordered = sorted(paths)
+    await store.delete_objects([folder + path for path in ordered], context=context)
+    return ordered

@@ -1,15 +1,14 @@
 """Read the files of a build and write their rows as segments: the BuildExecutor.
 
-:class:`LocalExecutor` does so in this process: it reads files concurrently, sorts the rows of all tables in bounded
-memory, and writes segments of bounded size.
+:class:`LocalExecutor` reads files concurrently in this process, sorts the rows of all tables in bounded memory, and
+writes segments of bounded size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.events import Operation
-from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, collect_file
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import segment_name
@@ -39,15 +38,10 @@ async def write_segments(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write sorted rows as segments; at least one, even without rows.
+    """Write rows, sorted by key, as segments whose names begin with ``build``; at least one, even without rows.
 
-    Args:
-        build: the segments' names begin with it.
-        batches: sorted by key.
-        files: ids of the files whose rows of the table these are. Each segment covers all of them: rows that are not in
-            one segment are in another, with other keys.
-        options: bound the size of a segment, and set the folder of local files.
-        operation: counts the requests.
+    ``files`` are the ids of the files whose rows of the table these are. Each segment covers all of them: rows that are
+    not in one segment are in another, with other keys.
     """
     rows, ids = _Rows(batches), tuple(files)
     segments: list[Segment] = []
@@ -81,30 +75,24 @@ async def from_thread(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> As
 
 
 class _Rows:
-    """A stream of batches that can be put back."""
+    """A stream of batches with rows; one batch can be put back."""
 
     def __init__(self, batches: AsyncIterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._back: deque[pa.RecordBatch] = deque()
+        self.back: pa.RecordBatch | None = None
 
     async def next(self) -> pa.RecordBatch | None:
         """Return the next batch with rows; None at the end."""
-        if self._back:
-            return self._back.popleft()
-        while True:
+        batch, self.back = self.back, None
+        while batch is None or not batch.num_rows:
             batch = await anext(self._batches, None)
-            if batch is None or batch.num_rows:
-                return batch
-
-    def give_back(self, batch: pa.RecordBatch) -> None:
-        self._back.appendleft(batch)
+            if batch is None:
+                return None
+        return batch
 
     async def more(self) -> bool:
-        batch = await self.next()
-        if batch is None:
-            return False
-        self.give_back(batch)
-        return True
+        self.back = await self.next()
+        return self.back is not None
 
 
 class _Piece:
@@ -118,20 +106,20 @@ class _Piece:
         self.has_unknown = False
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        while (left := self._left()) is not None and (batch := await self._rows.next()) is not None:
-            rows, size = left
+        """Yield batches until the segment is full."""
+        options = self._options
+        while self.num_rows < options.segment_rows and self.data_bytes < options.segment_bytes:
+            batch = await self._rows.next()
+            if batch is None:
+                return
             # rounded up, so that a cut segment is full: a compaction leaves it alone
-            most = min(rows, -(-size * batch.num_rows // batch.nbytes))
+            by_size = -(-(options.segment_bytes - self.data_bytes) * batch.num_rows // batch.nbytes)
+            most = min(options.segment_rows - self.num_rows, by_size)
             if batch.num_rows > most:
-                self._rows.give_back(batch.slice(most))
+                self._rows.back = batch.slice(most)
                 batch = batch.slice(0, most)
             self._note(batch)
             yield batch
-
-    def _left(self) -> tuple[int, int] | None:
-        """Return how many rows and bytes still fit; None if the segment is full."""
-        rows, size = self._options.segment_rows - self.num_rows, self._options.segment_bytes - self.data_bytes
-        return (rows, size) if rows > 0 and size > 0 else None
 
     def _note(self, batch: pa.RecordBatch) -> None:
         keys = batch.column("key")
@@ -140,10 +128,9 @@ class _Piece:
         if keys[0].as_py() == UNKNOWN_KEY:
             self.has_unknown = True
             keys = keys.filter(pc.not_equal(keys, UNKNOWN_KEY))
-        if not len(keys):
-            return
-        self.low = self.low or keys[0].as_py()
-        self.high = keys[-1].as_py()
+        if len(keys):
+            self.low = self.low or keys[0].as_py()
+            self.high = keys[-1].as_py()
 
 
 class SortedTables:
@@ -151,9 +138,9 @@ class SortedTables:
 
     def __init__(self, runtime: Runtime, index_tables: Sequence[IndexTable], options: BuildOptions) -> None:
         memory = max(1 << 20, options.memory_bytes // 2 // len(index_tables))
+        folder = Path(options.folder or tempfile.gettempdir())
         self._runtime = runtime
         self._options = options
-        folder = Path(options.folder or tempfile.gettempdir())
         self._sorts = {index_table: ExternalSort(index_table.schema, memory, folder) for index_table in index_tables}
         self._files: dict[IndexTable, list[int]] = {index_table: [] for index_table in index_tables}
 
@@ -166,8 +153,7 @@ class SortedTables:
 
     def _add(self, rows: FileRows) -> None:
         for index_table, table in rows.tables.items():
-            if table.num_rows:
-                self._sorts[index_table].add(table)
+            self._sorts[index_table].add(table)
 
     def files(self, index_table: IndexTable) -> RowRanges:
         """Return the ids of the files whose rows of the table were added."""
@@ -188,9 +174,9 @@ class SortedTables:
 
     async def close(self) -> None:
         """Remove the local files, even when cancelled, or after the session was closed."""
-        with ExitStack() as left:
+        with ExitStack() as remaining:
             for sort in self._sorts.values():
-                left.callback(sort.close)
+                remaining.callback(sort.close)
             for sort in self._sorts.values():
                 await self._runtime.in_thread(sort.close)
 
@@ -213,20 +199,9 @@ class BuildExecutor(Protocol):
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read files, and write the segments of their rows.
+        """Read files, and write the segments of their rows, which are not committed yet; names begin with ``build``.
 
-        Args:
-            works: the files.
-            wanted: what to read; its tables are those of ``index_tables`` that can be read now.
-            index_tables: of the index.
-            build: the segments' names begin with it.
-            on_file_done: called for each file.
-
-        Returns:
-            The segments, which are not committed yet.
-
-        Raises:
-            StoreError: a store failed.
+        ``wanted`` says what to read; its tables are those of ``index_tables`` that can be read now.
         """
 
 
@@ -256,8 +231,8 @@ class LocalExecutor:
     ) -> list[Segment]:
         rows_of_tables = SortedTables(self._runtime, index_tables, self._options)
         try:
-            async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as found:
-                async for rows, part in found:
+            async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as files:
+                async for rows, part in files:
                     await rows_of_tables.add(rows)
                     on_file_done(rows, part)
             return await rows_of_tables.write(self._backend, build, self._operation)
@@ -269,14 +244,14 @@ async def collect_files(
     runtime: Runtime, works: Sequence[FileTask], wanted: IndexSpec, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
     """Read files concurrently, a bounded number at once; yield each one's rows and cost as it becomes ready."""
-    columns, names, options = wanted.columns(), wanted.names(), wanted.options
-    at_once = options.files_at_once if wanted.reads_values else runtime.options.limits.files_ahead
-    budget = ByteBudget(options.memory_bytes // 2)
+    options = wanted.options
+    at_once = options.files_at_once if wanted.by_value else runtime.options.limits.files_ahead
+    collector = FileCollector(runtime, wanted, partial(_reserved, ByteBudget(options.memory_bytes // 2)))
 
     async def collect(work: FileTask) -> tuple[FileRows, Operation]:
         part = operation.part(safe_url(work.file.url), 0)
         try:
-            return await collect_file(runtime, work, wanted, columns, names, part, partial(_reserved, budget)), part
+            return await collector.collect(work, part), part
         except BaseException:
             operation.metrics.add_part(part.metrics)
             raise
@@ -294,7 +269,9 @@ async def collect_files(
                 running.discard(task)
                 yield task.result()
     finally:
-        await _cancel(running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)  # the first error is raised already
 
 
 @asynccontextmanager
@@ -312,13 +289,3 @@ async def _reserved(budget: ByteBudget, weight: int) -> AsyncIterator[None]:
         yield
     finally:
         budget.release(weight)
-
-
-async def _cancel(tasks: Collection[asyncio.Task[tuple[FileRows, Operation]]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()  # retrieved, so that asyncio does not log it; the first error is raised

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +22,6 @@ from asyncpq.options import LimitOptions
 from asyncpq.parquet.embedded_index import KEY_PREFIX, EmbeddedIndex
 from asyncpq.parquet.footer import MAGIC, FooterDecoder, NeedBytes, set_key_values
 from asyncpq.parquet.metadata import decode_file_metadata
-
-_COPY_BYTES: Final = 1 << 20
 
 
 class EmbeddedIndexWriter:
@@ -72,11 +70,7 @@ class EmbeddedIndexWriter:
         self._writer.write_batch(batch, row_group_size)
 
     def embed(self, index: EmbeddedIndex) -> None:
-        """Add an index, which is written when the file is closed.
-
-        Raises:
-            InvalidOptionError: the name is taken.
-        """
+        """Add an index, which is written when the file is closed. Raises InvalidOptionError if the name is taken."""
         if index.name in self._indexes:
             raise InvalidOptionError(f"the file already has an index {index.name!r}")
         self._indexes[index.name] = index
@@ -85,11 +79,7 @@ class EmbeddedIndexWriter:
         """Write the indexes and the footer. Idempotent."""
         try:
             if self._writer.is_open:
-                keys = {}
-                for index in self._indexes.values():
-                    entry = index.entry(self._sink.tell())
-                    self._sink.write(index.data)
-                    keys[entry.key] = entry.value
+                keys = _write(self._indexes.values(), self._sink)
                 if keys:
                     self._writer.add_key_value_metadata(keys)
                 self._writer.close()
@@ -118,28 +108,35 @@ def embed_indexes(
         if named.setdefault(index.name, index) is not index:
             raise InvalidOptionError(f"two indexes have the name {index.name!r}")
     target = Path(target)
-    with Path(source).open("rb") as file:
-        try:
-            start, metadata = _footer(file)
-        except AsyncpqError as error:
-            raise error.locate(url=os.fspath(source)) from error.__cause__
-        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            with unfinished.open("xb") as out:
-                _copy(file, out, start)
-                keys = {}
-                for index in named.values():
-                    entry = index.entry(out.tell())
-                    out.write(index.data)
-                    keys[entry.key] = entry.value
-                footer = set_key_values(metadata, keys, max_elements=LimitOptions().max_footer_elements)
-                out.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
-                out.flush()
-                os.fsync(out.fileno())
-            shutil.copymode(source, unfinished)
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        shutil.copyfile(source, unfinished)
+        with unfinished.open("r+b") as file:
+            try:
+                start, metadata = _footer(file)
+            except AsyncpqError as error:
+                raise error.locate(url=os.fspath(source)) from error.__cause__
+            file.truncate(start)
+            file.seek(start)
+            keys = _write(named.values(), file)
+            footer = set_key_values(metadata, keys, max_elements=LimitOptions().max_footer_elements)
+            file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(source, unfinished)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) -> dict[str, str]:
+    """Write the bytes of the indexes; return the footer's keys for them."""
+    keys = {}
+    for index in indexes:
+        entry = index.entry(sink.tell())
+        sink.write(index.data)
+        keys[entry.key] = entry.value
+    return keys
 
 
 def _without_index_keys(schema: pa.Schema) -> pa.Schema:
@@ -153,25 +150,15 @@ def _footer(file: IO[bytes]) -> tuple[int, bytes]:
     limits = LimitOptions()
     size = file.seek(0, os.SEEK_END)
     decoder = FooterDecoder(max_footer_bytes=limits.max_footer_bytes)
-    found = decoder.next(b"", size, size)
-    while isinstance(found, NeedBytes):
-        file.seek(found.start)
-        found = decoder.next(file.read(found.stop - found.start), found.start, size)
+    footer = decoder.next(b"", size, size)
+    while isinstance(footer, NeedBytes):
+        file.seek(footer.start)
+        footer = decoder.next(file.read(footer.stop - footer.start), footer.start, size)
     metadata = decode_file_metadata(
-        found.metadata_bytes,
+        footer.metadata_bytes,
         max_elements=limits.max_footer_elements,
         max_schema_elements=limits.max_schema_elements,
     )
     if metadata.has_encryption:
         raise UnsupportedFeatureError("the file's footer is signed, so it cannot be changed", hint="Write a new file.")
-    return found.start, found.metadata_bytes
-
-
-def _copy(file: IO[bytes], out: IO[bytes], size: int) -> None:
-    file.seek(0)
-    while size:
-        data = file.read(min(size, _COPY_BYTES))
-        if not data:
-            raise OSError(f"{file.name} became shorter during the copy")
-        out.write(data)
-        size -= len(data)
+    return footer.start, footer.metadata_bytes

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import kind_of
-from asyncpq.datasets.model import TableField
 from asyncpq.decoding.arrow import constant_array
 from asyncpq.decoding.casts import Match
 from asyncpq.decoding.schema_adapter import SchemaAdapter
@@ -45,71 +43,44 @@ _MILLISECONDS_OF_A_DAY: Final = 86_400_000
 
 
 class ZoneBounds(NamedTuple):
-    """Bounds and counts of the values of one zone.
+    """Bounds and counts of the values of one zone."""
 
-    Attributes:
-        low, high: keys at or below all values, and at or above; both empty without values.
-        values, nulls, nans: counts; ``values`` without the others. None if unknown.
-    """
-
-    low: bytes
-    high: bytes
-    values: int | None
+    low: bytes  # key at or below all values; empty without values, as `high`
+    high: bytes  # key at or above all values
+    values: int | None  # number of values that are neither null nor NaN; None if unknown, as the next two
     nulls: int | None
     nans: int | None
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
         """Return the bounds of both zones together."""
         lows = [low for low in (self.low, other.low) if low]
-        return ZoneBounds(
-            min(lows, default=b""),
-            max(self.high, other.high),
-            _sum(self.values, other.values),
-            _sum(self.nulls, other.nulls),
-            _sum(self.nans, other.nans),
-        )
+        counts = [
+            None if own is None or further is None else own + further
+            for own, further in zip(self[2:], other[2:], strict=True)
+        ]
+        return ZoneBounds(min(lows, default=b""), max(self.high, other.high), *counts)
 
 
 NOTHING: Final = ZoneBounds(b"", b"", 0, 0, 0)
 
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
-
-
-def bounds_rows(
-    version: FileVersion,
-    file: int,
-    name: str,
-    schema: pa.Schema,
-    fields: tuple[TableField, ...] | None = None,
-    partition: Mapping[str, Any] | None = None,
-    view: SchemaAdapter | None = None,
-) -> pa.Table:
+def bounds_rows(version: FileVersion, file: int, name: str, schema: pa.Schema, view: SchemaAdapter | None) -> pa.Table:
     """Return the rows of "bounds" over one column, for one file, sorted; none for a file without rows.
 
     Args:
         name: a column of the dataset, or the dotted path of a leaf in structs.
-        schema, fields: of the dataset (see :func:`asyncpq.datasets.column_matching.view_of`).
-        partition: constant values of the file, by column.
-        view: result of :func:`view_of` for these, if it was made already.
+        schema: the dataset's.
+        view: how the file has its columns; None if it cannot have them: the file is unknown then.
     """
     try:
-        view = view or view_of(version, schema, fields, partition or {})
-        zones = _zones(version, name, view, schema)
+        zones = None if view is None else _zones(version, name, view, schema)
     except (AsyncpqError, pa.ArrowException, OverflowError):  # a read of the column raises it
         zones = None
-    if zones is None:
-        groups = [group.ordinal for group in version.metadata.row_groups if group.num_rows]
-        return unknown_rows(file, groups)
-    return zone_rows(file, zones)
-
-
-def unknown_rows(file: int, groups: Iterable[int]) -> pa.Table:
-    """Return rows that mark these row groups, and the file, as unknown."""
-    found = list(groups)
-    zones = [WHOLE_FILE, *found] if found else []
-    return _table([(UNKNOWN_KEY, AFTER_ALL, file, zone, None) for zone in zones])
+    if zones is not None:
+        return zone_rows(file, zones)
+    groups = [group.ordinal for group in version.metadata.row_groups if group.num_rows]
+    unknown = [WHOLE_FILE, *groups] if groups else []
+    return _table([(UNKNOWN_KEY, AFTER_ALL, file, zone, None) for zone in unknown])
 
 
 def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
@@ -130,7 +101,7 @@ def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
 
 def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Table:
     schema = TABLE_SCHEMAS["bounds"]
-    columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]
+    columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -138,11 +109,7 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
 
 
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
-    """Return the bounds of values.
-
-    Args:
-        array: values of the dataset's type ``type_``, which has keys.
-    """
+    """Return the bounds of values of the dataset's type ``type_``, which has keys."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
     if isinstance(array.type, pa.BaseExtensionType):
@@ -156,13 +123,9 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
         values = values.filter(pc.invert(is_nan)) if nans else values
     if not len(values):
         return ZoneBounds(b"", b"", 0, nulls, nans)
-    low, high = (pa.array([value], value.type) for value in least_and_greatest(values))
-    return ZoneBounds(_key(low, type_, upper=False), _key(high, type_, upper=True), len(values), nulls, nans)
-
-
-def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
-    key: bytes = bound_keys(array, type_, upper=upper)[0].as_py()
-    return key
+    least, greatest = (pa.array([value], value.type) for value in least_and_greatest(values))
+    low, high = bound_keys(least, type_, upper=False), bound_keys(greatest, type_, upper=True)
+    return ZoneBounds(low[0].as_py(), high[0].as_py(), len(values), nulls, nans)
 
 
 # -- by statistics --------------------------------------------------------------------------------
@@ -171,22 +134,28 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
     """Return the bounds of row groups with rows; None if the file's values do not compare as the dataset's do."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
-    top = schema.names[ordinal]
+    top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
-    if top in view.constants:
-        type_ = schema.field(ordinal).type
-        return _constant(view.constants[top], type_, groups) if not path else None
+    if top.name in view.constants:
+        if path:
+            return None
+        row = bounds_of(constant_array(view.constants[top.name], 1), top.type)
+        return {
+            group: ZoneBounds(row.low, row.high, *(num_rows if count else 0 for count in row[2:]))
+            for group, num_rows in groups.items()
+        }
     (match,) = view.match(version, [ordinal])
-    found = _descend(match, path)
-    if found is None:
+    leaf_match = _descend(match, path)
+    if leaf_match is None:
         return None
-    if found.source is None:
-        is_null = found.default is None or not found.default.is_valid
-        return {number: NOTHING._replace(nulls=rows) for number, rows in groups.items()} if is_null else None
-    if found.source.instant or found.source.leaf_stop != found.source.first_leaf + 1:
+    source = leaf_match.source
+    if source is None:
+        is_null = leaf_match.default is None or not leaf_match.default.is_valid
+        return {group: NOTHING._replace(nulls=rows) for group, rows in groups.items()} if is_null else None
+    if source.instant or source.leaf_stop != source.first_leaf + 1:
         return None
-    leaf = version.metadata.schema.leaves[found.source.first_leaf]
-    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type)
+    leaf = version.metadata.schema.leaves[source.first_leaf]
+    return None if leaf.max_repetition_level else _by_statistics(version, leaf, leaf_match.field.type)
 
 
 def _descend(match: Match, path: str) -> Match | None:
@@ -202,32 +171,23 @@ def _descend(match: Match, path: str) -> Match | None:
     return None if match.children else match
 
 
-def _constant(value: pa.Scalar, type_: pa.DataType, groups: Mapping[int, int]) -> dict[int, ZoneBounds]:
-    one = bounds_of(constant_array(value, 1), type_)
-    zones: dict[int, ZoneBounds] = {}
-    for number, rows in groups.items():
-        counts = [rows if count else 0 for count in (one.values, one.nulls, one.nans)]
-        zones[number] = ZoneBounds(one.low, one.high, *counts)
-    return zones
-
-
 def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict[int, ZoneBounds] | None:
     metadata = version.metadata
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
-    own, wanted = kind_of_leaf(leaf, order), kind_of(type_)
-    factor = _factor(own, wanted)
+    own = kind_of_leaf(leaf, order)
+    factor = _factor(own, kind_of(type_))
     if factor is None:
         return None
-    some: dict[int, ChunkBounds] = {}
+    statistics: dict[int, ChunkBounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
             chunk = group.parse_chunk(leaf.index)
-            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
-            if found.null_count is None and leaf.max_definition_level == 0:
-                found = replace(found, null_count=0)
-            some[group.ordinal] = found
-    return _zones_of(some, own, type_, factor)
+            bounds, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+            if bounds.null_count is None and leaf.max_definition_level == 0:
+                bounds = replace(bounds, null_count=0)
+            statistics[group.ordinal] = bounds
+    return _zones_of(statistics, own, type_, factor)
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
@@ -247,37 +207,34 @@ def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
 
 
 def _zones_of(
-    some: Mapping[int, ChunkBounds], own: ValueKind, type_: pa.DataType, factor: int
+    statistics: Mapping[int, ChunkBounds], own: ValueKind, type_: pa.DataType, factor: int
 ) -> dict[int, ZoneBounds]:
     zones: dict[int, ZoneBounds] = {}
     bounded: dict[int, tuple[Any, Any]] = {}
-    for number, found in some.items():
-        nulls, nans = found.null_count, found.nan_count if own.has_nan else 0
-        values = None if nulls is None or nans is None else found.num_values - nulls - nans
-        zones[number] = ZoneBounds(_LEAST, _GREATEST, values, nulls, nans)
-        if values == 0 or found.all_null:
-            zones[number] = ZoneBounds(b"", b"", 0, nulls, 0 if found.all_null else nans)
-        elif found.min is not None and found.max is not None:
-            most: Any = found.max
-            if own.is_bytes and not found.max_exact:
+    for group, chunk in statistics.items():
+        nulls, nans = chunk.null_count, chunk.nan_count if own.has_nan else 0
+        values = None if nulls is None or nans is None else chunk.num_values - nulls - nans
+        zones[group] = ZoneBounds(_LEAST, _GREATEST, values, nulls, nans)
+        if values == 0 or chunk.all_null:
+            zones[group] = ZoneBounds(b"", b"", 0, nulls, 0 if chunk.all_null else nans)
+        elif chunk.min is not None and chunk.max is not None:
+            most: Any = chunk.max
+            if own.is_bytes and not chunk.max_exact:
                 most = successor(most) if most else most  # an empty value is not truncated
-            bounded[number] = found.min, most
+            bounded[group] = chunk.min, most
     if not bounded:
         return zones
     least = [low for low, _ in bounded.values()]
-    lows = _keys(least, factor, type_, upper=False)
     most = [least[0] if high is None else high for _, high in bounded.values()]
-    highs = _keys(most, factor, type_, upper=True)
-    for (number, (_, limit)), low, high in zip(bounded.items(), lows, highs, strict=True):
-        zones[number] = zones[number]._replace(low=low, high=_GREATEST if limit is None else high)
+    lows, highs = _keys(least, factor, type_, upper=False), _keys(most, factor, type_, upper=True)
+    for (group, (_, limit)), low, high in zip(bounded.items(), lows, highs, strict=True):
+        zones[group] = zones[group]._replace(low=low, high=_GREATEST if limit is None else high)
     return zones
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """Return the keys of bounds in statistics, as :func:`bound_keys` would; for few values.
-
-    Raises:
-        OverflowError: a value does not fit the type.
+    """Return the keys of bounds in statistics, as :func:`bound_keys` would; for few values. Raise OverflowError for a
+    value that does not fit the type.
     """
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8

@@ -1,7 +1,4 @@
-"""Make the rows of the tables that need a file's values (set, ngram, keys, text, bloom), by one scan of its columns.
-
-One scan of a file serves all tables; it reads the columns that any of them takes.
-"""
+"""Make the rows of the tables that need a file's values (set, ngram, keys, text, bloom), by one scan of its columns."""
 
 from __future__ import annotations
 
@@ -31,6 +28,8 @@ from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.scan.request import ScanRequest
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
+#: Makes keys of columns, and the position of each key's row; None: each row has one key.
+_KeysOf: TypeAlias = Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]]
 
 _CHUNK_ROWS = 1 << 20  # encoded at once
 _UNITED = 16  # batches of hashes before duplicates are dropped
@@ -39,12 +38,7 @@ _FEW_ROWS = 1 << 13  # row numbers that small files share
 
 
 class ValueCollector:
-    """Makes the rows of one index table from the values of one file.
-
-    Args:
-        index_table: of kind set, ngram, keys, text or bloom.
-        types: of its columns in the dataset.
-    """
+    """Makes the rows of one index table from the values of one file; ``types`` are its columns' in the dataset."""
 
     def __init__(self, index_table: IndexTable, types: Sequence[pa.DataType]) -> None:
         self._rows = _rows(index_table, types)
@@ -55,12 +49,9 @@ class ValueCollector:
         return self._rows.pending_bytes
 
     def add(self, arrays: Arrays, first_row: int, group: int) -> None:
-        """Add the values of the next rows.
+        """Add the values of the next rows, all of one row group.
 
-        Args:
-            arrays: one for each column of the table, of the dataset's types, perhaps as dictionaries.
-            first_row: ordinal of the first row in the file.
-            group: row group of all these rows.
+        ``arrays`` has one for each column of the table, of the dataset's types, perhaps as dictionaries.
         """
         for start in range(0, len(arrays[0]), _CHUNK_ROWS):
             slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
@@ -88,34 +79,37 @@ class _Rows(Protocol):
 
 
 def _rows(index_table: IndexTable, types: Sequence[pa.DataType]) -> _Rows:
-    options = dict(index_table.options)
+    options, schema = dict(index_table.options), index_table.schema
+
+    def keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
+        item = element_type(types[0])
+        if item is None:
+            return table_keys(arrays, types), None
+        values, rows = elements(arrays[0])
+        return normalised(values, item), rows
+
+    def grams(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, None]:
+        tag, nothing = pa.scalar(VALUE_TAG, pa.binary()), pa.scalar(b"", pa.binary())
+        return pc.binary_join_element_wise(tag, ngrams(arrays[0], options["n"]), nothing), None
+
     if index_table.kind == "set":
-        return _Distinct(index_table, lambda arrays: _keys(arrays, types)[0], options["max_values"])
+        return _Distinct(schema, keys, options["max_values"])
     if index_table.kind == "ngram":
-        n = options["n"]
-        return _Distinct(index_table, lambda arrays: _tagged(ngrams(arrays[0], n)), options["max_ngrams"])
+        return _Distinct(schema, grams, options["max_ngrams"])
     if index_table.kind == "keys":
-        return _Postings(index_table, lambda arrays: _keys(arrays, types), options["max_postings"])
+        return _Postings(schema, keys, options["max_postings"])
     if index_table.kind == "text":
-        return _Postings(index_table, lambda arrays: _token_keys(arrays[0]), None)
-    return _Blooms(index_table, lambda arrays: _keys(arrays, types)[0], options["fpp"])
+        return _Postings(schema, _token_keys, None)
+    return _Blooms(schema, keys, options["fpp"])
 
 
 # -- keys of rows ---------------------------------------------------------------------------------
 
 
-def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
-    """Return the keys, and the position of each key's row; None: each row has one key."""
-    item = element_type(types[0])
-    if item is None:
-        return table_keys(arrays, types), None
-    values, rows = elements(arrays[0])
-    return normalised(values, item), rows
-
-
-def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
+def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array]:
     """Return the keys of the tokens of each string, perhaps with duplicates, and their rows; a null string counts as a
     null token."""
+    (array,) = arrays
     if isinstance(array.type, pa.DictionaryType):
         lists = token_lists(array.dictionary).take(array.indices)
     else:
@@ -127,20 +121,14 @@ def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
     return normalised(values, pa.string()), rows
 
 
-def _tagged(grams: pa.BinaryArray) -> pa.BinaryArray:
-    return pc.binary_join_element_wise(pa.scalar(VALUE_TAG, pa.binary()), grams, pa.scalar(b"", pa.binary()))
-
-
 # -- kinds ----------------------------------------------------------------------------------------
 
 
 class _Distinct:
     """The distinct keys of a file; with too many of them, the file is unknown."""
 
-    def __init__(
-        self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int
-    ) -> None:
-        self._schema = index_table.schema
+    def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int) -> None:
+        self._schema = schema
         self._keys = keys
         self._limit = limit
         self._seen: pa.BinaryArray | None = pa.array([], pa.binary())
@@ -152,7 +140,7 @@ class _Distinct:
     def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
         if self._seen is None:
             return
-        seen = pc.unique(pa.concat_arrays([self._seen, self._keys(_distinct(arrays))]))
+        seen = pc.unique(pa.concat_arrays([self._seen, self._keys(_distinct(arrays))[0]]))
         self._seen = seen if len(seen) <= self._limit else None
 
     def finish(self, file: int) -> pa.Table:
@@ -162,19 +150,12 @@ class _Distinct:
 
 
 class _Postings:
-    """Postings: the keys of rows, with consecutive rows of one key joined.
-
-    Args:
-        limit: of a key with more postings, those with the smallest gaps are joined; None: no limit.
+    """Postings: the keys of rows, with consecutive rows of one key joined. Of a key with more than ``limit`` postings,
+    if that is not None, those with the smallest gaps are joined.
     """
 
-    def __init__(
-        self,
-        index_table: IndexTable,
-        keys: Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]],
-        limit: int | None,
-    ) -> None:
-        self._schema = index_table.schema
+    def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int | None) -> None:
+        self._schema = schema
         self._keys = keys
         self._limit = limit
         self._pending: list[pa.BinaryArray] = []
@@ -229,29 +210,28 @@ class _Postings:
 class _Blooms:
     """A filter for each row group, and one for the file."""
 
-    def __init__(
-        self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float
-    ) -> None:
-        self._schema = index_table.schema
+    def __init__(self, schema: pa.Schema, keys: _KeysOf, fpp: float) -> None:
+        self._schema = schema
         self._keys = keys
         self._fpp = fpp
         self._hashes: dict[int, list[pa.UInt64Array]] = {}
 
     @property
     def pending_bytes(self) -> int:
-        return sum(hashes.nbytes for known in self._hashes.values() for hashes in known)
+        return sum(batch.nbytes for batches in self._hashes.values() for batch in batches)
 
     def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
-        known = self._hashes.setdefault(group, [])
-        known.append(key_hashes(pc.unique(self._keys(_distinct(arrays)))))
-        if len(known) > _UNITED:
-            known[:] = [_united(known)]
+        batches = self._hashes.setdefault(group, [])
+        keys, _ = self._keys(_distinct(arrays))
+        batches.append(key_hashes(pc.unique(keys)))
+        if len(batches) > _UNITED:
+            batches[:] = [_united(batches)]
 
     def finish(self, file: int) -> pa.Table:
-        groups = {group: _united(known) for group, known in sorted(self._hashes.items())}
+        groups = {group: _united(batches) for group, batches in sorted(self._hashes.items())}
         hashes = {_WHOLE_FILE: _united(groups.values()), **groups}
         keys = [file_key(file, group) for group in hashes]
-        payloads = [make_bitset(found, self._fpp) for found in hashes.values()]
+        payloads = [make_bitset(distinct, self._fpp) for distinct in hashes.values()]
         return pa.table([pa.array(keys, pa.binary()), pa.array(payloads, pa.binary())], schema=self._schema)
 
 
@@ -276,9 +256,9 @@ def _grouped(
     """Join postings with those after them; ``begins`` says for each but the first whether it stays separate."""
     if begins.true_count == len(begins):
         return keys, firsts, stops
-    at = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(pc.indices_nonzero(begins).cast(pa.uint64()), _ONE)])
-    ends = pa.concat_arrays([pc.subtract(at.slice(1), _ONE), pa.array([len(keys) - 1], pa.uint64())])
-    return keys.take(at), firsts.take(at), stops.take(ends)
+    lasts = pa.concat_arrays([pc.indices_nonzero(begins).cast(pa.uint64()), pa.array([len(keys) - 1], pa.uint64())])
+    starts = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(lasts.slice(0, len(lasts) - 1), _ONE)])
+    return keys.take(starts), firsts.take(starts), stops.take(lasts)
 
 
 def _limited(
@@ -346,11 +326,7 @@ async def value_rows(
     columns: DatasetColumns,
     options: BuildOptions,
 ) -> dict[IndexTable, pa.Table]:
-    """Return the rows of the tables, by one scan of their columns (see ``FileRows.tables``).
-
-    Args:
-        file: id of the open version.
-    """
+    """Return the rows of the tables for the file ``file``, by one scan of their columns (see ``FileRows.tables``)."""
     names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0
@@ -381,12 +357,12 @@ class _Values:
 
     def __init__(self, file: int, index_tables: Sequence[IndexTable], schema: pa.Schema, options: BuildOptions) -> None:
         self._file = file
-        self._schema = schema
         self._most_bytes = options.memory_bytes // _SHARE
         self._folder = Path(options.folder or tempfile.gettempdir())
-        self._collectors = {
-            index_table: ValueCollector(index_table, _types(schema, index_table)) for index_table in index_tables
-        }
+        self._collectors: dict[IndexTable, ValueCollector] = {}
+        for index_table in index_tables:
+            types = [type_ for name in index_table.columns if (type_ := type_of(schema, name)) is not None]
+            self._collectors[index_table] = ValueCollector(index_table, types)
         self._local: dict[IndexTable, LocalRows] = {}
         self._open = ExitStack()
 
@@ -400,23 +376,17 @@ class _Values:
         """Add the next rows; all are of one row group."""
         names = dict.fromkeys(name for index_table in self._collectors for name in index_table.columns)
         arrays = {name: leaf_array(batch, name) for name in names}
-        postings = {index_table: found for index_table, found in self._collectors.items() if index_table.kind in BY_ROW}
-        texts = [
-            arrays[name]
-            for index_table in self._collectors
-            if index_table.kind == "text"
-            for name in index_table.columns
-        ]
-        size = max(map(_text_bytes, texts), default=0)
+        texts = {name for index_table in self._collectors if index_table.kind == "text" for name in index_table.columns}
+        size = max((_text_bytes(arrays[name]) for name in texts), default=0)
         step = max(1, min(batch.num_rows, batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)))
+        postings = {table: collector for table, collector in self._collectors.items() if table.kind in BY_ROW}
         for start in range(0, batch.num_rows, step):
             for index_table, collector in self._collectors.items():
-                collector.add(
-                    [arrays[name].slice(start, step) for name in index_table.columns], first_row + start, group
-                )
-            if sum(found.pending_bytes for found in postings.values()) > self._most_bytes:
-                for index_table, found in postings.items():
-                    self._put_aside(index_table, found.finish(self._file))
+                slices = [arrays[name].slice(start, step) for name in index_table.columns]
+                collector.add(slices, first_row + start, group)
+            if sum(collector.pending_bytes for collector in postings.values()) > self._most_bytes:
+                for index_table, collector in postings.items():
+                    self._put_aside(index_table, collector.finish(self._file))
 
     def finish(self, index_table: IndexTable) -> pa.Table:
         """Return all rows of the table."""
@@ -440,18 +410,14 @@ def _text_bytes(array: pa.Array) -> int:
     return int(array.nbytes)
 
 
-def _types(schema: pa.Schema, index_table: IndexTable) -> list[pa.DataType]:
-    return [found for name in index_table.columns if (found := type_of(schema, name)) is not None]
-
-
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return a column, or a leaf of a struct by its dotted path; null where the struct is null."""
-    top, behind = name, ""
-    while (at := batch.schema.get_field_index(top)) < 0:
+    top, children = name, list[str]()
+    while batch.schema.get_field_index(top) < 0:
         top, _, last = top.rpartition(".")
-        behind = f"{last}.{behind}" if behind else last
-    array = batch.column(at)
-    for child in behind.split(".") if behind else ():
+        children.insert(0, last)
+    array = batch.column(top)
+    for child in children:
         array = pc.struct_field(array, child)
     return array
 
@@ -460,14 +426,15 @@ async def _batches(
     runtime: Runtime, opened: OpenedFile, names: Sequence[str], columns: DatasetColumns
 ) -> AsyncGenerator[pa.RecordBatch]:
     """Yield all rows of the file in order, in the dataset's types."""
-    async with runtime.deadline(opened.operation.url):
+    url = opened.operation.url
+    async with runtime.deadline(url):
         await opened.prepare(ScanRequest(columns=names), columns, scan=True, other_bytes=0)
     jobs = opened.jobs(runtime.options.limits.unit_bytes, None)
     if len(jobs) == 1:  # nothing to fetch ahead
         ((read, unit, _),) = jobs
         runtime.budget.take(unit.num_bytes)
         try:
-            async with runtime.deadline(opened.operation.url):
+            async with runtime.deadline(url):
                 tables = await read.run(unit)
             for table in tables:
                 for batch in table.to_batches():
@@ -484,8 +451,8 @@ async def _batches(
     pipeline = Pipeline(in_order(), runtime)
     pipeline.start()
     try:
-        while (landed := await pipeline.next(runtime.deadline(opened.operation.url))) is not None:
-            for table in landed.tables:
+        while (unit_rows := await pipeline.next(runtime.deadline(url))) is not None:
+            for table in unit_rows.tables:
                 for batch in table.to_batches():
                     yield batch
             pipeline.done_with_head()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from asyncpq.errors import (
     printable,
 )
 from asyncpq.events import Operation, OperationName
-from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.build_executor import BuildExecutor, ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.index_source import BuildPlan, IndexSource, another_place, differences
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
@@ -33,22 +33,17 @@ from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.base import Validator
 from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.urls import safe_url
 
+logger = logging.getLogger(__name__)
 build_logger = logging.getLogger("asyncpq.builds")
 
 _LINES: Final = 20  # progress messages of a build, at most
 
 
 class BuildLog:
-    """The log of one build.
-
-    Args:
-        name: "build", "refresh", ...
-        backend: description of the backend, without secrets.
-    """
+    """The log of one build: of ``name`` ("build", "refresh", ...) in a backend of that description."""
 
     def __init__(self, name: OperationName, backend: str) -> None:
         self._what = f"{name} of {printable(backend)}"
@@ -64,26 +59,20 @@ class BuildLog:
         """Log progress after a file."""
         self._done += 1
         if self._done % self._step == 0 and self._done < self._files:
-            build_logger.info("%s: %d of %d files read, %.1f s", self._what, self._done, self._files, self._seconds)
+            seconds = time.perf_counter() - self._began
+            build_logger.info("%s: %d of %d files read, %.1f s", self._what, self._done, self._files, seconds)
 
-    def committed(self, snapshot: int, added: int, removed: int, problems: int) -> None:
+    def committed(self, refreshed: Refreshed) -> None:
         """Log the end of the build."""
         build_logger.info(
             "%s committed snapshot %d: %d files added, %d removed, %d could not be read; %.1f s",
             self._what,
-            snapshot,
-            added,
-            removed,
-            problems,
-            self._seconds,
+            refreshed.manifest.snapshot,
+            refreshed.added,
+            refreshed.removed,
+            len(refreshed.problems),
+            time.perf_counter() - self._began,
         )
-
-    @property
-    def _seconds(self) -> float:
-        return time.perf_counter() - self._began
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +127,8 @@ async def build(
     if index_tables is not None:
         index_tables = list(dict.fromkeys((FILES, *index_tables)))
         backend.check([index_table.kind for index_table in index_tables])
-    return await _Build(runtime, backend, source, index_tables, operation, options, base, index, executor).run()
+    building = _Build(runtime, backend, source, index_tables, operation, options, base, index)
+    return await building.run(executor(runtime, backend, operation, options))
 
 
 class _Build:
@@ -152,27 +142,25 @@ class _Build:
         options: BuildOptions,
         base: Manifest | None,
         index: str | None,
-        executor: ExecutorFactory,
     ) -> None:
-        self._index = index
-        self._executor = executor(runtime, backend, operation, options)
-        self._base = base
         self._runtime = runtime
         self._backend = backend
         self._source = source
         self._tables = index_tables
         self._operation = operation
-        self._log = BuildLog(operation.name, backend.description)
         self._options = options
+        self._base = base
+        self._index = index
+        self._log = BuildLog(operation.name, backend.description)
         self._id = new_id()
         self._brought: dict[str, IndexedFile] = {}
         self._removed: dict[int, IndexedFile] = {}
         self._problems: list[tuple[str, AsyncpqError]] = []
         self._heartbeat = Heartbeat(backend, self._id, options.grace_s, operation)
-        self._known: RowRanges = RowRanges()
+        self._known = RowRanges()
         self._outdated = 0  # files removed because the new ones replace all others
 
-    async def run(self) -> Refreshed:
+    async def run(self, executor: BuildExecutor) -> Refreshed:
         base = self._base
         todo = await self._without_unchanged(await self._todo(base))
         idle = todo.is_nothing and not self._source.alone
@@ -181,8 +169,8 @@ class _Build:
             return Refreshed(base)
         async with self._heartbeat:
             manifest, todo = await self._begin(base, todo)
-            left = await self._read_all(manifest, todo)
-            manifest = await self._finish(manifest, left)
+            manifest, segments = await self._read_all(manifest, todo, executor)
+            manifest = await self._finish(manifest, segments)
         refreshed = Refreshed(
             manifest,
             added=len(self._brought),
@@ -190,17 +178,13 @@ class _Build:
             problems=tuple(self._problems),
             resumed=len(todo.taken),
         )
-        self._log.committed(manifest.snapshot, refreshed.added, refreshed.removed, len(refreshed.problems))
+        self._log.committed(refreshed)
         return refreshed
 
     # -- what is to be done -----------------------------------------------------------------------
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
-        """Compare the files with ``base``.
-
-        Raises:
-            AsyncpqError: the index is not the required one.
-        """
+        """Compare the files with ``base``; raise AsyncpqError if the index is not the required one."""
         if base is not None:
             self._check(base)
         elif self._tables is None:
@@ -210,26 +194,23 @@ class _Build:
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
         """Leave out files without a version in the listing whose footers prove that the index knows them."""
-        asked: list[tuple[FileTask, Validator]] = []
-        for work in todo.works:
-            known = todo.replaced.get(work.path)
-            if known is None or known.num_rows is None or work.file.validator is not None:
-                continue
-            if known.validator is not None:
-                asked.append((work, known.validator))
         same: set[str] = set()
 
-        async def look(item: tuple[FileTask, Validator]) -> None:
-            work, known = item
+        async def compare(work: FileTask) -> None:
+            indexed = todo.replaced.get(work.path)
+            unlisted = work.file.validator is None and indexed is not None and indexed.num_rows is not None
+            if not unlisted or indexed is None or indexed.validator is None:
+                return
             part = self._operation.part(safe_url(work.file.url), 0)
             try:
-                found = await version_of(self._runtime, work.file, self._source.url, part)
+                now = await version_of(self._runtime, work.file, self._source.url, part)
             finally:
                 self._operation.metrics.add_part(part.metrics)
-            if found is not None and found.is_strong and found.same_version(known):
+            if now is not None and now.is_strong and now.same_version(indexed.validator):
                 same.add(work.path)
 
-        await call_each(look, asked, at_once=self._runtime.options.limits.files_ahead)
+        replaced = [work for work in todo.works if work.path in todo.replaced]
+        await call_each(compare, replaced, at_once=self._runtime.options.limits.files_ahead)
         return todo._replace(
             works=tuple(work for work in todo.works if work.path not in same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},
@@ -259,11 +240,11 @@ class _Build:
                 )
 
     def _check_columns(self, base: Manifest) -> None:
-        here, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._source.schema))
-        for name in dict.fromkeys((*here, *new)):
-            if here.get(name) != new.get(name):
+        indexed, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._source.schema))
+        for name in dict.fromkeys((*indexed, *new)):
+            if indexed.get(name) != new.get(name):
                 raise SchemaMismatchError(
-                    f"the column is {new.get(name)} in the files and {here.get(name)} in the index",
+                    f"the column is {new.get(name)} in the files and {indexed.get(name)} in the index",
                     url=self._backend.description,
                     column=name,
                     hint="Add files with the same columns as the existing ones.",
@@ -290,6 +271,21 @@ class _Build:
             builds=tuple(begun for begun in newest.builds if begun.id == self._id),
         )
 
+    def _new(self) -> Manifest:
+        source, index_tables = self._source, tuple(self._tables or ())
+        return Manifest(
+            index=new_id(),
+            snapshot=0,
+            commit="",
+            created=source.as_of,
+            root=source.root,
+            dataset=source.dataset,
+            schema=source.schema,
+            partitions=source.partitions,
+            field_ids=source.field_ids(index_tables),
+            tables=index_tables,
+        )
+
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
         """Reserve ids for the files to read, and hold the files that broken-off builds have read."""
 
@@ -297,49 +293,35 @@ class _Build:
             nonlocal todo
             if newest is not todo.base:
                 todo = await self._todo(newest)
-            if newest is None:
-                source, index_tables = self._source, tuple(self._tables or ())
-                newest = Manifest(
-                    index=new_id(),
-                    snapshot=0,
-                    commit="",
-                    created=source.as_of,
-                    root=source.root,
-                    dataset=source.dataset,
-                    schema=source.schema,
-                    partitions=source.partitions,
-                    field_ids=source.field_ids(index_tables),
-                    tables=index_tables,
-                )
+            newest = newest or self._new()
             first = newest.next_file
             mine = RowRanges([(first, first + len(todo.works))])
-            held = RowRanges((file.id, file.id + 1) for file in todo.taken)
             return replace(
                 newest,
                 next_file=first + len(todo.works),
                 retired=newest.retired | mine,
-                builds=(*newest.builds, Build(self._id, mine | held)),
+                builds=(*newest.builds, Build(self._id, mine | _ids(todo.taken))),
             )
 
         manifest = await commit(self._backend, base, reserve, self._id, self._operation)
         assert manifest is not None
         first = manifest.next_file - len(todo.works)
-        works = tuple(replace(work, id=first + at) for at, work in enumerate(todo.works))
+        works = tuple(replace(work, id=first + number) for number, work in enumerate(todo.works))
         self._known = manifest.live
         self._brought = {file.path: file for file in todo.taken}
-        self._removed = {file.id: file for file in todo.removed}
-        for file in todo.taken:
-            if file.path in todo.replaced:
-                self._removed[todo.replaced[file.path].id] = todo.replaced[file.path]
+        replaced = [todo.replaced[file.path] for file in todo.taken if file.path in todo.replaced]
+        self._removed = {file.id: file for file in (*todo.removed, *replaced)}
         return manifest, todo._replace(works=works)
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _read_all(self, manifest: Manifest, todo: BuildPlan) -> list[Segment]:
-        """Read the files, and commit segments now and then. Return the segments that are not committed yet."""
+    async def _read_all(
+        self, manifest: Manifest, todo: BuildPlan, executor: BuildExecutor
+    ) -> tuple[Manifest, list[Segment]]:
+        """Read the files, and commit segments now and then; return the last commit, and the segments since."""
         source, metrics = self._source, self._operation.metrics
         metrics.files_total = len(source.files)
-        metrics.files_ruled_out = len(source.files) - len(todo.works)
+        done = metrics.files_ruled_out = len(source.files) - len(todo.works)
         shaped = self._shaped(manifest)
         wanted = IndexSpec(
             schema=shaped.schema,
@@ -349,9 +331,6 @@ class _Build:
             options=self._options,
         )
         self._log.begins(len(todo.works), metrics.files_ruled_out)
-        done, left = metrics.files_ruled_out, list[Segment]()
-        # a compaction would merge committed segments for the old tables
-        commits = not source.alone
 
         def on_file_done(rows: FileRows, part: Operation) -> None:
             nonlocal done
@@ -361,25 +340,27 @@ class _Build:
             self._operation.part_ended(part, rows.problem, done)
             self._log.file_done()
 
-        step = self._executor.files_between_commits(len(todo.works))
-        for at in range(0, len(todo.works), step):
-            if left and commits:
-                manifest, left = await self._checkpoint(manifest, left), []
-            works = todo.works[at : at + step]
-            left = [*left, *await self._executor.segments(works, wanted, shaped.tables, self._id, on_file_done)]
-        return left
+        segments: list[Segment] = []
+        step = executor.files_between_commits(len(todo.works))
+        for start in range(0, len(todo.works), step):
+            if segments and not source.alone:  # a compaction would merge committed segments for the old tables
+                manifest, segments = await self._checkpoint(manifest, segments), []
+            works = todo.works[start : start + step]
+            segments += await executor.segments(works, wanted, shaped.tables, self._id, on_file_done)
+        return manifest, segments
 
     def _note(self, rows: FileRows, todo: BuildPlan) -> None:
-        work, last = rows.work, todo.replaced.get(rows.work.path)
-        if last is not None:
+        work, url = rows.work, safe_url(rows.work.file.url)
+        if work.path in todo.replaced:
+            last = todo.replaced[work.path]
             self._removed[last.id] = last
         if self._source.required and (rows.gone or rows.problem is not None):
-            raise rows.problem or ObjectNotFoundError("the file is gone", url=safe_url(work.file.url))
+            raise rows.problem or ObjectNotFoundError("the file is gone", url=url)
         if rows.gone:
             return
         if rows.problem is not None:
             self._problems.append((work.path, rows.problem))
-            logger.warning("%s is not indexed: %s", safe_url(work.file.url), rows.problem)
+            logger.warning("%s is not indexed: %s", url, rows.problem)
         self._brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
 
     # -- committing -------------------------------------------------------------------------------
@@ -403,13 +384,13 @@ class _Build:
             newest = self._still_mine(newest)
             brought, removed = await self._against(newest)
             live = newest.live
-            mine = RowRanges((file.id, file.id + 1) for file in brought)
+            mine = _ids(brought)
             more = sum(file.num_rows or 0 for file in brought if file.id not in live)
             if self._source.alone:
                 newest, out, less = self._shaped(newest), live - mine, newest.num_rows
                 self._outdated = out.num_rows
             else:
-                out = RowRanges((file.id, file.id + 1) for file in removed)
+                out = _ids(removed)
                 less = sum(file.num_rows or 0 for file in removed if file.id in live)
             return replace(
                 newest,
@@ -433,11 +414,7 @@ class _Build:
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
-        """Check that the build has not expired.
-
-        Raises:
-            StaleSnapshotError: it has.
-        """
+        """Raise StaleSnapshotError if the build has expired."""
         self._heartbeat.check()
         if newest is None or all(begun.id != self._id for begun in newest.builds):
             raise StaleSnapshotError(
@@ -463,3 +440,7 @@ class _Build:
             else:
                 del brought[file.path]
         return list(brought.values()), list(removed.values())
+
+
+def _ids(files: Iterable[IndexedFile]) -> RowRanges:
+    return RowRanges((file.id, file.id + 1) for file in files)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import write_segments
-from asyncpq.indexing.build.file_rows import FileTask, IndexSpec, collect_file
+from asyncpq.indexing.build.file_rows import FileCollector, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import merged_async, without_files
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
@@ -51,43 +51,32 @@ async def compact(
     """Merge segments of each table: small ones, if there are more than ``max_segments``; overlapping ones, if more than
     that may hold one key; and those of mostly retired files. Nothing is deleted.
 
-    Raises:
-        ObjectNotFoundError: there is no index.
-        StaleSnapshotError: the compaction expired.
+    Raises ObjectNotFoundError if there is no index, StaleSnapshotError if the compaction expired.
     """
     manifest = await load(backend, operation)
     if manifest is None:
         raise ObjectNotFoundError("there is no index", url=backend.description, hint="Build it first.")
-    unused = manifest.retired - manifest.reserved  # these never come back
+    compaction = _Compaction(runtime, backend, options, operation, manifest)
     chosen = {
-        index_table: _chosen(manifest.segments_of(index_table), unused, max_segments, options)
+        index_table: _chosen(manifest.segments_of(index_table), compaction.unused, max_segments, options)
         for index_table in manifest.tables
     }
     if not any(chosen.values()):
         return Compacted(manifest)
-    swaps = _Swaps(backend, new_id(), manifest, operation)
-    async with Heartbeat(backend, swaps.build, options.grace_s, operation) as heartbeat:
-        for index_table, old in chosen.items():
-            if old:
-                swaps.add(
-                    index_table,
-                    old,
-                    await _merge(runtime, backend, swaps.build, index_table, old, unused, options, operation),
-                )
-                if swaps.num_rows >= options.segment_rows:
-                    await swaps.commit(heartbeat)
-        await swaps.commit(heartbeat)
-    return Compacted(swaps.manifest, swaps.taken, swaps.written, tuple(swaps.given_up))
+    async with Heartbeat(backend, compaction.build, options.grace_s, operation) as heartbeat:
+        for index_table, segments in chosen.items():
+            if segments:
+                await compaction.merge(index_table, segments)
+                if compaction.num_rows >= options.segment_rows:
+                    await compaction.commit(heartbeat)
+        await compaction.commit(heartbeat)
+    return Compacted(compaction.manifest, compaction.merged, compaction.written, tuple(compaction.given_up))
 
 
 async def compact_if_due(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, manifest: Manifest, operation: Operation
 ) -> Manifest:
-    """Compact, if ``manifest`` has too many segments; return the newest manifest.
-
-    Raises:
-        StaleSnapshotError: as :func:`compact`.
-    """
+    """Compact, if ``manifest`` has too many segments; return the newest manifest."""
     if all(len(manifest.segments_of(index_table)) <= options.max_segments for index_table in manifest.tables):
         return manifest
     return (await compact(runtime, backend, options, operation, max_segments=options.max_segments)).manifest
@@ -99,27 +88,48 @@ class _Swap(NamedTuple):
     new: Sequence[Segment]
 
 
-class _Swaps:
-    """Segments that replace others with the next commit.
+class _Compaction:
+    """Merges segments, and commits the merged ones in place of the old ones."""
 
-    Attributes:
-        build: segments' names begin with it.
-        manifest: the newest known one.
-        num_rows: rows of segments that are not committed yet.
-    """
-
-    def __init__(self, backend: IndexBackend, build: str, manifest: Manifest, operation: Operation) -> None:
-        self.build = build
-        self.manifest = manifest
-        self.num_rows = self.taken = self.written = 0
+    def __init__(
+        self, runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, manifest: Manifest
+    ) -> None:
+        self.manifest = manifest  # the newest known one
+        self.unused = manifest.retired - manifest.reserved  # files that never come back
+        self.build = new_id()  # segments' names begin with it
+        self.num_rows = 0  # of segments that are not committed yet
+        self.merged = self.written = 0
         self.given_up: list[IndexTable] = []
+        self._runtime = runtime
         self._backend = backend
+        self._options = options
         self._operation = operation
         self._waiting: list[_Swap] = []
 
-    def add(self, index_table: IndexTable, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        self._waiting.append(_Swap(index_table, old, new))
+    async def merge(self, index_table: IndexTable, segments: Sequence[Segment]) -> None:
+        """Write the rows of ``segments`` anew, without those of retired files."""
+        files = union(RowRanges(segment.files) for segment in segments) - self.unused
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(aclosing(self._rows(segment))) for segment in segments]
+            rows = merged_async(self._runtime, streams)
+            new = await write_segments(
+                self._backend, self.build, index_table, rows, files, self._options, self._operation
+            )
+        self._waiting.append(_Swap(index_table, segments, new))
         self.num_rows += sum(segment.num_rows for segment in new)
+
+    async def _rows(self, segment: Segment) -> AsyncGenerator[pa.RecordBatch]:
+        num_rows = 0
+        async for batch in self._backend.iterate_segment(segment, operation=self._operation):
+            num_rows += batch.num_rows
+            if self.unused:
+                batch = await self._runtime.in_thread(partial(without_files, batch, self.unused))
+            yield batch
+        if num_rows != segment.num_rows:
+            raise CorruptIndexError(
+                f"segment {segment.name} has {num_rows} rows, where {segment.num_rows} were written",
+                url=self._backend.description,
+            )
 
     async def commit(self, heartbeat: Heartbeat) -> None:
         """Commit the new segments in place of the old ones, if all of these are still there."""
@@ -146,7 +156,7 @@ class _Swaps:
         for swap in self._waiting:
             new = [segment.name for segment in swap.new]
             if self.manifest.names.issuperset(new):
-                self.taken += len(swap.old)
+                self.merged += len(swap.old)
                 self.written += len(new)
             else:  # another compaction was faster
                 self.given_up.append(swap.table)
@@ -195,41 +205,6 @@ def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
     return (files & unused).num_rows * 2 > files.num_rows
 
 
-async def _merge(
-    runtime: Runtime,
-    backend: IndexBackend,
-    build: str,
-    index_table: IndexTable,
-    segments: Sequence[Segment],
-    unused: RowRanges,
-    options: BuildOptions,
-    operation: Operation,
-) -> list[Segment]:
-    """Write the rows of ``segments`` anew, without those of retired files."""
-    files = union(RowRanges(segment.files) for segment in segments) - unused
-    async with AsyncExitStack() as stack:
-        streams = [
-            await stack.enter_async_context(aclosing(_rows(runtime, backend, segment, unused, operation)))
-            for segment in segments
-        ]
-        rows = merged_async(runtime, streams)
-        return await write_segments(backend, build, index_table, rows, files, options, operation)
-
-
-async def _rows(
-    runtime: Runtime, backend: IndexBackend, segment: Segment, unused: RowRanges, operation: Operation
-) -> AsyncGenerator[pa.RecordBatch]:
-    num_rows = 0
-    async for batch in backend.iterate_segment(segment, operation=operation):
-        num_rows += batch.num_rows
-        yield await runtime.in_thread(partial(without_files, batch, unused)) if unused else batch
-    if num_rows != segment.num_rows:
-        raise CorruptIndexError(
-            f"segment {segment.name} has {num_rows} rows, where {segment.num_rows} were written",
-            url=backend.description,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
     """The result of a vacuum.
@@ -257,11 +232,8 @@ async def vacuum(
     """Remove old snapshots, and the segments that only they need.
 
     A snapshot stays if it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
-    seconds. Segments without a snapshot stay while they are younger than ``orphans_s``, or their build is alive. Ages
-    are by the backend's clock.
-
-    Args:
-        grace_s: a build expires after so long without a heartbeat.
+    seconds. Segments without a snapshot stay while they are younger than ``orphans_s``, or their build is alive: it
+    expires ``grace_s`` after its last heartbeat. Ages are by the backend's clock.
     """
     # in this order: segments that a live build commits from now on do not count as orphans
     signs = await backend.builds(operation=operation)
@@ -301,9 +273,9 @@ async def _load_all(
     backend: IndexBackend, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
 ) -> list[Manifest]:
     """Return the manifests that exist; with ``damaged``, skip damaged ones."""
-    found: dict[int, Manifest] = {}
+    manifests: list[Manifest] = []
 
-    async def one(number: int) -> None:
+    async def load_one(number: int) -> None:
         try:
             manifest = await numbered(backend, number, operation)
         except CorruptIndexError:
@@ -311,10 +283,10 @@ async def _load_all(
                 raise
             return
         if manifest is not None:
-            found[number] = manifest
+            manifests.append(manifest)
 
-    await call_each(one, sorted(numbers))
-    return list(found.values())
+    await call_each(load_one, sorted(numbers))
+    return manifests
 
 
 @dataclass(slots=True)
@@ -350,46 +322,35 @@ async def verify(
     num_rows: int,
     randomness: random.Random,
 ) -> Verified:
-    """Make the rows of a sample of files anew, and look them up in the index.
+    """Make the rows of a sample of files anew, and look ``num_rows`` of each up in each table by value.
 
-    Args:
-        files: the sample.
-        num_rows: rows to look up for each file, in each table by value.
-
-    Raises:
-        StoreError: the dataset's store failed. Errors of the index are reported, not raised.
+    Errors of the index are reported, not raised; StoreError of the dataset's store is raised.
     """
-    found = Verified()
-    await _segments(backend, manifest, found, operation)
-    columns, names = wanted.columns(), wanted.names()
+    missing = sorted(manifest.names - (await backend.list_segments(operation=operation)).keys())
+    verified = Verified(problems=[f"segment {name} is missing" for name in missing])
+    collector = FileCollector(runtime, wanted)
     operation.metrics.files_total = len(files)
     for known, file in files:
-        part_operation = operation.part(safe_url(file.url), 0)
-        work = FileTask(id=known.id, path=known.path, file=file)
-        rows = await collect_file(runtime, work, wanted, columns, names, part_operation, _no_limit)
-        found.files += 1
-        same = (
-            rows.validator is not None and known.validator is not None and rows.validator.same_version(known.validator)
-        )
-        if rows.gone or not same:
-            found.changed += 1
+        part = operation.part(safe_url(file.url), 0)
+        rows = await collector.collect(FileTask(id=known.id, path=known.path, file=file), part)
+        verified.files += 1
+        now, indexed = rows.validator, known.validator
+        if rows.gone or now is None or indexed is None or not now.same_version(indexed):
+            verified.changed += 1
         elif (rows.problem is None) is (known.num_rows is None):
-            found.problems.append(
-                f"{known.path}: {rows.problem or 'it can be read, but the index lists it as unreadable'}"
-            )
+            problem = rows.problem or "it can be read, but the index lists it as unreadable"
+            verified.problems.append(f"{known.path}: {problem}")
         else:
             for index_table, table in rows.tables.items():
-                if known.id in manifest.covered(index_table):
-                    await _compare(backend, manifest, index_table, known, table, num_rows, randomness, found, operation)
-                else:
-                    found.problems.append(f"{known.path}: {index_table} does not cover it")
-        operation.part_ended(part_operation, rows.problem, found.files)
-    return found
-
-
-async def _segments(backend: IndexBackend, manifest: Manifest, found: Verified, operation: Operation) -> None:
-    there = await backend.list_segments(operation=operation)
-    found.problems += [f"segment {name} is missing" for name in sorted(manifest.names - there.keys())]
+                if known.id not in manifest.covered(index_table):
+                    verified.problems.append(f"{known.path}: {index_table} does not cover it")
+                    continue
+                if index_table.kind in BY_VALUE:
+                    sample = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
+                    table = table.take(pa.array(sample, pa.int64()))
+                verified.rows += await _compare(backend, manifest, index_table, known, table, verified, operation)
+        operation.part_ended(part, rows.problem, verified.files)
+    return verified
 
 
 async def _compare(
@@ -398,33 +359,32 @@ async def _compare(
     index_table: IndexTable,
     file: IndexedFile,
     table: pa.Table,
-    num_rows: int,
-    randomness: random.Random,
-    found: Verified,
+    verified: Verified,
     operation: Operation,
-) -> None:
-    """Compare ``table``, the rows of one file, with the index."""
-    if index_table.kind in BY_VALUE:
-        chosen = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
-        table = table.take(pa.array(chosen, pa.int64()))
+) -> int:
+    """Compare ``table``, rows of one file, with the index; return how many were compared."""
+    by_value = index_table.kind in BY_VALUE
+    ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
+    if by_value:
         ranges = [KeyRange.point(key) for key in sorted(set(table.column("key").to_pylist()))]
-    else:
-        ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
+    held: list[dict[str, Any]] = []
     try:
-        held = await _held_rows(backend, manifest, index_table, ranges, operation) if ranges else []
+        for segment in manifest.segments_of(index_table) if ranges else ():
+            rows = await backend.read_segment(segment, ranges, operation=operation)
+            held += [] if rows is None else rows.to_pylist()
     except CorruptIndexError as error:
-        found.problems.append(str(error))
-        return
+        verified.problems.append(str(error))
+        return 0
     except AsyncpqError as error:
-        found.problems.append(f"{index_table} could not be read: {error}")
-        return
+        verified.problems.append(f"{index_table} could not be read: {error}")
+        return 0
     expected = table.to_pylist()
-    found.rows += len(expected)
     missing = _missing_postings(expected, held) if index_table.kind in BY_ROW else _missing(expected, held)
     if missing:
-        found.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
-    if index_table.kind not in BY_VALUE and len(held) > len(expected):
-        found.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, instead of {len(expected)}")
+        verified.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
+    if not by_value and len(held) > len(expected):
+        verified.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, instead of {len(expected)}")
+    return len(expected)
 
 
 def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
@@ -437,25 +397,9 @@ def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[st
     spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
     for row in held:
         spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))
-    posted = {key: RowRanges(some) for key, some in spans.items()}
+    posted = {key: RowRanges(key_spans) for key, key_spans in spans.items()}
     missing = 0
     for row in expected:
         rows = posted.get((row["key"], row["file"]), RowRanges())
         missing += row["row"] not in rows or row["row"] + row["rows"] - 1 not in rows
     return missing
-
-
-async def _held_rows(
-    backend: IndexBackend, manifest: Manifest, index_table: IndexTable, ranges: list[KeyRange], operation: Operation
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for segment in manifest.segments_of(index_table):
-        table = await backend.read_segment(segment, ranges, operation=operation)
-        if table is not None:
-            rows += table.to_pylist()
-    return rows
-
-
-@asynccontextmanager
-async def _no_limit(weight: int) -> AsyncIterator[None]:
-    yield

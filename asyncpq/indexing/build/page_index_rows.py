@@ -55,15 +55,10 @@ _types = pa.types
 
 
 class PageValues(NamedTuple):
-    """The values of one page.
+    """The values of one page."""
 
-    Attributes:
-        rows: of the leaf's field, cut to the leaf.
-        num_values: of the leaf, with nulls and empty lists.
-    """
-
-    rows: pa.Array
-    num_values: int
+    rows: pa.Array  # of the leaf's field, cut to the leaf
+    num_values: int  # of the leaf, with nulls and empty lists
 
 
 class _PageBounds(NamedTuple):
@@ -81,14 +76,11 @@ class _NoOrderError(Exception):
 
 
 def column_index(pages: Sequence[PageValues], leaf: Leaf, order: SortOrder) -> ColumnIndex | None:
-    """Return the ColumnIndex of a chunk.
+    """Return the ColumnIndex of a chunk; None if statistics cannot represent values of the leaf's Arrow type.
 
     Args:
         pages: in the order of the OffsetIndex.
         order: of the leaf's type; UNDEFINED gives only null counts.
-
-    Returns:
-        None if statistics cannot represent values of the leaf's Arrow type.
     """
     try:
         found = [_bounds(page, leaf, order) for page in pages]
@@ -219,9 +211,6 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
     """Return the rows of "pages" for one file, sorted: of leaves with chunks that lack a usable page index.
 
     Chunks that cannot be read, or not page by page, get no index; a read of them raises the error.
-
-    Raises:
-        StoreError, ObjectChangedError: the store failed, or has another version.
     """
     made: dict[int, dict[int, MadeIndex]] = {}
     round_ = context.round

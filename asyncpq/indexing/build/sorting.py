@@ -14,6 +14,7 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,22 +36,22 @@ _LONG_RUN: Final = 1 << 10  # rows in sorted runs; merging longer runs is faster
 def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
     """Return the positions of the keys in sorted order; equal keys by ``then``, then by position.
 
-    Args:
-        keys: in any order.
-        then: integers, as many as keys, without nulls.
+    ``then`` are columns of integers without nulls, as long as ``keys``.
     """
     numbers = _as_numbers(keys)
-    found = _compared(keys, None) if numbers is None else _counted(numbers, None)
+    values, sort = (keys, _compared) if numbers is None else (numbers, _counted)
+    order = sort(values, None)
     if not then or _ascends(then):
-        return found
+        return order
     # Mostly no key occurs twice, or the rows of a key are in order.
-    ordered = (keys if numbers is None else numbers).take(found)
-    if _differ(ordered) or _ascends([ordered, *[column.take(found) for column in then]]):
-        return found
-    order: pa.UInt64Array | None = None
+    ordered = values.take(order)
+    is_unique = not pc.equal(ordered.slice(1), _but_last(ordered)).true_count
+    if is_unique or _ascends([ordered, *[column.take(order) for column in then]]):
+        return order
+    by_rows: pa.UInt64Array | None = None
     for column in reversed(then):
-        order = _counted(column.cast(pa.int64()), order)
-    return _compared(keys, order) if numbers is None else _counted(numbers, order)
+        by_rows = _counted(column.cast(pa.int64()), by_rows)
+    return sort(values, by_rows)
 
 
 def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
@@ -93,10 +94,6 @@ def _ascends(columns: Sequence[pa.Array]) -> bool:
     return bool(behind.true_count == len(behind))
 
 
-def _differ(ordered: pa.Array) -> bool:
-    return not pc.equal(ordered.slice(1), _but_last(ordered)).true_count
-
-
 def _descents(values: pa.Array) -> int:
     """Return how many values are less than the one before."""
     return int(pc.less(values.slice(1), _but_last(values)).true_count)
@@ -120,11 +117,11 @@ def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
     little_endian = bytearray(8 * count)
     for start in range(0, count, _AT_ONCE):
         stop = min(count, start + _AT_ONCE)
-        some = bytes(data[start * _NUMBER_BYTES : stop * _NUMBER_BYTES])
-        if some[::_NUMBER_BYTES].count(tag) != stop - start:
+        piece = bytes(data[start * _NUMBER_BYTES : stop * _NUMBER_BYTES])
+        if piece[::_NUMBER_BYTES].count(tag) != stop - start:
             return None
-        for at in range(8):
-            little_endian[8 * start + at : 8 * stop : 8] = some[8 - at :: _NUMBER_BYTES]
+        for byte in range(8):
+            little_endian[8 * start + byte : 8 * stop : 8] = piece[8 - byte :: _NUMBER_BYTES]
     return pa.Array.from_buffers(pa.uint64(), count, [None, pa.py_buffer(little_endian)])
 
 
@@ -146,14 +143,9 @@ def sorted_rows(table: pa.Table) -> pa.Table:
 
 
 class ExternalSort:
-    """Sorts more rows than memory holds: writes sorted runs to a folder, and merges them.
+    """Sorts more rows of an index table than memory holds: writes sorted runs below ``folder``, and merges them.
 
-    Its calls block on the disk. :meth:`close` it, or use it in a ``with`` statement.
-
-    Args:
-        schema: of an index table.
-        memory_bytes: limit, roughly.
-        folder: parent of the folder for the runs.
+    Its calls block on the disk. :meth:`close` it, or use it in a ``with`` statement. ``memory_bytes`` is a rough limit.
     """
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, folder: Path) -> None:
@@ -166,7 +158,6 @@ class ExternalSort:
         self._num_runs = 0
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
-        self.num_rows = 0
 
     def is_filled_by(self, rows: pa.Table) -> bool:
         """Whether adding ``rows`` sorts and writes a run, which takes long."""
@@ -176,7 +167,6 @@ class ExternalSort:
         """Add rows in any order."""
         if not rows.num_rows:
             return
-        self.num_rows += rows.num_rows
         most = max(_LEAST_BATCH_BYTES, self._run_bytes // 2)
         step = max(1, most * rows.num_rows // rows.nbytes)  # rows mapped from a local file may exceed the memory
         for start in range(0, rows.num_rows, step):
@@ -184,7 +174,7 @@ class ExternalSort:
             self._pending.append(piece)
             self._pending_bytes += piece.nbytes
             if self._pending_bytes >= self._run_bytes:
-                self._spill()
+                self._write_run(self._take_pending())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows sorted. Callable once; nothing can be added afterwards."""
@@ -194,9 +184,7 @@ class ExternalSort:
             for path in merged_runs:
                 path.unlink()
         streams = [_read(path) for path in self._runs]
-        if self._pending:
-            streams.append(self._sliced(self._take_pending()))
-        return merged(streams)
+        return merged([*streams, self._take_pending()] if self._pending else streams)
 
     def close(self) -> None:
         """Remove the local files."""
@@ -212,20 +200,15 @@ class ExternalSort:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take_pending(self) -> pa.Table:
+    def _take_pending(self) -> Iterator[pa.RecordBatch]:
         # by file first, so that a stable sort by key is enough
-        pending = sorted(self._pending, key=_first_place)
+        names = [name for name in _ORDER[1:] if name in self._schema.names]
+        pending = sorted(self._pending, key=lambda table: tuple(table.column(name)[0].as_py() for name in names))
         self._pending = []
         table = sorted_rows(pa.concat_tables(pending))
         self._pending_bytes = 0
-        return table
-
-    def _sliced(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         rows = max(1, self._batch_bytes * table.num_rows // max(1, table.nbytes))
         return iter(table.to_batches(max_chunksize=rows))
-
-    def _spill(self) -> None:
-        self._write_run(self._sliced(self._take_pending()))
 
     def _write_run(self, batches: Iterator[pa.RecordBatch]) -> None:
         with _put_into(self._parent):
@@ -239,24 +222,15 @@ class ExternalSort:
         self._runs.append(path)
 
 
-def _first_place(table: pa.Table) -> tuple[int, ...]:
-    """Return the sort columns of the first row, without the key."""
-    return tuple(table.column(name)[0].as_py() for name in _ORDER[1:] if name in table.column_names)
-
-
 def _read(path: Path) -> Iterator[pa.RecordBatch]:
     with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
         yield from reader
 
 
 class LocalRows:
-    """Rows in an unnamed local file, which is removed with the last table read from it.
+    """Rows of an index table in an unnamed file in ``folder``, which is removed with the last table read from it.
 
     Its calls block on the disk.
-
-    Args:
-        schema: of an index table.
-        folder: for the file.
     """
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
@@ -284,11 +258,7 @@ class LocalRows:
 
 @contextmanager
 def _put_into(folder: Path) -> Iterator[None]:
-    """Turn errors of local files into StoreError.
-
-    Raises:
-        StoreError: a local file cannot be written.
-    """
+    """Turn errors of local files into StoreError."""
     try:
         yield
     except OSError as error:
@@ -316,9 +286,7 @@ class Merge:
 
     def wanted(self) -> list[int]:
         """Return the streams whose next batch is needed."""
-        return [
-            at for at, buffer in enumerate(self._buffers) if not self._ended[at] and (buffer is None or not len(buffer))
-        ]
+        return [stream for stream, batch in enumerate(self._buffers) if not self._ended[stream] and not batch]
 
     def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:
         """Add the next batch of a stream; None at its end."""
@@ -327,22 +295,26 @@ class Merge:
 
     def take(self) -> pa.RecordBatch | None:
         """Return the next sorted rows; None at the end."""
-        held = [(at, buffer) for at, buffer in enumerate(self._buffers) if buffer is not None and len(buffer)]
+        held = {stream: batch for stream, batch in enumerate(self._buffers) if batch is not None and len(batch)}
         if not held:
             return None
-        columns = [_order_columns(buffer) for _, buffer in held]
+        orders = [[batch.column(name) for name in _ORDER if name in batch.schema.names] for batch in held.values()]
         # Later rows of a stream are not below its last row here.
-        last = min(tuple(column[-1].as_py() for column in order) for order in columns)
+        last = min(_row(order, -1) for order in orders)
         pieces: list[pa.RecordBatch] = []
-        for (at, buffer), order in zip(held, columns, strict=True):
-            cut = _count_up_to(order, last)
+        for (stream, batch), order in zip(held.items(), orders, strict=True):
+            cut = bisect_right(range(len(batch)), last, key=partial(_row, order))
             if cut:
-                pieces.append(buffer.slice(0, cut))
-                self._buffers[at] = buffer.slice(cut)
+                pieces.append(batch.slice(0, cut))
+                self._buffers[stream] = batch.slice(cut)
         if len(pieces) == 1:
             return pieces[0]
-        (batch,) = sorted_rows(pa.Table.from_batches(pieces)).combine_chunks().to_batches()
-        return batch
+        (rows,) = sorted_rows(pa.Table.from_batches(pieces)).combine_chunks().to_batches()
+        return rows
+
+
+def _row(columns: Sequence[pa.Array], row: int) -> tuple[Any, ...]:
+    return tuple(column[row].as_py() for column in columns)
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -350,8 +322,8 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
-            for at in wanted:
-                merge.feed(at, next(streams[at], None))
+            for stream in wanted:
+                merge.feed(stream, next(streams[stream], None))
         batch = merge.take()
         if batch is None:
             return
@@ -365,41 +337,26 @@ async def merged_async(
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
-            for at in wanted:
-                merge.feed(at, await anext(streams[at], None))
+            for stream in wanted:
+                merge.feed(stream, await anext(streams[stream], None))
         batch = await runtime.in_thread(merge.take)
         if batch is None:
             return
         yield batch
 
 
-def _order_columns(batch: pa.RecordBatch) -> list[pa.Array]:
-    return [batch.column(name) for name in _ORDER if name in batch.schema.names]
-
-
-def _count_up_to(order: Sequence[pa.Array], last: tuple[Any, ...]) -> int:
-    """Return how many rows are not above ``last``."""
-    return bisect_right(range(len(order[0])), last, key=lambda row: tuple(column[row].as_py() for column in order))
-
-
 # -- retired files --------------------------------------------------------------------------------
 
 
 def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
-    """Return the rows of files that are not retired.
-
-    Args:
-        batch: rows of any index table.
-        retired: ids of files.
-    """
+    """Return the rows, of any index table, of files whose ids are not retired."""
     if not retired or not len(batch):
         return batch
     if "file" in batch.schema.names:
         files = batch.column("file")
-        gone = [file for file in pc.unique(files).to_pylist() if file in retired]
+        ids = {file: file for file in pc.unique(files).to_pylist()}
     else:
         files = pc.binary_slice(batch.column("key"), 0, _FILE_KEY_BYTES)
-        gone = [file for file in pc.unique(files).to_pylist() if int.from_bytes(file, "big") in retired]
-    if not gone:
-        return batch
-    return batch.filter(pc.invert(pc.is_in(files, value_set=pa.array(gone, files.type))))
+        ids = {file: int.from_bytes(file, "big") for file in pc.unique(files).to_pylist()}
+    gone = [file for file, number in ids.items() if number in retired]
+    return batch.filter(pc.invert(pc.is_in(files, value_set=pa.array(gone, files.type)))) if gone else batch

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.indexing.build.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import is_indexable, normalised
+from asyncpq.objects.version import FileVersion
 from tests.parquet_files import EditedFile
 from tests.parquet_samples import OpenFile
 from tests.random_tables import WriterOptions, tables, writer_options
@@ -29,6 +31,10 @@ def write(table: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
+
+
+def rows_of(version: FileVersion, name: str, schema: pa.Schema, partition: dict[str, Any] | None = None) -> pa.Table:
+    return bounds_rows(version, FILE, name, schema, view_of(version, schema, None, partition or {}))
 
 
 def keys_of(column: pa.ChunkedArray, type_: pa.DataType) -> list[bytes]:
@@ -67,7 +73,7 @@ def test_every_value_is_in_an_interval(drawn: tuple[pa.Table, dict[str, str]], o
         if not is_indexable(type_):
             continue
         type_ = type_.value_type if isinstance(type_, pa.DictionaryType) else type_
-        check(data, bounds_rows(version, FILE, name, read.schema), keys_of(read.column(name), type_))
+        check(data, rows_of(version, name, read.schema), keys_of(read.column(name), type_))
 
 
 WIDENED = [
@@ -100,7 +106,7 @@ def test_bounds_are_those_of_the_datasets_type(
     table = pa.table({"x": pa.array(column, source)})
     file = write(table, row_group_size=data.draw(st.integers(1, 10)))
     keys = keys_of(table.column("x"), target)
-    rows = bounds_rows(OpenFile(file).version, FILE, "x", pa.schema([pa.field("x", target)]))
+    rows = rows_of(OpenFile(file).version, "x", pa.schema([pa.field("x", target)]))
     check(file, rows, keys)
     values = [key for key in keys if key not in (NULL_KEY, NAN_KEY)]
     whole = [row for row in rows.to_pylist() if row["group"] == WHOLE_FILE and row["key"][:1] == b"\x01"]
@@ -133,7 +139,7 @@ def test_durations_have_bounds() -> None:
     table = pa.table({"x": pa.array([5, -3, None], pa.duration("us"))})
     data = write(table)
     schema = pa.schema([pa.field("x", pa.duration("us"))])
-    check(data, bounds_rows(OpenFile(data).version, FILE, "x", schema), keys_of(table.column("x"), pa.duration("us")))
+    check(data, rows_of(OpenFile(data).version, "x", schema), keys_of(table.column("x"), pa.duration("us")))
     zone = bounds_of(table.column("x").combine_chunks(), pa.duration("us"))
     assert [zone.low, zone.high] == sorted(
         normalised(pa.array([5, -3], pa.duration("us")), pa.duration("us")).to_pylist()
@@ -154,7 +160,7 @@ def test_bounds_that_were_cut_short_hold_the_values(kind: pa.DataType, value: by
     for flag in (7, 8):
         file.statistics().pop(flag, None)
     keys = keys_of(table.column("x"), kind)
-    rows = bounds_rows(OpenFile(file.data()).version, FILE, "x", table.schema)
+    rows = rows_of(OpenFile(file.data()).version, "x", table.schema)
     check(file.data(), rows, keys)
     assert len(rows) == 2
     assert rows.column("max")[0].as_py() < b"\x01\xff"  # it has an end
@@ -167,7 +173,7 @@ def test_a_max_without_a_successor_has_no_end() -> None:
     file.statistics().put(6, b"\xff" * 3)
     for flag in (7, 8):
         file.statistics().pop(flag, None)
-    rows = bounds_rows(OpenFile(file.data()).version, FILE, "x", table.schema)
+    rows = rows_of(OpenFile(file.data()).version, "x", table.schema)
     check(file.data(), rows, keys_of(table.column("x"), pa.binary()))
     assert rows.column("max")[0].as_py() < NAN_KEY
 
@@ -183,7 +189,7 @@ TABLE = pa.table({"a": [1, 2, None], "s": [{"x": 1, "y": None}, None, {"x": 3, "
 )
 def test_what_compares_otherwise_is_unknown(name: str, type_: pa.DataType) -> None:
     schema = pa.schema([pa.field(name, type_)])
-    assert bounds_rows(OpenFile(write(TABLE)).version, FILE, name, schema).to_pylist() == UNKNOWN
+    assert rows_of(OpenFile(write(TABLE)).version, name, schema).to_pylist() == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -207,7 +213,7 @@ def test_values_that_the_datasets_type_does_not_hold_are_unknown(
         if max(values) > 2**63 - 1:
             continue  # of no source
         table = pa.table({"x": pa.array(values, source)})
-        rows = bounds_rows(OpenFile(write(table)).version, FILE, "x", schema)
+        rows = rows_of(OpenFile(write(table)).version, "x", schema)
         if known:
             plain = [Decimal(value) for value in values] if pa.types.is_decimal(target) else table["x"].combine_chunks()
             keys = normalised(pa.array(plain, target) if isinstance(plain, list) else plain.cast(target), target)
@@ -218,14 +224,14 @@ def test_values_that_the_datasets_type_does_not_hold_are_unknown(
 
 def test_files_without_statistics_have_intervals_that_hold_everything() -> None:
     data = write(TABLE.select(["a"]), write_statistics=False)
-    rows = bounds_rows(OpenFile(data).version, FILE, "a", TABLE.schema)
+    rows = rows_of(OpenFile(data).version, "a", TABLE.schema)
     check(data, rows, keys_of(TABLE.column("a"), pa.int64()))
     assert {row["values"] for row in rows.to_pylist()} == {None}
 
 
 def test_leaves_in_structs_count_the_nulls_above_them() -> None:
     data = write(TABLE)
-    rows = bounds_rows(OpenFile(data).version, FILE, "s.x", TABLE.schema)
+    rows = rows_of(OpenFile(data).version, "s.x", TABLE.schema)
     type_ = type_of(TABLE.schema, "s.x")
     assert type_ is not None
     check(data, rows, normalised(pa.array([1, None, 3], pa.int64()), type_).to_pylist())
@@ -235,10 +241,10 @@ def test_leaves_in_structs_count_the_nulls_above_them() -> None:
 def test_a_column_that_a_file_lacks_is_null() -> None:
     data = write(TABLE.select(["a"]))
     schema = TABLE.schema.append(pa.field("new", pa.int64()))
-    rows = bounds_rows(OpenFile(data).version, FILE, "new", schema)
+    rows = rows_of(OpenFile(data).version, "new", schema)
     check(data, rows, [NULL_KEY] * 3)
     inside = pa.schema([pa.field("s", pa.struct([("x", pa.int64()), ("z", pa.string())]))])
-    check(write(TABLE), bounds_rows(OpenFile(write(TABLE)).version, FILE, "s.z", inside), [NULL_KEY] * 3)
+    check(write(TABLE), rows_of(OpenFile(write(TABLE)).version, "s.z", inside), [NULL_KEY] * 3)
 
 
 @pytest.mark.parametrize(
@@ -255,11 +261,11 @@ def test_a_column_that_a_file_lacks_is_null() -> None:
 def test_partition_values_are_those_of_every_row(value: Any, type_: pa.DataType) -> None:
     data = write(TABLE, row_group_size=2)
     schema = TABLE.schema.append(pa.field("part", type_))
-    rows = bounds_rows(OpenFile(data).version, FILE, "part", schema, None, {"part": value})
+    rows = rows_of(OpenFile(data).version, "part", schema, {"part": value})
     check(data, rows, normalised(pa.array([value] * 3, type_), type_).to_pylist())
 
 
 def test_an_empty_file_has_no_interval() -> None:
     data = write(TABLE.slice(0, 0))
     for name in ("a", "s.x", "l"):
-        assert bounds_rows(OpenFile(data).version, FILE, name, TABLE.schema).num_rows == 0
+        assert rows_of(OpenFile(data).version, name, TABLE.schema).num_rows == 0

@@ -27,11 +27,10 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
-from asyncpq.events import Event, FileEnded
+from asyncpq.events import Event, FileEnded, Operation
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.build import build_executor as executor
 from asyncpq.indexing.build.build_executor import SortedTables
-from asyncpq.indexing.build.file_rows import FileRows, FileTask, collect_file
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
 from asyncpq.indexing.manifest.commits import files_of, load
@@ -114,15 +113,15 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
     for number in range(10):
         write(tmp_path / f"{number}.parquet", number)
     backend, read = MemoryBackend(), list[str]()
-    real, fails = collect_file, True
+    real, fails = FileCollector.collect, True
 
-    async def collect(runtime: object, work: FileTask, *rest: object) -> FileRows:
+    async def collect(files: FileCollector, work: FileTask, operation: Operation) -> FileRows:
         if fails and len(read) == 7:
             raise TransportError("the lake is gone")
         read.append(work.path)
-        return await real(runtime, work, *rest)  # type: ignore[arg-type]
+        return await real(files, work, operation)
 
-    monkeypatch.setattr(executor, "collect_file", collect)
+    monkeypatch.setattr(FileCollector, "collect", collect)
     options = BuildOptions(checkpoint_files=3, files_at_once=1)
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
@@ -298,11 +297,13 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
     lake, read = tmp_path / "lake", []
     write(lake / "large.parquet", 1, num_rows=1000)
 
+    real = FileCollector.collect
+
     async def collected(*args: Any) -> FileRows:
-        read.append(await collect_file(*args))
+        read.append(await real(*args))
         return read[-1]
 
-    monkeypatch.setattr(executor, "collect_file", collected)
+    monkeypatch.setattr(FileCollector, "collect", collected)
     kinds, backend = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryBackend()
     async with asyncpq.Session() as session:
         little = BuildOptions(memory_bytes=20_000, folder=str(tmp_path))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import StaleSnapshotError
-from asyncpq.indexing.build import build_executor as executor
+from asyncpq.indexing.build.file_rows import FileCollector
 from asyncpq.indexing.build.index_builder import build
 from asyncpq.indexing.build.index_source import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
@@ -51,7 +51,7 @@ class _World:
         self.snapshots: dict[int, dict[str, str | None]] = {}
         monkeypatch.setattr(heartbeats, "time", SimpleNamespace(time=lambda: self.turns.now, monotonic=time.monotonic))
         monkeypatch.setattr(commits, "_WAIT_S", 0.0)
-        monkeypatch.setattr(executor, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
+        monkeypatch.setattr(FileCollector, "collect", lambda *args: collector(self.turns, _who.get())(*args))
 
     def lake(self) -> IndexSource:
         self.number += 1
