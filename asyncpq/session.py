@@ -372,7 +372,8 @@ class Session(Unpicklable):
                 files of which an index says which are there.
         """
         from asyncpq.datasets.model import View
-        from asyncpq.opening.targets import DatasetOptions, open_target
+        from asyncpq.opening.datasets import DatasetOptions
+        from asyncpq.opening.targets import open_target
         from asyncpq.scan.request import one_of
 
         options = DatasetOptions(
@@ -421,8 +422,8 @@ class Session(Unpicklable):
             ConcurrentCommitUnsupported: the store cannot create an object in one step.
             StoreError: a store failed. What was committed is used by the next build.
         """
+        from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
-        from asyncpq.opening.targets import DatasetOptions
 
         options = DatasetOptions(
             format=format,
@@ -456,8 +457,8 @@ class Session(Unpicklable):
         Raises:
             ObjectNotFoundError: there is none.
         """
+        from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import open_existing
-        from asyncpq.opening.targets import DatasetOptions
 
         options = DatasetOptions(format=format, version=version)
         return await open_existing(self._runtime, at, table, options, building, snapshot)

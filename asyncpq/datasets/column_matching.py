@@ -1,6 +1,6 @@
-"""How a file has the columns of its dataset: matched by field id or by name, never by position.
+"""Match the columns of a file with those of its dataset: by field id or by name, never by position.
 
-What a file has of the columns is found once for each version, column by column at their first use.
+Matches are found once for each version of a file, column by column at their first use.
 """
 
 from __future__ import annotations
@@ -34,23 +34,21 @@ def view_of(
     partition: Mapping[str, Any],
     extensions: frozenset[str] = frozenset(),
 ) -> SchemaAdapter:
-    """How ``version`` has the columns of a dataset.
+    """Return the adapter from ``version`` to the columns of a dataset.
 
     A column is, in this order: the constant that ``partition`` names, whatever the file says (as in
-    ``pyarrow.dataset``); the file's column, by field id where the table's field has one and the file has any,
-    else by name; the field's default, or null.
+    ``pyarrow.dataset``); the file's column, by field id if the table's field has one and the file has any, else by
+    name; the field's default, or null.
 
     Args:
-        version: the file.
         schema: the dataset's columns, partition columns included.
-        fields: the table's, by their names; None for a dataset whose files' own names count. Where they say another
-            type than ``schema``, which a file's own ones may, theirs counts.
+        fields: the table's, by their names; None if the files' own names count. Their types replace ``schema``'s.
         partition: values that are the same in all rows, by column name.
         extensions: allowed extension types.
 
     Raises:
-        SchemaMismatchError: a partition value that is none of its column's type; a file without field ids, where
-            the table's fields have nothing else.
+        SchemaMismatchError: a partition value does not fit its column's type; or the file has no field ids, and the
+            table's fields have nothing else.
     """
     known = {} if fields is None else {field.name: field for field in fields}
     schema = _typed(schema, known)
@@ -89,7 +87,7 @@ def view_of(
 
 
 def _typed(schema: pa.Schema, known: Mapping[str, TableField]) -> pa.Schema:
-    """The columns, of the types that ``known`` says."""
+    """Return the columns with the types of ``known``."""
     others = {name: field.type for name, field in known.items()}
     columns = [field.with_type(others.get(field.name, field.type)) for field in schema]
     return pa.schema(columns, metadata=schema.metadata) if known else schema
@@ -100,7 +98,7 @@ def _table_field(field: pa.Field) -> TableField:
 
 
 def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
-    """Top-level fields by field id; empty if the file has no ids at all."""
+    """Return top-level fields by field id; empty if the file has no ids at all."""
 
     def make() -> dict[int, list[int]]:
         schema = version.metadata.schema
@@ -115,7 +113,7 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
 
 
 def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
-    """Top-level fields by their names in lower case."""
+    """Return top-level fields by their names in lower case."""
 
     def make() -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -129,7 +127,7 @@ def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
 def _ordinal(
     version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
-    """The file's top-level field; ``_SEVERAL`` for more than one."""
+    """Return the file's top-level field; ``_SEVERAL`` for more than one."""
     schema = version.metadata.schema
     if field is not None and by_id and field.field_id is not None:
         found = by_id.get(field.field_id, ())
@@ -155,11 +153,7 @@ def _is_null(schema: ParquetSchema, ordinal: int) -> bool:
 
 
 def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
-    """``value`` as a scalar of the column's type.
-
-    Raises:
-        SchemaMismatchError: it is none.
-    """
+    """Return ``value`` as a scalar of the column's type; raise SchemaMismatchError if it is none."""
     kind = field.type
     if isinstance(value, pa.Scalar) and value.type.equals(kind):
         return value
@@ -250,7 +244,7 @@ def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
 
 
 def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
-    """The unit that a file's timestamps of type ``kind`` are brought to."""
+    """Return the unit that a file's timestamps of type ``kind`` are brought to."""
     unit = None if field is None else field.resolution
     return unit if unit is not None and is_finer(kind, unit) else None
 
@@ -262,7 +256,7 @@ def _several(name: str) -> AmbiguousColumnError:
 
 
 def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
-    """A column's type by the Parquet schema alone, which has the field ids that count."""
+    """Return a column's type by the Parquet schema alone, whose field ids count."""
 
     def make() -> pa.DataType:
         field = version.metadata.schema.fields[ordinal]
@@ -273,7 +267,7 @@ def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
 
 
 def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Field]]:
-    """The children of a table's field, and their Arrow fields."""
+    """Return the children of a table's field, and their Arrow fields."""
     children = children_of(target.type)
     if len(field.children) == len(children):
         return list(zip(field.children, children, strict=True))
@@ -283,11 +277,9 @@ def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Fie
 def _matched(
     field: TableField, target: pa.Field, source: SourcePart, ids: pa.DataType | None, schema: ParquetSchema
 ) -> Match:
-    """
-    Args:
-        field, target: the table's, and the same as Arrow has it.
-        source: what the file has in its place.
-        ids: the file's type with field ids; None where names count.
+    """Match ``source``, a part of the file, with ``target``, the Arrow field of the table's ``field``.
+
+    ``ids`` is the file's type with field ids; None if names count.
     """
     kind = source.type
     wanted, given = _parts(field, target), children_of(kind)
@@ -326,14 +318,14 @@ def _matched(
 
 
 def _shredded(wanted: Sequence[tuple[TableField, pa.Field]], target: pa.Field, source: SourcePart) -> Match:
-    """A variant: each leaf of the file's column may have a part of its value."""
+    """Match a variant: each leaf of the file's column may have a part of its value."""
     restoring(source.type)  # whether it can be put together
     children = tuple([Match(child, source, None, ()) for _, child in wanted])
     return Match(target, source, None, children, is_shredded=True)
 
 
 def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:
-    """Which of a struct's fields in a file is meant."""
+    """Return which of a struct's fields in a file is meant."""
     if with_ids and part.field_id is not None:
         wanted = str(part.field_id).encode()
         found = [at for at, field in enumerate(with_ids) if (field.metadata or {}).get(_FIELD_ID) == wanted]

@@ -67,24 +67,17 @@ class FileRequests(Protocol):
     """The request of a read for each of its files."""
 
     def accept(self, opened: OpenedFile) -> None:
-        """Check that a file fits the read; set how it has the columns (``opened.file.fields``).
-
-        Raises:
-            SchemaMismatchError, ...: it does not fit.
-        """
+        """Set how a file has the columns (``opened.file.fields``); raise SchemaMismatchError if it does not fit."""
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """The request for a file that was accepted."""
+        """Return the request for a file that was accepted."""
 
     def may_match(self, opened: OpenedFile) -> bool:
         """Whether its footer leaves rows that may match."""
 
 
 class SameRequest:
-    """The same request for every file: the default :class:`FileRequests`.
-
-    It checks each file's schema, and keeps the statistics of its footer for later reads.
-    """
+    """The same request for every file. It checks each file's schema, and keeps its statistics for later reads."""
 
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state
@@ -163,10 +156,7 @@ class DatasetFiles:
         self._find(found)
 
     def _check_access(self, found: FileSet) -> None:
-        """
-        Raises:
-            RowIndexError: the dataset has no file of a url that is named.
-        """
+        """Raise RowIndexError if the request names a file that the dataset does not have."""
         access = self._ask.by_file
         # a table or an index that prunes by the predicate does not give all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
@@ -234,8 +224,8 @@ class DatasetFiles:
     def _opener(self) -> Opener:
         state, used, limits = self._state, self._used, self._runtime.options.limits
         return Opener(
-            self._runtime,
-            self._operation,
+            runtime=self._runtime,
+            operation=self._operation,
             rounds=0 if used is None else used.rounds,
             tail_hint=state.url,
             prefix=state.prefix,
@@ -251,7 +241,7 @@ class DatasetFiles:
 
     @property
     def _may_restart(self) -> bool:
-        """Whether another version of a file will do: not where rows are named, or a table names the file."""
+        """Whether another version of a file may be read: not if rows are named, or a table names the file."""
         return self._ask.by_file is None and self._state.source.view is not View.TABLE
 
     async def alone(self) -> OpenedFile | None:
@@ -291,7 +281,7 @@ class DatasetFiles:
             await opened.finish()
 
     async def plans(self) -> list[Plan]:
-        """What would be read of the files that are not ruled out, in their order; nothing is."""
+        """Return the plans of the files that are not ruled out, in their order; no data is read."""
 
         async def describe(opened: OpenedFile) -> Plan | None:
             return opened.describe(scan=self._scan)
@@ -300,7 +290,7 @@ class DatasetFiles:
             return [plan async for plan in plans if plan is not None]
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """What ``look`` gives for each file that is not ruled out, planned but not read; in their order."""
+        """Yield the result of ``look`` for each file that is not ruled out, planned but not read; in their order."""
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -370,7 +360,7 @@ class DatasetFiles:
         raise error
 
     def _relocate(self, opened: OpenedFile) -> bool:
-        """Read a file on without its page index. False where it was to be, and another version came instead."""
+        """Read a file without its page index; False if it was to be already, and another version came instead."""
         return self._relocated.setdefault(opened.number, opened.version) is opened.version
 
     def _skip(self, number: int, part: Operation, error: AsyncpqError) -> None:
@@ -395,11 +385,8 @@ class DatasetFiles:
 class DatasetScan(RecordBatchStream):
     """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
-    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
-    is left. Made by :meth:`asyncpq.Dataset.scan`.
-
-    Attributes:
-        metrics: the cost so far, of the files that are done with.
+    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block is left. Made by
+    :meth:`asyncpq.Dataset.scan`. ``metrics`` is the cost so far, of the files that are done.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from asyncpq.storage.base import Validator
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
-    """How values of a column of this type compare with literals; of dictionaries, how the values in them do."""
+    """Return how values of a column of this type compare with literals; for a dictionary, how its values do."""
     type_ = storage_type(type_)
     if isinstance(type_, pa.TimestampType):
         return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
@@ -78,10 +78,8 @@ class Learnt(NamedTuple):
 class FileStatistics:
     """Rules files out by partition values, a table's bounds, and the footers of files that were opened before.
 
-    It keeps some hundred bytes for each file and each column that a predicate has named.
-
-    Args:
-        trust_statistics: use a table's bounds and the statistics of footers; else only partition values.
+    It keeps some hundred bytes for each file and each column that a predicate has named. Without ``trust_statistics``
+    only partition values are used.
     """
 
     def __init__(self, *, trust_statistics: bool = True) -> None:
@@ -93,7 +91,7 @@ class FileStatistics:
         self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
-        """Forget of files that are not among ``files``."""
+        """Forget all files that are not among ``files``."""
         urls = {file.url for file in files}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
@@ -101,7 +99,7 @@ class FileStatistics:
                 self._learnt_zones.pop(name, None)
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
-        """Numbers of the files that may have matching rows: a superset, ascending."""
+        """Return the numbers of the files that may have matching rows: a superset, ascending."""
         left = RowRanges.all(len(files))
         where = ask.where if ask.prune is None else ask.prune
         if where is not None:
@@ -114,7 +112,7 @@ class FileStatistics:
         return numbers
 
     def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
-        """Numbers of the files in which ``where`` may be true."""
+        """Return the numbers of the files in which ``where`` may be true."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
         known: dict[str, Zones] = {}
@@ -150,11 +148,7 @@ class FileStatistics:
         return left
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
-        """Keep the statistics of ``opened`` for the columns that the predicate names.
-
-        Returns:
-            whether the file may have matching rows, by its footer.
-        """
+        """Keep the statistics of the predicate's columns; return whether the file may have matching rows."""
         where = ask.where if ask.prune is None else ask.prune
         if where is None:
             return True
@@ -173,7 +167,7 @@ class FileStatistics:
         return bool(rows_where(where, Truth.TRUE, 1, zones)) if zones or isinstance(where, Constant) else True
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
-        """What was learnt of a column of one file, ready for pruning."""
+        """Return the known statistics of a column of one file, ready for pruning."""
         kept: tuple[Learnt, Zones] | None = self._single.get((name, url))
         if kept is None or kept[0] is not learnt:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
@@ -195,7 +189,7 @@ class FileStatistics:
 
 
 def _leaf(version: FileVersion, name: str) -> Leaf | None:
-    """The leaf of that very path, if the file has one."""
+    """Return the leaf of that very path; None if the file has none."""
     schema = version.metadata.schema
     try:
         (index,) = schema.projection(name).leaves
@@ -206,7 +200,7 @@ def _leaf(version: FileVersion, name: str) -> Leaf | None:
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """The type of a column, or of a leaf of a struct by its dotted path; None where the dataset has none."""
+    """Return the type of a column, or of a leaf of a struct by its dotted path; None if the dataset has none."""
     top = name
     while (at := schema.get_field_index(top)) < 0:
         top, dot, _ = top.rpartition(".")
@@ -221,7 +215,7 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:
-    """By partition values and, where statistics are trusted, by the bounds that a table gives."""
+    """Return zones by partition values and, if statistics are trusted, by the bounds that a table gives."""
     kind = kind_of(type_)
     if files and all(name in file.partition for file in files):
         return value_zones(kind, [file.partition[name] for file in files])
@@ -244,14 +238,14 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
 
 
 def _of_value(value: Any) -> ColumnBounds:
-    """Bounds of a column that has one value in all rows."""
+    """Return the bounds of a column that has one value in all rows."""
     if value is None:
         return ColumnBounds(all_null=True)
     return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
 
 def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:
-    """By footers that were read."""
+    """Return zones by footers that were read."""
     return Zones(
         ZonedColumn(kind_of(type_), is_nested="." in name),
         [None if item is None else item.low for item in known],
@@ -264,7 +258,7 @@ def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None])
 
 
 def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
-    """What was learnt, if it is of the version that is meant, and the column's values are in the file."""
+    """Return the statistics if they are of the wanted version, and the column's values are in the file."""
     if learnt is None or name in file.partition:
         return None
     if file.validator is None:
@@ -273,7 +267,7 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
 
 
 def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
-    """Of all row groups together; nothing is known where the file's values compare otherwise than the dataset's."""
+    """Return the statistics of all row groups together; unknown if the file's values compare unlike the dataset's."""
     metadata, validator = version.metadata, version.validator
     unknown = Learnt(validator, None, None, None, None, False)
     orders = metadata.column_orders

@@ -1,4 +1,4 @@
-"""The files of a prefix, of a pattern, or of a list of urls."""
+"""List the files of a prefix or a pattern, or take those of a list of urls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a dataset is made of."""
+    """The files that a dataset is made of, as the caller named them."""
 
     url: str  # as it was given, for messages: a prefix or pattern, or the first of ``urls``
     urls: tuple[str, ...] | None = None  # of files, which are not listed; None for a prefix or pattern
@@ -76,7 +76,7 @@ class Listing:
     listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # what it was made of
 
     def changes_since(self, earlier: Listing) -> Changes:
-        """What was added, removed and changed."""
+        """Return what was added, removed and changed."""
         before = {file.url: file for file in earlier.files}
         now = {file.url: file for file in self.files}
         return Changes(
@@ -91,13 +91,10 @@ def _same(file: DataFile, other: DataFile) -> bool:
 
 
 def parse_target(target: object, *, hidden: Sequence[str] = HIDDEN) -> Target:
-    """A prefix (a folder, with or without a slash at its end), a pattern, one file, or files.
+    """Return the target that is a prefix (a folder, with or without a slash at its end), a pattern, one file, or files.
 
     Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is the character.
     One that ends in a slash means all files below the folders that it matches. Http urls name files.
-
-    Raises:
-        InvalidOptionError: it is none of these.
     """
     if isinstance(target, (list, tuple)):
         urls = tuple(_text(url) for url in target)
@@ -138,7 +135,7 @@ def _text(url: object) -> str:
 
 
 def _translated(pattern: str, hidden: tuple[str, ...]) -> str:
-    """A regular expression for paths; what magic matches does not begin as hidden names do."""
+    """Return a regular expression for paths; a wildcard does not match the beginning of a hidden name."""
     shown = f"(?!{'|'.join(map(re.escape, hidden))})" if hidden else ""
     if pattern.endswith("/"):
         pattern += "**"
@@ -183,17 +180,14 @@ async def list_files(
     earlier: Listing | None = None,
     plain: bool = False,
 ) -> Listing:
-    """The files that are there now; ``earlier``, if nothing has changed. Those of a list of urls are not asked for.
+    """Return the files that are there now; ``earlier``, if nothing has changed. A list of urls takes no request.
 
     Args:
         store: of the target.
-        commits: asked of folders that have an index.
+        commits: called with a folder that has an index.
         hidden: names below a folder that begin with one of these are left out.
-        plain: of files that asyncpq wrote, also those that were never committed.
-
-    Raises:
-        ObjectNotFoundError: there are none, unless that is allowed.
-        StoreError: any of the store's errors.
+        allow_empty: there may be no files; else that raises ObjectNotFoundError.
+        plain: include files that asyncpq wrote and never committed.
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning, None)
@@ -233,10 +227,9 @@ async def _without_others(
     found: Sequence[ListedObject],
     taken: list[ListedObject],
 ) -> list[ListedObject]:
-    """``taken`` without files that asyncpq wrote below other folders than the target's, and that nobody committed.
+    """Return ``taken`` without uncommitted files that asyncpq wrote below other folders than the target's.
 
-    Raises:
-        InvalidOptionError: an index says which of such files count.
+    Raises InvalidOptionError if an index decides which of such files are live.
     """
     own = None if target.pattern is not None else target.folder
     folders: dict[str, bool] = {}  # and whether all of their files count
@@ -273,7 +266,7 @@ async def _counts_whole(
 
 
 def may_be_uncommitted(url: str) -> bool:
-    """Whether its name is one of a file that asyncpq wrote: what else is there says whether it counts."""
+    """Whether the name is one of a file that asyncpq wrote: other objects decide whether it counts."""
     return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
@@ -289,7 +282,7 @@ def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
-    """Whether a target names one file: nothing is below it, and there is an object of its very url."""
+    """Whether a target names one file: there is an object of its very url, and nothing below it."""
     try:
         if not target.may_be_file or not await _one_file(store, target.url, context):
             return False
@@ -300,7 +293,7 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """The object of that url itself, if there is one."""
+    """Return the object of that url itself, if there is one."""
     try:
         handle = await store.open_object(url)
         try:
@@ -368,6 +361,6 @@ def _listing(
 
 
 def folders_of(url: str, root: str) -> str:
-    """The folders in which a file is, below the root, or behind the bucket."""
+    """Return the folders of a file below the root, or behind the bucket."""
     path = url[len(root) :] if root else split_url(url)[1]
     return path[: path.rfind("/") + 1]

@@ -1,7 +1,4 @@
-"""One file of a dataset's read: opened, matched to the dataset's columns, planned.
-
-Opens the files of a read ahead of their rows, a limited number at once.
-"""
+"""Open the files of a read ahead of their rows; match each to the dataset's columns, and plan it."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from copy import copy
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -50,7 +48,7 @@ from asyncpq.storage.urls import safe_url
 
 
 class DatasetColumns(NamedTuple):
-    """The dataset's columns."""
+    """The columns of a dataset."""
 
     schema: pa.Schema  # their names and types, partition columns included
     fields: tuple[TableField, ...] | None  # how the files of a table have them; None where names decide
@@ -58,15 +56,7 @@ class DatasetColumns(NamedTuple):
 
 
 class OpenedFile:
-    """A file of a dataset, open for one read.
-
-    Args:
-        number: its place among the files of the read.
-        operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
-
-    Attributes:
-        prepared: what is read of it, once that was planned; None where its footer alone rules it out.
-    """
+    """A file of a dataset, open for one read."""
 
     def __init__(self, number: int, file: DataFile, source: ObjectSource, operation: Operation) -> None:
         self.number = number
@@ -97,11 +87,11 @@ class OpenedFile:
         """Open a file and find its footer: of the version that a listing named, or of a later one.
 
         Args:
-            tail_hint: names the files whose footers have similar sizes.
-            listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
-            listed_now: nothing is given out before the store has said, since the read began, that this is the
-                file's version.
-            once: as in :func:`asyncpq.objects.opening.open_source`.
+            operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
+            tail_hint: key of files whose footers have similar sizes.
+            listed_at: ``time.monotonic()`` when ``file.validator`` was requested.
+            listed_now: no row is given out before the store has confirmed, since the read began, that version.
+            once: see :func:`asyncpq.objects.opening.open_source`.
         """
         if file.unreadable is not None:
             raise copy(file.unreadable)  # each read locates its own
@@ -139,7 +129,7 @@ class OpenedFile:
         return opened
 
     async def _known_version(self, context: RequestContext) -> FileVersion:
-        """The version that an index knows, without a request; else the object's present version."""
+        """Return the version that an index knows, without a request; else the object's present version."""
         known = None
         if self._entry is not None and self._entry.known is not None:
             known = await self._entry.known(self.operation)
@@ -161,7 +151,7 @@ class OpenedFile:
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
-        """Share the column types with other files of the same schema: most files of a dataset have it."""
+        """Share the column types with other files of the same schema, as most files of a dataset have."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
@@ -171,16 +161,10 @@ class OpenedFile:
         share_types(self.version, types, extensions)
 
     async def prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
-        """Plan what ``ask`` takes of it, with the index requests that this takes.
+        """Plan the file, with the index requests that this takes; return how many bytes a read of it fetches.
 
-        Args:
-            other_bytes: what the read takes of files before this one.
-
-        Returns:
-            how many bytes it takes of this one.
-
-        Raises:
-            ObjectChangedError: it is not the version that an index knows.
+        ``other_bytes`` are those of the files before it. Raises ObjectChangedError if it has another version than an
+        index knows.
         """
         try:
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
@@ -222,7 +206,7 @@ class OpenedFile:
         return self.plan.fetch_plan.num_bytes()
 
     def _rows_by_index(self) -> AccessPlan | None:
-        """The rows that may match, as an index has it; None for all."""
+        """Return the rows that may match, as an index has it; None for all."""
         if self._entry is None or self._entry.access.is_all:
             return None
         try:
@@ -233,7 +217,7 @@ class OpenedFile:
         return self._entry.access
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
-        """Rows that are deleted; loaded once and kept in memory for the next read of the dataset."""
+        """Return the deleted rows; they are kept in memory for the next read of the dataset."""
         reader, num_rows = CatalogReader(self.source.runtime, self.operation), self.version.metadata.num_rows
 
         async def load() -> tuple[RowRanges, int]:
@@ -248,13 +232,13 @@ class OpenedFile:
         return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     def describe(self, *, scan: bool) -> Plan | None:
-        """What would be fetched of it; None where it is ruled out."""
+        """Return the plan for ``explain()``; None if the file is ruled out."""
         if self.plan is None or self._preparation is None:
             return None
         return describe(self.source, self.plan, self.operation.metrics, self._preparation.request, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
-        """Its units; one alone where it takes at most ``round_bytes``."""
+        """Return its units of about ``unit_bytes``; a single one if all take at most ``round_bytes``."""
         if self.plan is None:
             return []
         read = self.plan.file_scan
@@ -265,9 +249,7 @@ class OpenedFile:
     async def finish(self) -> None:
         """Check that all planned rows were read, and that the file still has its version.
 
-        Raises:
-            CorruptFileError: rows are missing.
-            ObjectChangedError: it has another version now.
+        Raises CorruptFileError if rows are missing, ObjectChangedError if it has another version now.
         """
         if self.plan is not None:
             self.plan.file_scan.check_complete()
@@ -306,82 +288,49 @@ _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
 
 def is_bad_file(error: AsyncpqError) -> bool:
-    """Whether the error concerns this file alone: it is not Parquet, is missing, cannot be read, or does not fit.
+    """Whether the error is of this file alone: it is not Parquet, is missing, cannot be read, or does not fit.
 
     Missing credentials concern all files.
     """
     return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens files.
+    """Opens files ahead of their rows, a limited number at once."""
 
-    Args:
-        operation: of the read that they are opened for; each of them has a part of it.
-        rounds: requests of the read that these wait for, one after another.
-        tail_hint: names all of them, whose footers are alike.
-        prefix: the folder whose files they are, safe to be shown; None where a pattern, a list or a table names them.
-        by_index: a snapshot of an index names them.
-        listed_at: when the files' validators were asked for (``time.monotonic()``).
-        listed_now: see :meth:`OpenedFile.open`.
-        scan: for a scan, which leaves connections to others.
-        ordered: files are given in order; else as they become ready.
-        few: the first ones may be enough: more are opened once those were given.
-        restarts: how often a file that changes meanwhile is opened again.
-        skip: told of each bad file, and its part, that is left out; None to raise what is wrong with it.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        operation: Operation,
-        *,
-        rounds: int = 0,
-        tail_hint: str,
-        prefix: str | None = None,
-        by_index: bool = False,
-        listed_at: float | None = None,
-        listed_now: bool = False,
-        scan: bool = True,
-        ordered: bool = True,
-        few: bool = False,
-        restarts: int = 0,
-        skip: Callable[[int, Operation, AsyncpqError], None] | None = None,
-    ) -> None:
-        self._runtime = runtime
-        self._operation = operation
-        self._rounds = rounds
-        self._tail_hint = tail_hint
-        self._prefix = prefix
-        self._by_index = by_index
-        self._listed_at = listed_at
-        self._listed_now = listed_now
-        self._scan = scan
-        self._ordered = ordered
-        self._few = few
-        self._restarts = restarts
-        self._skip = skip
+    runtime: Runtime
+    operation: Operation  # of the read that they are opened for; each of them has a part of it
+    rounds: int = 0  # requests of the read that these wait for, one after another
+    tail_hint: str  # key of the files, whose footers have similar sizes
+    prefix: str | None = None  # their folder, without secrets; None for a pattern, a list or a table
+    by_index: bool = False  # a snapshot of an index names them
+    listed_at: float | None = None  # when the files' validators were requested (time.monotonic())
+    listed_now: bool = False  # see OpenedFile.open
+    scan: bool = True  # for a scan, which leaves connections to others
+    ordered: bool = True  # files are given in order; else as they become ready
+    few: bool = False  # the first ones may be enough: more are opened once those were given
+    restarts: int = 0  # how often a file that changes meanwhile is opened again
+    skip: Callable[[int, Operation, AsyncpqError], None] | None = None  # called with bad files; None: raise the error
 
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> AsyncGenerator[tuple[OpenedFile, T]]:
-        """Opened files, and what ``prepare`` gave for them. Whoever takes one closes it.
+        """Yield opened files, numbered in ``todo``, with the result of ``prepare``, which runs for several at once.
 
-        Args:
-            todo: numbers and files.
-            prepare: runs for several files at once.
+        The caller closes each file that it takes.
         """
-        most = self._runtime.options.limits.files_ahead
-        left = iter(todo)
+        most = self.runtime.options.limits.files_ahead
+        remaining = iter(todo)
         window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()
-        ahead = 1 if self._few else most
+        ahead = 1 if self.few else most
         try:
             while True:
-                for number, file in itertools.islice(left, ahead - len(window)):
+                for number, file in itertools.islice(remaining, ahead - len(window)):
                     window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare)))
                 if not window:
                     return
-                awaited = [window[0]] if self._ordered else window
+                awaited = [window[0]] if self.ordered else window
                 task = next((task for task in awaited if task.done()), None)
                 if task is None:
                     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -392,68 +341,61 @@ class Opener:
                 if opened is not None:
                     yield opened
         finally:
-            await self._end(window)
-
-    async def _end(self, window: Iterable[asyncio.Task[tuple[OpenedFile, T] | None]]) -> None:
-        """Nobody takes the files that are under way."""
-        for task in window:
-            task.cancel()
-        for task in window:
-            await asyncio.wait((task,))
-            if not task.cancelled() and task.exception() is None and (found := task.result()) is not None:
-                opened, _ = found
-                self._operation.metrics.add_part(opened.operation.metrics)
-                await opened.close()
+            for task in window:
+                task.cancel()
+            for task in window:
+                await asyncio.wait((task,))
+                if not task.cancelled() and task.exception() is None and (not_taken := task.result()) is not None:
+                    self.operation.metrics.add_part(not_taken[0].operation.metrics)
+                    await not_taken[0].close()
 
     async def open(
         self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T] | None:
-        """One file, and what ``prepare`` gave for it; None for a file that is left out."""
-        part = self._operation.part(safe_url(file.url), self._rounds)
-        restarts = self._restarts
-        while True:
-            try:
-                return await self._prepared(number, file, part, prepare)
-            except ObjectChangedError:
-                if file.pinned:
-                    self._operation.metrics.add_part(part.metrics)
-                    raise
-                if file.entry is not None and file.entry.validator is not None:
-                    file = file.unindexed()  # what stands there now is read without the index
+        """Open one file; return it with the result of ``prepare``, or None if it is left out."""
+        part = self.operation.part(safe_url(file.url), self.rounds)
+        restarts = self.restarts
+        try:
+            while True:
+                try:
+                    return await self._prepared(number, file, part, prepare)
+                except ObjectChangedError:
+                    if file.pinned:
+                        raise
+                    if file.entry is not None and file.entry.validator is not None:
+                        file = file.unindexed()  # its present version is read without the index
+                    elif restarts:
+                        restarts -= 1
+                    else:
+                        raise
                     part.restarts()
-                    continue
-                if not restarts:
-                    self._operation.metrics.add_part(part.metrics)
-                    raise
-                restarts -= 1
-                part.restarts()
-            except _BAD_FILE as error:
-                if isinstance(error, NotParquetError) and self._prefix is not None:
-                    error.hint = stray_file(self._prefix, part.url)
-                if isinstance(error, ObjectNotFoundError) and self._by_index:
-                    error.hint = GONE_SINCE
-                if self._skip is None or not is_bad_file(error):
-                    self._operation.metrics.add_part(part.metrics)
-                    raise
-                self._skip(number, part, error)
-                return None
-            except BaseException:
-                self._operation.metrics.add_part(part.metrics)
+        except _BAD_FILE as error:
+            if isinstance(error, NotParquetError) and self.prefix is not None:
+                error.hint = stray_file(self.prefix, part.url)
+            if isinstance(error, ObjectNotFoundError) and self.by_index:
+                error.hint = GONE_SINCE
+            if self.skip is None or not is_bad_file(error):
+                self.operation.metrics.add_part(part.metrics)
                 raise
+            self.skip(number, part, error)
+            return None
+        except BaseException:
+            self.operation.metrics.add_part(part.metrics)
+            raise
 
     async def _prepared(
         self, number: int, file: DataFile, part: Operation, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T]:
-        async with self._runtime.deadline(part.url):
+        async with self.runtime.deadline(part.url):
             opened = await OpenedFile.open(
-                self._runtime,
+                self.runtime,
                 number,
                 file,
                 part,
-                tail_hint=self._tail_hint,
-                listed_at=self._listed_at,
-                listed_now=self._listed_now,
-                scan=self._scan,
+                tail_hint=self.tail_hint,
+                listed_at=self.listed_at,
+                listed_now=self.listed_now,
+                scan=self.scan,
             )
             try:
                 return opened, await prepare(opened)

@@ -33,12 +33,12 @@ class Partitioning:
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
-        """The type of a column that paths hold with these values."""
+        """Return the type of a column that paths hold with these values."""
         return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 
 class Partitions(NamedTuple):
-    """What the paths of files hold."""
+    """The values that the paths of files hold."""
 
     schema: pa.Schema  # the columns, in the order in which they occur
     values: Sequence[Mapping[str, Any]]  # of each file, by column; as Python values that ``schema``'s types take
@@ -48,15 +48,12 @@ class Partitions(NamedTuple):
 def parse_partitioning(
     partitioning: object, types: object = None, schema: pa.Schema | None = None
 ) -> Partitioning | None:
-    """What the caller said.
+    """Return the caller's partitioning; raise InvalidOptionError if it is none.
 
     Args:
         partitioning: "hive", the names of the columns of the folders, or None for no values in paths.
         types: a schema, or types by column.
-        schema: the dataset's columns, where the caller named them.
-
-    Raises:
-        InvalidOptionError: it is none of these.
+        schema: the dataset's columns, if the caller named them.
     """
     known = _types(types)
     if partitioning is None:
@@ -92,7 +89,7 @@ def _types(types: object) -> dict[str, pa.DataType]:
 
 
 def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning | None) -> Partitions:
-    """The values that the paths of files hold.
+    """Return the values that the paths of files hold.
 
     Args:
         folders: of each file, the folders between root and file, with slashes: ``"year=2024/month=3/"``.
@@ -146,7 +143,7 @@ _BAD = object()
 def _texts(
     folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning, errors: dict[int, PartitionError]
 ) -> list[Mapping[str, str | None]]:
-    """Of each file, the decoded text by column, None for null; the same object for files of one folder."""
+    """Return the decoded text of each file by column, None for null; the same object for files of one folder."""
     known: dict[str, Mapping[str, str | None] | str] = {}
     texts: list[Mapping[str, str | None]] = []
     for number, folder in enumerate(folders):
@@ -165,10 +162,7 @@ def _texts(
 
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
-    """
-    Raises:
-        ValueError: a segment has no UTF-8, or two say different things.
-    """
+    """Return the texts by column; raise ValueError for a segment that is not UTF-8, or two with different values."""
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}
@@ -198,7 +192,7 @@ def _inferred(texts: Iterable[str]) -> pa.DataType:
 
 
 def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
-    """Put the value in place of each None; ``_BAD`` where a text stands for none."""
+    """Put the value in place of each None; ``_BAD`` for a text that has none."""
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     try:
         values = _parsed(list(texts), plain)
@@ -226,7 +220,7 @@ def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
 
 
 def _timestamps(texts: pa.Array, unit: str) -> pa.Array:
-    """Wall-clock times; of texts that name a zone in UTC, as pyarrow reads paths."""
+    """Return wall-clock times; of texts that name a zone in UTC, as pyarrow reads paths."""
     try:
         return texts.cast(pa.timestamp(unit))
     except pa.ArrowInvalid:

@@ -1,7 +1,4 @@
-"""Where a dataset's files come from: urls that were given, a listing of each read, or a table's snapshot.
-
-The reader for catalogs: logs, manifests and delete files, through the session's stores and caches.
-"""
+"""The files of a dataset: given urls, a listing for each read, or a table's snapshot; and the reader for catalogs."""
 
 from __future__ import annotations
 
@@ -157,14 +154,14 @@ _FEW_FILES: Final = 64  # whose versions are looked at on the event loop
 
 
 class SkippedFile(NamedTuple):
-    """A file that a read left out since ``on_bad_file`` is "skip", and why."""
+    """A file that a read left out since ``on_bad_file`` is "skip", and the error."""
 
     url: str
     error: AsyncpqError
 
 
 class ListingCost(NamedTuple):
-    """What a listing took."""
+    """The cost of a listing."""
 
     requests: int  # how many
     seconds: float  # how long it took
@@ -191,11 +188,7 @@ class FileSet(NamedTuple):
 
 
 class FileProvider(Protocol):
-    """Gives the files of each read.
-
-    Attributes:
-        description: what it is, for ``explain()``.
-    """
+    """Gives the files of each read."""
 
     view: View  # which files a read sees
 
@@ -204,17 +197,17 @@ class FileProvider(Protocol):
 
     @property
     def known(self) -> FileSet | None:
-        """The files as they were when they were last looked for, where that costs nothing."""
+        """The files of the last look, if that costs nothing."""
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """The files that may hold rows which are asked for; more may be given.
+        """Return the files that may hold matching rows; more may be given.
 
         Args:
-            operation: requests are counted there.
+            operation: counts the requests.
             scan: for a scan, which leaves connections to others.
-            allow_stale: those of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
+            allow_stale: the files of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
         """
 
 
@@ -242,16 +235,15 @@ class GivenFiles:
 
 
 class ListedFiles:
-    """Files under a prefix, or that a pattern names: listed for each read.
+    """Files of a prefix or a pattern, listed for each read.
 
     Args:
-        runtime: of the session.
-        target: what is listed, for messages.
+        target: its name for messages.
         list_files: lists them. A listing that equals the one before is given as that very one.
         known: a listing that was made before.
-        max_age_s: reads may do with a listing that is younger; 0: each read lists.
-        check: whether files of a listing have changed, where that takes no request (local files). A listing is then
-            used within its age only while none has. Blocks.
+        max_age_s: reads may use a listing that is younger; 0: each read lists.
+        check: whether files of a listing have changed, if that takes no request (local files). A listing is then used
+            within its age only while none has. Blocks.
     """
 
     view: View = View.LISTED
@@ -307,10 +299,8 @@ class ListedFiles:
 
 
 def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:
-    """What a listing took that has just ended.
-
-    Args:
-        before: how many requests for listings there were when it began, at ``began`` (``time.monotonic()``).
+    """Return the cost of a listing that has just ended: it began at ``began`` (``time.monotonic()``), after ``before``
+    requests for listings.
     """
     return ListingCost(metrics.requests_by_purpose.get("list", 0) - before, time.monotonic() - began)
 

@@ -1,4 +1,4 @@
-"""One schema for many files, whose columns go together by name."""
+"""One schema for many files, whose columns are matched by name."""
 
 from __future__ import annotations
 
@@ -32,17 +32,13 @@ class _Known:
 
 
 class SchemaUnifier:
-    """Takes the schemas of files one by one, and says which one stands for all.
+    """Takes the schemas of files one by one, and unifies them.
 
-    ``strict``: every file has the same columns, of the same types. Their order, nullability and metadata may
-    differ, also inside of nested types, and a column may be of the null type, which has no values.
-    ``permissive``: a file may lack columns, also inside structs, and types are widened to one that holds the
-    values of all. Columns come in the order of the first file that has them, then those of ``partition`` that no
-    file has; where one has them, they stand there, but the partition's type counts.
-
-    Args:
-        policy: see above.
-        partition: columns whose values are not taken from the files.
+    ``strict``: every file has the same columns, of the same types. Their order, nullability and metadata may differ,
+    also inside nested types, and a column may be of the null type, which has no values.
+    ``permissive``: a file may lack columns, also inside structs, and types are widened to one that holds the values of
+    all. Columns come in the order of the first file that has them, then those of ``partition`` that no file has. The
+    types of ``partition`` count for columns that files have too.
     """
 
     def __init__(self, policy: SchemaPolicy, partition: pa.Schema | None = None) -> None:
@@ -66,11 +62,7 @@ class SchemaUnifier:
         return pa.schema(fields, metadata=self._metadata)
 
     def add(self, url: str, schema: pa.Schema) -> None:
-        """Take the schema of one more file.
-
-        Raises:
-            SchemaMismatchError: it does not go together with the others; names both files.
-        """
+        """Add the schema of one more file; if it does not fit, raise SchemaMismatchError, which names both files."""
         if any(schema.equals(seen) for seen in self._seen):
             return
         fields = {field.name: field for field in reversed(list(schema))}  # of several the first: see SchemaAdapter
@@ -127,14 +119,7 @@ class SchemaUnifier:
 def unify(
     schemas: Iterable[tuple[str, pa.Schema]], policy: SchemaPolicy, partition: pa.Schema | None = None
 ) -> pa.Schema:
-    """The schema that stands for those of all files (see :class:`SchemaUnifier`).
-
-    Args:
-        schemas: url and schema of each file.
-
-    Raises:
-        SchemaMismatchError: two files do not go together.
-    """
+    """Return the schema for all files, given with their urls (see :class:`SchemaUnifier`)."""
     unifier = SchemaUnifier(policy, partition)
     for url, schema in schemas:
         unifier.add(url, schema)
@@ -149,7 +134,7 @@ def _lacks(name: str, url: str, other: str) -> SchemaMismatchError:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
-    """The type that stands for both; None if there is none."""
+    """Return the type for both; None if there is none."""
     if left.equals(right) or _types.is_null(right):
         return left
     if _types.is_null(left):
@@ -204,8 +189,9 @@ def _struct(left: pa.StructType, right: pa.StructType, policy: SchemaPolicy) -> 
 
 
 def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The narrowest type with the values of two that are not nested; integers of 64 bits and floats meet in
-    float64, though it has not all of them: those that it has not are an error when they are read."""
+    """Return the narrowest type with the values of two that are not nested. Integers of 64 bits and floats meet in
+    float64, though it does not hold all of them: reading those is an error.
+    """
     if isinstance(left, pa.DictionaryType) or isinstance(right, pa.DictionaryType):
         return _dictionaries(left, right)
     for rule in (_numbers, _times, _strings):

@@ -1,4 +1,4 @@
-"""Opens datasets of listed files and of tables under one schema, alone or with an index.
+"""Open datasets of listed files and of tables under one schema, alone or with an index.
 
 The snapshot of an index gives files and columns without a request (``open_snapshot``), or prunes the files of another
 dataset (``open_indexed``).
@@ -7,9 +7,10 @@ dataset (``open_indexed``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
-from asyncpq.datasets.partitioning import Partitioning
+from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
 from asyncpq.datasets.providers import (
     CatalogReader,
     FileProvider,
@@ -37,21 +38,61 @@ from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.objects.runtime import Runtime
-from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables import Format, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetOptions:
+    """The options of :meth:`asyncpq.Session.open_dataset`."""
+
+    format: Format | None = None
+    version: Version | None = None
+    schema: pa.Schema | None = None
+    schema_policy: SchemaPolicy = "strict"
+    partitioning: Literal["hive"] | Sequence[str] | None = "hive"
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None
+    on_bad_file: Literal["raise", "skip"] = "raise"
+    listing_max_age_s: float = 0.0
+
+    def check(self) -> None:
+        """Raise InvalidOptionError for an option that cannot work."""
+        one_of("schema_policy", self.schema_policy, ("strict", "permissive"))
+        one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
+        columns: Any = self.schema
+        if columns is not None and not isinstance(columns, pa.Schema):
+            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
+        age: Any = self.listing_max_age_s
+        if not isinstance(age, (int, float)) or not age >= 0:
+            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
+
+    @property
+    def skips(self) -> bool:
+        """Whether bad files are left out."""
+        return self.on_bad_file == "skip"
+
+    def refuse(self, why: str, *names: str) -> None:
+        """Raise InvalidOptionError with the message ``why`` if one of the options ``names`` was given."""
+        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
+        if given:
+            raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
+
+    def described(self) -> Partitioning | None:
+        """Return how paths hold column values."""
+        return parse_partitioning(self.partitioning, self.partition_types, self.schema)
+
+
+_DEFAULTS: Final = DatasetOptions()
 
 
 async def open_table(
     runtime: Runtime, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
 ) -> Dataset:
-    """The files of a table, as its catalog has them now.
+    """Open the files of a table as its catalog has them now; raise UnsupportedFeatureError if they cannot be read.
 
-    Args:
-        url: of the table, safe to be shown; None where it has none of its own, and its description names it.
-
-    Raises:
-        UnsupportedFeatureError: the table has a feature that is not read.
+    ``url`` is the table's, without secrets; None if it has none: its description names it then.
     """
     async with runtime.deadline(operation.url):
         snapshot = await catalog.snapshot(CatalogReader(runtime, operation))
@@ -73,24 +114,13 @@ async def open_files(
     target: Target,
     operation: Operation,
     commits: Commits,
-    *,
-    schema: pa.Schema | None,
-    policy: SchemaPolicy,
-    partitioning: Partitioning | None,
-    skips: bool,
-    plain: bool,
-    listing_max_age_s: float,
+    options: DatasetOptions,
     on_listing: Callable[[Listing], None] = lambda listing: None,
 ) -> Dataset:
-    """The files of a prefix, of a pattern, or of a list.
+    """Open the files of a prefix, a pattern or a list.
 
     Args:
         commits: see :func:`asyncpq.datasets.listing.list_files`.
-        schema: the dataset's columns; None to take them from the files.
-        policy: how the columns of different files may differ.
-        skips: bad files are left out.
-        listing_max_age_s: reads may do with a listing that is younger.
-        plain: what looks like a table, or was written by asyncpq, is read as the files that it is made of.
         on_listing: called with the first listing, before the columns are looked for.
 
     Raises:
@@ -99,12 +129,13 @@ async def open_files(
         SchemaMismatchError: the files' columns cannot be one dataset's.
     """
     store, _ = await runtime.store(target.url)
-    shown, asked = safe_url(target.url), time.monotonic()
+    shown, began = safe_url(target.url), time.monotonic()
     before = operation.metrics.requests_by_purpose.get("list", 0)
+    partitioning, plain, skips = options.described(), options.format == "parquet", options.skips
     async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
         listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
-    cost = None if target.urls is not None else listing_cost(operation.metrics, before, asked)
+    cost = None if target.urls is not None else listing_cost(operation.metrics, before, began)
     on_listing(listing)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
@@ -124,18 +155,24 @@ async def open_files(
         )
         return _file_set(listing, began, skips=skips)
 
-    first = _file_set(listing, asked, skips=skips)._replace(cost=cost)
+    first = _file_set(listing, began, skips=skips)._replace(cost=cost)
     source: FileProvider
     if target.urls is None:
         check = listing_check(store) if runtime.options.policy(target.url, shown).kind == "etag" else None
-        source = ListedFiles(runtime, shown, list_again, first, listing_max_age_s, check)
+        source = ListedFiles(runtime, shown, list_again, first, options.listing_max_age_s, check)
     else:
-        source = GivenFiles([_as_policy_says(file, runtime) for file in first.files], first.bad)
+        policy = runtime.options.policy
+        files = [
+            replace(file, immutable=True) if policy(file.url, safe_url(file.url)).kind == "immutable" else file
+            for file in first.files
+        ]
+        source = GivenFiles(files, first.bad)
     state = DatasetState(runtime, shown, source, DatasetColumns(pa.schema([]), None, object()), skips)
     if target.urls is None and target.pattern is None:
         state.prefix = f"{shown.rstrip('/')}/"
+    schema = options.schema
     if schema is None:
-        schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
+        schema = await _schema_of(state, first.files, operation, options.schema_policy, listing.partitions)
     state.columns = DatasetColumns(schema, None, object())
     state.has_index = listing.has_index and target.pattern is None
     state.is_written = listing.is_written
@@ -143,33 +180,19 @@ async def open_files(
     return Dataset(state)
 
 
-def _as_policy_says(file: DataFile, runtime: Runtime) -> DataFile:
-    """The cache policy may promise that the file never changes."""
-    policy = runtime.options.policy(file.url, safe_url(file.url))
-    return replace(file, immutable=True) if policy.kind == "immutable" else file
-
-
-def _file_set(listing: Listing, asked: float | None, *, skips: bool) -> FileSet:
-    """What was listed.
-
-    Raises:
-        PartitionError: a path has a value that is none, and such files are not skipped.
-    """
+def _file_set(listing: Listing, began: float, *, skips: bool) -> FileSet:
+    """Return the listed files; raise PartitionError for a path with a bad value, unless such files are skipped."""
     if listing.errors and not skips:
         raise listing.errors[0]
     bad = tuple(SkippedFile(error.url or "", error) for error in listing.errors)
-    return FileSet(listing.files, asked, bad)
+    return FileSet(listing.files, began, bad)
 
 
 async def _schema_of(
     state: DatasetState, files: Sequence[DataFile], operation: Operation, policy: SchemaPolicy, partitions: pa.Schema
 ) -> pa.Schema:
-    """The columns of the files together: with "strict" those of the first, to which all others are held when they are
-    opened; else of all.
-
-    Raises:
-        ObjectNotFoundError: there is no file.
-        SchemaMismatchError: two files do not go together.
+    """Return the columns of the files: with "strict" those of the first, which the others must have when they are
+    opened; else of all. Raises ObjectNotFoundError if there is no file, SchemaMismatchError if two do not fit together.
     """
     unifier = SchemaUnifier(policy, partitions)
     operation.metrics.files_total = len(files)
@@ -183,8 +206,8 @@ async def _schema_of(
         return opened.schema
 
     opener = Opener(
-        state.runtime,
-        operation,
+        runtime=state.runtime,
+        operation=operation,
         rounds=operation.metrics.rounds,
         tail_hint=state.url,
         prefix=state.prefix,
@@ -206,14 +229,9 @@ async def _schema_of(
 
 
 def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
-    """The files that an index lists; nothing is asked for yet.
+    """Open the files that an index lists, without a request; raise InvalidOptionError if its first build has not ended.
 
-    Args:
-        own: further indexes, of the caller's own.
-        skips: bad files are left out.
-
-    Raises:
-        InvalidOptionError: no build of the index has ended.
+    ``own`` are the caller's own indexes; with ``skips``, bad files are left out.
     """
     manifest = index.manifest
     if not manifest.is_built:
@@ -232,11 +250,11 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
 def open_indexed(
     runtime: Runtime, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
 ) -> Dataset:
-    """The files of another dataset; those that an index knows are pruned by it.
+    """Open the files of another dataset, pruned by an index and the caller's ``own``.
 
     Args:
         base: of any view; of view "snapshot", by another index.
-        index: None where only indexes of the caller's own are asked.
+        index: None to prune by the caller's own indexes alone.
         folder: url that their paths are relative to.
     """
     partitions = base.state.partitions if base.view is View.LISTED else None

@@ -1,9 +1,10 @@
-"""From what users name to indexes: what they are of, and where they are kept."""
+"""Open and build indexes: what users name as a dataset and as a place of its index."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,14 +29,14 @@ from asyncpq.indexing.build.index_source import (
     only_committed,
     root_of,
 )
-from asyncpq.indexing.index import Index, build_index, open_index
+from asyncpq.indexing.index import Index, ListFiles, build_index, open_index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import latest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
-from asyncpq.opening.datasets import open_table
-from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, place_of, shown_url
+from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
+from asyncpq.opening.targets import NOT_BUILT, place_of, shown_url
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
@@ -57,8 +58,8 @@ async def build(
     """See :meth:`asyncpq.Session.build_index`."""
     runtime.check()
     options.check()
-    some: Any = kinds
-    if not isinstance(some, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in some):
+    given: Any = kinds
+    if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
         raise InvalidOptionError("kinds: must be a list of what is to be known, such as [Bounds(), Keys('id')]")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
@@ -75,10 +76,7 @@ async def build(
 
 
 def _refuse_among_files(files: Target | None, at: object) -> None:
-    """
-    Raises:
-        InvalidOptionError: the index would be read as files of the dataset.
-    """
+    """Raise InvalidOptionError if readers would take the index at ``at`` for files of the dataset."""
     if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
         return
     url = canonical_url(at)
@@ -95,33 +93,18 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
 
 
 def place_below(files: Target | None) -> str:
-    """The place of the index of a prefix; None: of a table.
-
-    Raises:
-        InvalidOptionError: this is no prefix.
-    """
+    """Return the default place of the index of a prefix; raise InvalidOptionError for anything else, None: a table."""
     if files is None or files.urls is not None or files.pattern is not None:
-        raise _no_place_below(None if files is None else files.url)
+        raise InvalidOptionError(
+            "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
+            url=None if files is None else safe_url(files.url),
+            hint=_SAY_WHERE,
+        )
     return f"{files.folder}{INDEX_FOLDER}"
 
 
-def _no_place_below(url: str | None) -> InvalidOptionError:
-    return InvalidOptionError(
-        "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
-        url=None if url is None else safe_url(url),
-        hint=_SAY_WHERE,
-    )
-
-
 async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, operation: Operation) -> None:
-    """Refuse to keep the index of one file below the file's own key: the file would be taken for a folder then.
-
-    Args:
-        at: where the index is to be kept.
-
-    Raises:
-        InvalidOptionError: ``at`` is below the file.
-    """
+    """Raise InvalidOptionError if the index of one file would be kept below it: the file would become a folder."""
     if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
         return
     if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
@@ -158,17 +141,12 @@ async def open_existing(
         try:
             return await open_index(runtime, backend, look, operation, building, snapshot, executor)
         except ObjectNotFoundError as error:
-            if isinstance(at, (str, os.PathLike)) and await _is_around_index(runtime, os.fspath(at), operation):
-                error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
+            if isinstance(at, (str, os.PathLike)):
+                with suppress(AsyncpqError):  # the error says in any case that there is no index
+                    below = f"{str(os.fspath(at)).rstrip('/')}/{INDEX_FOLDER}"
+                    if await latest(await open_backend(runtime, below, create=False), operation) is not None:
+                        error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
             raise
-
-
-async def _is_around_index(runtime: Runtime, at: str, operation: Operation) -> bool:
-    try:
-        backend = await open_backend(runtime, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
-        return await latest(backend, operation) is not None
-    except AsyncpqError:  # that there is none where one was named is said in any case
-        return False
 
 
 def _look_of(
@@ -178,8 +156,8 @@ def _look_of(
     catalog: Catalog | None,
     options: DatasetOptions,
     at: object,
-) -> Any:
-    """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
+) -> ListFiles:
+    """Return the function that finds the files of an index: a table's in its newest version, others by the manifest."""
 
     async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> IndexSource:
         if catalog is not None:
@@ -189,12 +167,7 @@ def _look_of(
             described = {"kind": "table", "table": dataset.url}
             source = await dataset_source(dataset.state, "", described, operation)
             return source if urls is None else source.only(urls)
-        if manifest is not None or target is None:
-            if manifest is None:
-                raise ObjectNotFoundError(
-                    "there is no index",
-                    hint=NOT_BUILT,
-                )
+        if manifest is not None:
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
@@ -202,12 +175,12 @@ def _look_of(
             if is_committed(manifest):
                 return await only_committed(runtime, backend, manifest, source, operation)
             return source
+        if target is None:
+            raise ObjectNotFoundError("there is no index", hint=NOT_BUILT)
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        dataset = await list_dataset(runtime, target, first, operation, commit_check(runtime, operation))
-        described = described_files(
-            target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
-        )
-        state = dataset.state
+        state = (await open_files(runtime, target, operation, commit_check(runtime, operation), first)).state
+        inside, plain = folder_around(at) == target.folder, options.format == "parquet"
+        described = described_files(target, options.described(), inside=inside, plain=plain)
         source = await dataset_source(state, root_of(target), described, operation)
         if not (state.has_index and state.is_written):
             return source

@@ -1,4 +1,4 @@
-"""Context managers for one-off use, which say `async with` to callers that await them or use a plain `with`."""
+"""Context managers for one-off use: awaiting them, or a plain ``with``, raises an error that says ``async with``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class OneOff(AbstractAsyncContextManager[T], Generic[T]):
-    """What ``async with`` opens and closes."""
+    """A context manager for ``async with``."""
 
     def __init__(self, name: str, manager: AbstractAsyncContextManager[T]) -> None:
         self._name = name
@@ -49,7 +49,7 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
 
 
 def one_off(function: Callable[P, AsyncIterator[T]]) -> Callable[P, OneOff[T]]:
-    """:func:`contextlib.asynccontextmanager`, whose result is a :class:`OneOff`."""
+    """Return :func:`contextlib.asynccontextmanager` of ``function``, whose result is a :class:`OneOff`."""
     make = asynccontextmanager(function)
 
     @wraps(function)

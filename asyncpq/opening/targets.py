@@ -1,21 +1,17 @@
-"""From what users name to datasets and indexes: files, tables, places, views."""
+"""Decide what a target is (files or a table), and with which index and view it is read."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-import pyarrow as pa
+from typing import Final, cast
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Listing, Target, parse_target
-from asyncpq.datasets.model import View
-from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
-from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq.datasets.model import Catalog, View
 from asyncpq.errors import (
     CorruptIndexError,
     InvalidOptionError,
@@ -42,61 +38,15 @@ from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.objects.runtime import Runtime
-from asyncpq.opening.datasets import open_files, open_indexed, open_snapshot, open_table
-from asyncpq.scan.request import one_of
+from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables import Format, Version, catalog_of
+from asyncpq.tables import catalog_of
 
 logger = logging.getLogger(__name__)
 
 NOT_BUILT: Final = f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetOptions:
-    """What :meth:`asyncpq.Session.open_dataset` takes."""
-
-    format: Format | None = None
-    version: Version | None = None
-    schema: pa.Schema | None = None
-    schema_policy: SchemaPolicy = "strict"
-    partitioning: Literal["hive"] | Sequence[str] | None = "hive"
-    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None
-    on_bad_file: Literal["raise", "skip"] = "raise"
-    listing_max_age_s: float = 0.0
-
-    def check(self) -> None:
-        """
-        Raises:
-            InvalidOptionError: an option that cannot work.
-        """
-        one_of("schema_policy", self.schema_policy, ("strict", "permissive"))
-        one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
-        columns: Any = self.schema
-        if columns is not None and not isinstance(columns, pa.Schema):
-            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
-        age: Any = self.listing_max_age_s
-        if not isinstance(age, (int, float)) or not age >= 0:
-            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
-
-    @property
-    def skips(self) -> bool:
-        return self.on_bad_file == "skip"
-
-    def refuse(self, why: str, *names: str) -> None:
-        """
-        Raises:
-            InvalidOptionError: one of these options was given, which is said to be wrong.
-        """
-        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
-        if given:
-            raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
-
-    def described(self) -> Partitioning | None:
-        return parse_partitioning(self.partitioning, self.partition_types, self.schema)
-
-
-_DEFAULTS: Final = DatasetOptions()
 _OF_FILES: Final = ("schema", "schema_policy", "partitioning", "partition_types")
 
 
@@ -111,32 +61,28 @@ async def open_target(
     files = parse_target(target) if catalog is None else None
     operation = runtime.operation("open", shown_url(target, files))
     with operation:
-        if files is None:
+        if catalog is not None:
             if view not in (None, View.TABLE):
                 raise InvalidOptionError(f"view={str(view)!r}: the files of a table are those of its snapshot")
             dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
         else:
-            opening = _FilesOpening(runtime, files, backend, own, index is None, view, options, operation)
-            dataset = await opening.open()
+            assert files is not None
+            dataset = await _FilesOpening(runtime, files, backend, own, index is None, view, options, operation).open()
     dataset.metrics = operation.metrics
-    _log_view(dataset)
-    return dataset
-
-
-def _log_view(dataset: Dataset) -> None:
-    """Which files reads see, what the listing cost, and what would save it."""
+    # which files reads see, what the listing cost, and what would save it
     source = dataset.state.source
     cost = None if source.known is None else source.known.cost
     listing = "" if cost is None else f"; the listing took {cost}"
     if cost is not None and isinstance(source, IndexedFiles) and source.index is not None:
         listing += ", which view='snapshot' would save"
     logger.info("%s: view %s, %s%s", dataset.url, dataset.view, dataset.description, listing)
+    return dataset
 
 
 async def _open_table(
     runtime: Runtime,
     target: object,
-    catalog: Any,
+    catalog: Catalog,
     backend: object | None,
     own: Sequence[FileIndex],
     options: DatasetOptions,
@@ -145,13 +91,11 @@ async def _open_table(
     options.refuse("a table has a schema, partitions and a list of files of its own", *_OF_FILES, "listing_max_age_s")
     shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
     dataset = await open_table(runtime, catalog, shown, operation, skips=options.skips)
-    if backend is None and not own:
-        return dataset
-    opened = None
-    if backend is not None:
-        opened = await _open(runtime, backend, operation, options.listing_max_age_s)
-        check_columns(opened.manifest, dataset.state)
-    return open_indexed(runtime, dataset, opened, own)
+    if backend is None:
+        return open_indexed(runtime, dataset, None, own) if own else dataset
+    index = await _open(runtime, backend, operation, options.listing_max_age_s)
+    check_columns(index.manifest, dataset.state)
+    return open_indexed(runtime, dataset, index, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +116,8 @@ class _FilesOpening:
     async def open(self) -> Dataset:
         if self.view is View.TABLE:
             raise InvalidOptionError("view='table': the target is no table")
-        if self.place is None and self.view is View.SNAPSHOT:
-            return await self._snapshot_below()
         if self.place is None:
-            return await self._with_index_below()
+            return await (self._snapshot_below() if self.view is View.SNAPSHOT else self._with_index_below())
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
@@ -186,13 +128,13 @@ class _FilesOpening:
         own_index = await self._committing_index(dataset)
         if own_index is not None:
             dataset = self._snapshot(own_index)
-        if own_index is None:
+        else:
             check_partitioning(index.manifest, self.options.described())
         check_columns(index.manifest, dataset.state)
         return self._indexed(dataset, index)
 
     async def _snapshot_below(self) -> Dataset:
-        """The files that the index in its place below the prefix lists; nothing is listed."""
+        """Open the files that the index in its place below the prefix lists; nothing is listed."""
         index = await self._index_if_any(f"{self._folder}{INDEX_FOLDER}") if self._folder else None
         if index is None:
             raise InvalidOptionError(
@@ -208,15 +150,15 @@ class _FilesOpening:
         return self.files.folder if self.finds and self.files.pattern is None else ""
 
     async def _with_index_below(self) -> Dataset:
-        """By the index in its place below the prefix; it is opened while the columns are looked for."""
+        """Open the listed files with the index below the prefix, which is opened while their columns are looked for."""
         folder = self._folder
-        below = f"{folder}{INDEX_FOLDER}"
         finding: asyncio.Task[OpenIndex | None] | None = None
 
         def find() -> asyncio.Task[OpenIndex | None]:
             nonlocal finding
             if finding is None:
-                finding = asyncio.get_running_loop().create_task(self._index_if_any(below))
+                opening = self._index_if_any(f"{folder}{INDEX_FOLDER}")
+                finding = asyncio.get_running_loop().create_task(opening)
             return finding
 
         async def commits(other: str) -> bool:
@@ -241,10 +183,15 @@ class _FilesOpening:
             if finding is not None:
                 finding.cancel()
                 await asyncio.wait((finding,))
-        return await self._without_index(dataset) if index is None else self._by_index_below(dataset, index)
+        if index is not None:
+            return self._by_index_below(dataset, index)
+        own_index = await self._committing_index(dataset)
+        if own_index is not None:
+            return self._snapshot(own_index)
+        return self._indexed(dataset, None) if self.own else dataset
 
     def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
-        """The files that were listed, or those that the index lists where it is the table."""
+        """Return the listed files, or those that the index lists if it decides which files are live."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if is_committed(index.manifest) and dataset.state.is_written:
@@ -263,17 +210,10 @@ class _FilesOpening:
         """Whether the files are those that the index lists."""
         return self.view is View.SNAPSHOT or (self.view is None and is_committed(manifest))
 
-    async def _without_index(self, dataset: Dataset) -> Dataset:
-        own_index = await self._committing_index(dataset)
-        if own_index is not None:
-            return self._snapshot(own_index)
-        return self._indexed(dataset, None) if self.own else dataset
-
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
-        """The index that says which files of the prefix count, since asyncpq wrote them; None: all of them do.
+        """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None: all are.
 
-        Raises:
-            InvalidOptionError: the caller asks for others.
+        Raises InvalidOptionError if the caller names another view or index.
         """
         state = dataset.state
         may_be = state.has_index and state.is_written
@@ -291,7 +231,7 @@ class _FilesOpening:
         )
 
     async def _listed(self, commits: Commits, on_listing: Callable[[Listing], None] = lambda listing: None) -> Dataset:
-        return await list_dataset(self.runtime, self.files, self.options, self.operation, commits, on_listing)
+        return await open_files(self.runtime, self.files, self.operation, commits, self.options, on_listing)
 
     def _indexed(self, dataset: Dataset, index: OpenIndex | None) -> Dataset:
         return open_indexed(self.runtime, dataset, index, self.own, folder=self.files.folder)
@@ -321,7 +261,7 @@ class _FilesOpening:
             return None
 
     async def _usable(self, finding: asyncio.Task[OpenIndex | None]) -> OpenIndex | None:
-        """The index, unless it is damaged or of a newer asyncpq."""
+        """Return the index; None if it is damaged or of a newer asyncpq."""
         try:
             return await finding
         except (CorruptIndexError, UnsupportedFeatureError) as error:
@@ -330,41 +270,17 @@ class _FilesOpening:
 
 
 def shown_url(target: object, files: Target | None) -> str:
-    """What names a target in messages: without secrets."""
+    """Return the name of a target for messages: without secrets."""
     if files is not None:
         return safe_url(files.url)
     return safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
 
 
-async def list_dataset(
-    runtime: Runtime,
-    files: Target,
-    options: DatasetOptions,
-    operation: Operation,
-    commits: Commits,
-    on_listing: Callable[[Listing], None] = lambda listing: None,
-) -> Dataset:
-    """The files of a prefix, a pattern or a list: see :func:`asyncpq.opening.datasets.open_files`."""
-    return await open_files(
-        runtime,
-        files,
-        operation,
-        commits,
-        schema=options.schema,
-        policy=options.schema_policy,
-        partitioning=options.described(),
-        skips=options.skips,
-        plain=options.format == "parquet",
-        listing_max_age_s=options.listing_max_age_s,
-        on_listing=on_listing,
-    )
-
-
 def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
-    """The place, url or handle of an index, and indexes of the caller's own."""
-    some = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
-    own = [one for one in some if not isinstance(one, Index) and isinstance(one, FileIndex)]
-    backends = [one for one in some if one not in own]
+    """Return the place, url or handle of an index, and the caller's own indexes."""
+    given = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
+    own = [item for item in given if not isinstance(item, Index) and isinstance(item, FileIndex)]
+    backends = [item for item in given if item not in own]
     if len(backends) > 1:
         raise InvalidOptionError("index: one index of asyncpq's, and any number of your own")
     return (backends[0] if backends else None), own
@@ -379,24 +295,20 @@ async def _open(
     *,
     strict: bool = False,
 ) -> OpenIndex:
-    """
-    Args:
-        root: url of the folder whose files are read with the index; None where they are of several.
-        strict: the index must be of that folder, else it may be of one inside or around it.
+    """Open an index; raise ObjectNotFoundError if there is none, InvalidOptionError if it is of another folder.
 
-    Raises:
-        ObjectNotFoundError: there is no index.
-        InvalidOptionError: it is of another folder.
+    Args:
+        root: url of the folder whose files are read with the index; None for files of several folders.
+        strict: the index must be of that folder; else it may be of one inside or around it.
     """
     if isinstance(index, Index):
-        backend, manifest, pinned = index.backend, index.manifest, index.head.pinned
-        at: object = index.url
+        backend, manifest, pinned, at = index.backend, index.manifest, index.head.pinned, cast("object", index.url)
     else:
         backend = await open_backend(runtime, place_of(index, "index"), create=False)
-        found = await latest(backend, operation)
-        if found is None:
+        newest = await latest(backend, operation)
+        if newest is None:
             raise ObjectNotFoundError("there is no index", url=backend.description, hint=NOT_BUILT)
-        manifest, pinned, at = found, False, index
+        manifest, pinned, at = newest, False, index
     if not strict and _is_of_another_folder(root, manifest, at):
         root = None
     _check_root(root, manifest, at)
@@ -404,7 +316,7 @@ async def _open(
 
 
 def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> bool:
-    """Whether an index is of a folder inside of another, or around it: no other url of it."""
+    """Whether an index is of a folder inside ``root``, or around it, and not of the same folder by another url."""
     known = manifest.root
     if root is None or not known or root == known or folder_around(at) == root:
         return False
@@ -412,10 +324,7 @@ def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> b
 
 
 def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
-    """
-    Raises:
-        InvalidOptionError: the index is of a folder inside of ``root``, or around it.
-    """
+    """Raise InvalidOptionError if the index is of a folder inside ``root``, or around it."""
     if _is_of_another_folder(root, manifest, at):
         raise InvalidOptionError(
             "the index is of another folder",
@@ -425,13 +334,9 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
 
 
 def place_of(at: object, argument: str) -> str | IndexBackend:
-    """The url or place of an index.
-
-    Raises:
-        InvalidOptionError: ``at`` is neither; names ``argument``.
-    """
+    """Return the url or backend that ``at`` is; else raise InvalidOptionError, which names ``argument``."""
     if isinstance(at, (str, os.PathLike)):
-        return os.fspath(at) if isinstance(at, os.PathLike) else at
+        return str(os.fspath(at))
     if hasattr(at, "read_segment") and not isinstance(at, type):
         return at  # type: ignore[return-value]  # it is one by what it can do
     wanted = "a url or a backend" if argument == "at" else "a url, a backend, an Index or a FileIndex"

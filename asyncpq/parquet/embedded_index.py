@@ -104,11 +104,7 @@ class EmbeddedIndex:
 
 
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
-    """All entries for indexes in a footer's key-value metadata, by name.
-
-    Raises:
-        CorruptIndexError: see :func:`decode_entry`; names ``url``.
-    """
+    """Return all entries for indexes in a footer's key-value metadata, by name; CorruptIndexError names ``url``."""
     by_name = {}
     for key in key_values:
         name = key.removeprefix(KEY_PREFIX)
@@ -122,11 +118,7 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """The footer's entry for an index; None if there is none.
-
-    Raises:
-        CorruptIndexError: the entry has another form than this module describes.
-    """
+    """Return the footer's entry for an index; None if there is none. Raise CorruptIndexError for another form of it."""
     key = KEY_PREFIX + name
     if not name or key not in key_values:
         return None
@@ -146,10 +138,7 @@ def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedInd
 
 
 def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
-    """The bytes of all column chunks that can be decoded, as ascending spans that do not touch.
-
-    Chunks that were not decoded before are not kept.
-    """
+    """Return the bytes of all column chunks that can be decoded, as ascending spans that do not touch."""
     spans = []
     for group in metadata.row_groups:
         for leaf in range(group.num_columns):
@@ -169,15 +158,9 @@ def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
 
 
 def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tuple[int, int]]) -> None:
-    """Check that an index's bytes lie between the magic and the footer, and in no column chunk.
+    """Raise CorruptIndexError unless the index's bytes are between the magic and the footer, and in no column chunk.
 
-    Args:
-        entry: of the index.
-        footer_start: file offset of the metadata.
-        spans: see :func:`chunk_spans`.
-
-    Raises:
-        CorruptIndexError: they do not.
+    ``spans`` are those of :func:`chunk_spans`.
     """
     if entry.offset < _FIRST_BYTE or entry.stop > footer_start:
         raise CorruptIndexError(
@@ -195,11 +178,7 @@ def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tu
 
 
 def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
-    """The index of ``entry``, made of its bytes.
-
-    Raises:
-        CorruptIndexError: the bytes have another SHA-256 than the entry says.
-    """
+    """Return the index of ``entry``; raise CorruptIndexError if ``data`` has another SHA-256 than the entry says."""
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptIndexError(
             f"the bytes of the embedded index {entry.name!r} have another SHA-256 than the footer says",

@@ -36,7 +36,7 @@ from asyncpq.indexing.manifest.commits import files_in
 from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
-from asyncpq.opening.targets import DatasetOptions
+from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
@@ -449,7 +449,7 @@ class _MappedPieces:
 
     def pieces(self) -> pa.Table:
         """All pieces; only those of the index table "files" have payloads."""
-        costs = [cost_of(work, reads_values=self.wanted.reads_values) for work in self.works]
+        costs = [cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
         tasks = [shipped([self.works[number] for number in numbers]) for numbers in packed(costs, TASK_BYTES)]
         self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
         payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")

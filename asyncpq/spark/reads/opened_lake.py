@@ -325,8 +325,8 @@ class _LakeOpener:
             operation.part_ended(part, error, number + 1)
 
         opener = Opener(
-            state.runtime,
-            operation,
+            runtime=state.runtime,
+            operation=operation,
             rounds=operation.metrics.rounds,
             tail_hint=state.url,
             restarts=state.runtime.options.limits.max_restarts,
