@@ -86,10 +86,10 @@ class SameRequest:
     def accept(self, opened: OpenedFile) -> None:
         """See :class:`FileRequests`."""
         state = self._state
-        if state.unifier is not None and (known := opened.schema_bytes) not in state.agreed:
+        if state.unifier is not None and (schema_bytes := opened.schema_bytes) not in state.agreed:
             state.unifier.add(opened.version.url, opened.schema)
             if len(state.agreed) < _MAX_AGREED:
-                state.agreed.add(known)
+                state.agreed.add(schema_bytes)
 
     def request(self, opened: OpenedFile) -> ScanRequest:
         """See :class:`FileRequests`."""
@@ -150,19 +150,19 @@ class DatasetFiles:
         if self._matches_nothing:
             self._find(source.known or FileSet(()))
             return
-        found = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
-        self._listing = found.renewal
-        self._check_access(found)
-        self._find(found)
+        files = await source.files(self._ask, self._operation, scan=self._scan, allow_stale=self._ask.by_file is None)
+        self._listing = files.renewal
+        self._check_access(files)
+        self._find(files)
 
     def _check_access(self, found: FileSet) -> None:
         """Raise RowIndexError if the request names a file that the dataset does not have."""
-        access = self._ask.by_file
+        by_file = self._ask.by_file
         # a table or an index that prunes by the predicate does not give all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
-        if access is None or (self._ask.where is not None and prunes):
+        if by_file is None or (self._ask.where is not None and prunes):
             return
-        missing = access.keys() - {file.url for file in found.files}
+        missing = by_file.keys() - {file.url for file in found.files}
         if missing:
             raise RowIndexError(
                 "the dataset has no such file", url=safe_url(min(missing)), hint="Name files as Dataset.files() does."
@@ -175,48 +175,39 @@ class DatasetFiles:
 
     def _find(self, found: FileSet) -> None:
         """Rule files out."""
-        state, metrics, files = self._state, self._metrics, found.files
+        state, metrics, files, ask = self._state, self._metrics, found.files, self._ask
         self._used = found
-        self._candidates = [
-            (number, files[number]) for number in state.known.candidates(files, self._ask, state.columns)
-        ]
+        candidates = [(number, files[number]) for number in state.known.candidates(files, ask, state.columns)]
+        if ask.rows_only and ask.where is None and self._runtime.options.read.trust_statistics:
+            # a table's own row counts serve for files without deletes
+            counted = {number: file.num_rows for number, file in candidates if file.immutable and file.deletes is None}
+            known = {number: num_rows for number, num_rows in counted.items() if num_rows is not None}
+            self.rows_known += sum(known.values())
+            candidates = [(number, file) for number, file in candidates if number not in known]
+        self._candidates = candidates
         total = len(files) if found.total is None else found.total
         metrics.files_total = total + len(found.bad)
         metrics.files_skipped = len(found.bad)
         self.skipped.extend(found.bad)
-        metrics.files_ruled_out = total - len(self._candidates)
+        metrics.files_ruled_out = total - len(candidates)
         self.report, self.cost = found.report, found.cost
-        trust_statistics = self._runtime.options.read.trust_statistics
-        if self._ask.rows_only and self._ask.where is None and trust_statistics:
-            self._count_unopened()
-
-    def _count_unopened(self) -> None:
-        """Count the rows of files without deletes by the table's own row counts."""
-        left: list[tuple[int, DataFile]] = []
-        for number, file in self._candidates:
-            if file.immutable and file.num_rows is not None and file.deletes is None:
-                self.rows_known += file.num_rows
-                self._metrics.files_ruled_out += 1
-            else:
-                left.append((number, file))
-        self._candidates = left
 
     async def renewed(self) -> bool:
-        """Wait for the listing that is on its way; whether it names other files than those used."""
+        """Wait for the listing that is on its way; return whether it names other files than those used."""
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False
         async with self._runtime.deadline(self._state.url):
-            found = await asyncio.shield(listing)
+            files = await asyncio.shield(listing)
         self._listing = None
-        if found.files is used.files and [url for url, _ in found.bad] == [url for url, _ in used.bad]:
+        if files.files is used.files and [url for url, _ in files.bad] == [url for url, _ in used.bad]:
             return False
         self._done.clear()
         self.skipped.clear()
         self.rows_known = self._metrics.files_opened = self._metrics.files_read = 0
-        if found.total is None:
-            self._state.known.keep_only(found.files)
-        self._find(found)
+        if files.total is None:
+            self._state.known.keep_only(files.files)
+        self._find(files)
         return True
 
     # -- files, opened ahead ----------------------------------------------------------------------
@@ -333,35 +324,32 @@ class DatasetFiles:
 
     async def failed(self, file: OpenedFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """See :class:`asyncpq.scan.executor.ScannedFiles`."""
-        opened = file
         changed = isinstance(error, ObjectChangedError)
-        relocated = isinstance(error, PageLocationError) and error.dropped and self._relocate(opened)
+        relocated = False
+        if isinstance(error, PageLocationError) and error.dropped:  # read it without its page index, once
+            relocated = self._relocated.setdefault(file.number, file.version) is file.version
         if changed:
-            await opened.changed()
-            self._relocated.pop(opened.number, None)
-        if given_out or (changed and opened.file.pinned):
+            await file.changed()
+            self._relocated.pop(file.number, None)
+        if given_out or (changed and file.file.pinned):
             raise error
-        if changed and opened.file.entry is not None and self._ask.by_file is None:
-            opened.operation.restarts()  # the new version is read without the index
+        if changed and file.file.entry is not None and self._ask.by_file is None:
+            file.operation.restarts()  # the new version is read without the index
             self._candidates = [
-                (number, known.unindexed() if number == opened.number else known) for number, known in self._candidates
+                (number, known.unindexed() if number == file.number else known) for number, known in self._candidates
             ]
             return False
         if changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
-            opened.operation.restarts()
+            file.operation.restarts()
             return False
         if relocated:
-            return False  # it is read without its page index
+            return False
         if is_bad_file(error) and self._state.skips:
             self._first = None
-            await opened.close()
-            self._skip(opened.number, opened.operation, error)
+            await file.close()
+            self._skip(file.number, file.operation, error)
             return True
         raise error
-
-    def _relocate(self, opened: OpenedFile) -> bool:
-        """Read a file without its page index; False if it was to be already, and another version came instead."""
-        return self._relocated.setdefault(opened.number, opened.version) is opened.version
 
     def _skip(self, number: int, part: Operation, error: AsyncpqError) -> None:
         logger.warning("%s is skipped: %s", part.url, error)

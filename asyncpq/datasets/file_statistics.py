@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -35,31 +35,28 @@ def kind_of(type_: pa.DataType) -> ValueKind:
         return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
     if isinstance(type_, (pa.Time32Type, pa.Time64Type)):
         return ValueKind(Domain.TIME, unit=type_.unit)
-    if pa.types.is_float16(type_):
-        return FLOAT16
     if pa.types.is_decimal(type_):
         return ValueKind(Domain.DECIMAL, scale=type_.scale)
-    domain = _domain(type_)
-    if domain is Domain.OTHER:
-        return ValueKind(domain, why_not=f"literals are not compared with {type_}")
-    return ValueKind(domain)
+    if pa.types.is_float16(type_):
+        return FLOAT16
+    for is_type, domain in _DOMAINS:
+        if is_type(type_):
+            return ValueKind(domain)
+    return ValueKind(Domain.OTHER, why_not=f"literals are not compared with {type_}")
 
 
-def _domain(type_: pa.DataType) -> Domain:
-    if pa.types.is_boolean(type_):
-        return Domain.BOOLEAN
-    if pa.types.is_integer(type_):
-        return Domain.INTEGER
-    if pa.types.is_floating(type_):
-        return Domain.FLOAT32 if type_ == pa.float32() else Domain.FLOAT
-    if pa.types.is_date(type_):
-        return Domain.DATE
-    if pa.types.is_fixed_size_binary(type_):
-        return Domain.FIXED
-    plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return Domain.BYTES if any(is_plain(type_) for is_plain in plain) else Domain.OTHER
-
-
+_DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
+    (pa.types.is_boolean, Domain.BOOLEAN),
+    (pa.types.is_integer, Domain.INTEGER),
+    (pa.types.is_float32, Domain.FLOAT32),
+    (pa.types.is_floating, Domain.FLOAT),
+    (pa.types.is_date, Domain.DATE),
+    (pa.types.is_fixed_size_binary, Domain.FIXED),
+    (pa.types.is_string, Domain.BYTES),
+    (pa.types.is_large_string, Domain.BYTES),
+    (pa.types.is_binary, Domain.BYTES),
+    (pa.types.is_large_binary, Domain.BYTES),
+)
 _UNKNOWN = ColumnBounds()
 _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for pruning
 
@@ -100,16 +97,14 @@ class FileStatistics:
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
         """Return the numbers of the files that may have matching rows: a superset, ascending."""
-        left = RowRanges.all(len(files))
-        where = ask.where if ask.prune is None else ask.prune
-        if where is not None:
-            left = self.prune(files, simplify(where), dataset.schema)
-        numbers = list(left.rows())
-        if ask.by_file is not None:
-            numbers = [number for number in numbers if files[number].url in ask.by_file]
         if ask.limit == 0:
             return []
-        return numbers
+        where = ask.where if ask.prune is None else ask.prune
+        rows = RowRanges.all(len(files)) if where is None else self.prune(files, simplify(where), dataset.schema)
+        numbers = list(rows.rows())
+        if ask.by_file is None:
+            return numbers
+        return [number for number in numbers if files[number].url in ask.by_file]
 
     def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
         """Return the numbers of the files in which ``where`` may be true."""
@@ -126,26 +121,23 @@ class FileStatistics:
                 if name not in self._zones:
                     self._zones[name] = _zones(files, name, type_, self._trust_statistics)
                 known[name] = self._zones[name]
-            found = self._learnt.get(name)
-            if found and len(files) == 1:
-                one = _current(files[0], name, found.get(files[0].url))
-                if one is not None:
-                    learnt[name] = self._zones_of(name, type_, files[0].url, one)
-            elif found:
-                made = self._learnt_zones.get(name)
-                if made is None or made[0] != len(found):
-                    made = (
-                        len(found),
-                        _learnt_zones(name, type_, [_current(file, name, found.get(file.url)) for file in files]),
-                    )
-                    self._learnt_zones[name] = made
-                learnt[name] = made[1]
-        if not known and not learnt and not isinstance(where, Constant):
-            return RowRanges.all(len(files))
-        left = rows_where(where, Truth.TRUE, len(files), known) if known or not learnt else RowRanges.all(len(files))
-        if learnt and left:
-            left &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
-        return left
+            by_url = self._learnt.get(name)
+            if by_url and len(files) == 1:
+                statistics = _current(files[0], name, by_url.get(files[0].url))
+                if statistics is not None:
+                    learnt[name] = self._zones_of(name, type_, files[0].url, statistics)
+            elif by_url:
+                num_learnt, zones = self._learnt_zones.get(name, (-1, None))
+                if zones is None or num_learnt != len(by_url):
+                    zones = _learnt_zones(name, type_, [_current(file, name, by_url.get(file.url)) for file in files])
+                    self._learnt_zones[name] = len(by_url), zones
+                learnt[name] = zones
+        rows = RowRanges.all(len(files))
+        if known or (isinstance(where, Constant) and not learnt):
+            rows = rows_where(where, Truth.TRUE, len(files), known)
+        if learnt and rows:
+            rows &= rows_where(where, Truth.TRUE, len(files), {**known, **learnt})
+        return rows
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
         """Keep the statistics of the predicate's columns; return whether the file may have matching rows."""
@@ -175,8 +167,8 @@ class FileStatistics:
 
     def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: DatasetColumns) -> Learnt | None:
         version, url = opened.version, opened.file.url
-        found = self._learnt.setdefault(name, {})
-        last = found.get(url)
+        by_url = self._learnt.setdefault(name, {})
+        last = by_url.get(url)
         if last is not None and version.can_validate and last.validator == version.validator:
             return last
         leaf = _leaf(version, name) if dataset.fields is None else None
@@ -184,8 +176,8 @@ class FileStatistics:
             return None
         if last is not None:
             self._learnt_zones.pop(name, None)  # as many are known as before
-        known = found[url] = _bounds(version, leaf, kind_of(type_))
-        return known
+        by_url[url] = _bounds(version, leaf, kind_of(type_))
+        return by_url[url]
 
 
 def _leaf(version: FileVersion, name: str) -> Leaf | None:

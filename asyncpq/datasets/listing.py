@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -30,7 +29,7 @@ SUCCESS = "_SUCCESS"
 #: Whether the index in its place below a folder says which of the files count that asyncpq wrote there.
 Commits = Callable[[str], Awaitable[bool]]
 
-_MAGIC = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
 _FORMATS = (
     (re.compile(r"_delta_log/"), "Delta"),
     (re.compile(r"metadata/[^/]+\.metadata\.json$"), "Iceberg"),
@@ -52,14 +51,6 @@ class Target:
     may_be_file: bool = False  # it may name one file
 
 
-class Changes(NamedTuple):
-    """How a listing differs from an earlier one: urls, in order. A file of unknown version counts as changed."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    changed: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Files at one time, by their names in bytewise order; those of a list in its order."""
@@ -75,22 +66,8 @@ class Listing:
     is_written: bool = field(default=False, compare=False)
     listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # what it was made of
 
-    def changes_since(self, earlier: Listing) -> Changes:
-        """Return what was added, removed and changed."""
-        before = {file.url: file for file in earlier.files}
-        now = {file.url: file for file in self.files}
-        return Changes(
-            added=tuple(url for url in now if url not in before),
-            removed=tuple(url for url in before if url not in now),
-            changed=tuple(url for url, file in now.items() if url in before and not _same(file, before[url])),
-        )
 
-
-def _same(file: DataFile, other: DataFile) -> bool:
-    return file.validator is not None and other.validator is not None and file.validator.same_version(other.validator)
-
-
-def parse_target(target: object, *, hidden: Sequence[str] = HIDDEN) -> Target:
+def parse_target(target: object) -> Target:
     """Return the target that is a prefix (a folder, with or without a slash at its end), a pattern, one file, or files.
 
     Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is the character.
@@ -110,17 +87,17 @@ def parse_target(target: object, *, hidden: Sequence[str] = HIDDEN) -> Target:
     protocol, rest = split_url(url)
     if protocol in ("http", "https"):
         return Target(url, (url,))
-    magic = _MAGIC.search(rest)
-    if magic is None:
+    wildcard = _WILDCARD.search(rest)
+    if wildcard is None:
         folder = url if url.endswith("/") else url + "/"
         return Target(url, None, folder, folder, None, may_be_file=not url.endswith("/"))
     begin = len(url) - len(rest)
-    prefix = url[: begin + magic.start()]
+    prefix = url[: begin + wildcard.start()]
     slash = prefix.rfind("/", begin) + 1
     if slash <= begin and protocol != "file":
         raise InvalidOptionError("the bucket of a pattern must be named", hint="Open each bucket by itself.")
     folder = prefix[: max(slash, begin)]
-    pattern = re.compile(_translated(url[len(folder) :], tuple(hidden)), re.DOTALL)
+    pattern = re.compile(_translated(url[len(folder) :]), re.DOTALL)
     return Target(url, None, folder, prefix, pattern)
 
 
@@ -134,37 +111,34 @@ def _text(url: object) -> str:
     return text
 
 
-def _translated(pattern: str, hidden: tuple[str, ...]) -> str:
+def _translated(pattern: str) -> str:
     """Return a regular expression for paths; a wildcard does not match the beginning of a hidden name."""
-    shown = f"(?!{'|'.join(map(re.escape, hidden))})" if hidden else ""
-    if pattern.endswith("/"):
-        pattern += "**"
-    segments = pattern.split("/")
-    parts: list[str] = []
-    for number, segment in enumerate(segments):
-        last = number == len(segments) - 1
-        if segment == "**":
-            parts.append(f"(?:{shown}[^/]*/)*" + (f"{shown}[^/]+" if last else ""))
-        else:
-            parts.append((shown if _MAGIC.match(segment) else "") + _segment(segment) + ("" if last else "/"))
-    return "".join(parts)
+    shown = f"(?!{'|'.join(map(re.escape, HIDDEN))})"
+    *folders, last = (f"{pattern}**" if pattern.endswith("/") else pattern).split("/")
+    parts = [
+        f"(?:{shown}[^/]*/)*" if folder == "**" else f"{shown if _WILDCARD.match(folder) else ''}{_segment(folder)}/"
+        for folder in folders
+    ]
+    if last == "**":
+        return "".join(parts) + f"(?:{shown}[^/]*/)*{shown}[^/]+"
+    return "".join(parts) + (shown if _WILDCARD.match(last) else "") + _segment(last)
 
 
 def _segment(segment: str) -> str:
     parts: list[str] = []
-    at = 0
-    while at < len(segment):
-        character = segment[at]
-        end = segment.find("]", at + 2 + segment.startswith("[!", at)) if character == "[" else -1
+    start = 0
+    while start < len(segment):
+        character = segment[start]
+        end = segment.find("]", start + 2 + segment.startswith("[!", start)) if character == "[" else -1
         if end > 0:
-            inside = segment[at + 1 : end]
+            inside = segment[start + 1 : end]
             negated = inside.startswith("!")
             members = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
             parts.append(f"(?!/)[{'^' * negated}{members}]")
-            at = end + 1
-            continue
-        parts.append({"*": "[^/]*", "?": "[^/]"}.get(character) or re.escape(character))
-        at += 1
+            start = end + 1
+        else:
+            parts.append({"*": "[^/]*", "?": "[^/]"}.get(character) or re.escape(character))
+            start += 1
     return re.sub(r"(?:\[\^/\]\*)+", "[^/]*", "".join(parts))
 
 
@@ -175,7 +149,6 @@ async def list_files(
     commits: Commits,
     *,
     partitioning: Partitioning | None = None,
-    hidden: Sequence[str] = HIDDEN,
     allow_empty: bool = False,
     earlier: Listing | None = None,
     plain: bool = False,
@@ -185,38 +158,35 @@ async def list_files(
     Args:
         store: of the target.
         commits: called with a folder that has an index.
-        hidden: names below a folder that begin with one of these are left out.
         allow_empty: there may be no files; else that raises ObjectNotFoundError.
         plain: include files that asyncpq wrote and never committed.
     """
     if target.urls is not None:
-        return _listing([(url, None, None) for url in target.urls], "", partitioning, None)
+        return _listing([(url, None, None) for url in target.urls], "", partitioning)
     behind = len(target.folder)
-    found = await store.list_objects(target.prefix, context=context)
-    if earlier is not None and found and found is earlier.listed:  # an empty one says nothing of a single file
+    objects = await store.list_objects(target.prefix, context=context)
+    if earlier is not None and objects and objects is earlier.listed:  # an empty one says nothing of a single file
         return earlier
-    table_format = _table_format([listed.url[behind:] for listed in found])
-    taken = [listed for listed in found if is_file_of(target, listed.url, hidden)]
-    if not taken and target.may_be_file and not found:
-        taken = await _one_file(store, target.url, context)
-    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
+    files = [listed for listed in objects if is_file_of(target, listed.url)]
+    if not objects and target.may_be_file:
+        files = await _one_file(store, target.url, context)
+    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in objects)
     written, uncommitted = set[str](), False
     if not plain:
         if target.pattern is None:
-            written = {listed.url for listed in taken if WRITTEN.fullmatch(listed.url, behind)}
-        if found:  # who names one file means it
-            shown = taken
-            taken = await _without_others(store, target, context, commits, found, shown)
-            uncommitted = len(taken) < len(shown)
-    counts = not written or any(listed.url == target.folder + SUCCESS for listed in found)
+            written = {listed.url for listed in files if WRITTEN.fullmatch(listed.url, behind)}
+        if objects:  # a single file is read by its name, whoever wrote it
+            committed = await _without_others(store, target, context, commits, objects, files)
+            uncommitted, files = len(committed) < len(files), committed
+    counts = not written or any(listed.url == target.folder + SUCCESS for listed in objects)
     if not counts and not (has_index and await commits(target.folder)):
-        taken = [listed for listed in taken if listed.url not in written]
-    if not taken and not allow_empty:
-        raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(found))
+        files = [listed for listed in files if listed.url not in written]
+    if not files and not allow_empty:
+        raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(objects))
     root = "" if target.pattern is not None else target.folder
-    entries = [(listed.url, listed.size, listed.validator) for listed in taken]
-    listing = _listing(entries, root, partitioning, table_format)
-    return replace(listing, has_index=has_index, is_written=bool(written), listed=found)
+    listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
+    table_format = _table_format([listed.url[behind:] for listed in objects])
+    return replace(listing, table_format=table_format, has_index=has_index, is_written=bool(written), listed=objects)
 
 
 async def _without_others(
@@ -224,45 +194,41 @@ async def _without_others(
     target: Target,
     context: RequestContext,
     commits: Commits,
-    found: Sequence[ListedObject],
-    taken: list[ListedObject],
+    objects: Sequence[ListedObject],
+    files: list[ListedObject],
 ) -> list[ListedObject]:
-    """Return ``taken`` without uncommitted files that asyncpq wrote below other folders than the target's.
+    """Return ``files`` without uncommitted ones that asyncpq wrote below other folders than the target's.
 
     Raises InvalidOptionError if an index decides which of such files are live.
     """
     own = None if target.pattern is not None else target.folder
-    folders: dict[str, bool] = {}  # and whether all of their files count
-    urls = {listed.url for listed in found}
-    kept: list[ListedObject] = []
-    for listed in taken:
-        match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
-        folder = None if match is None else match[1] or ""
-        if folder is None or folder == own:
-            kept.append(listed)
-            continue
-        if folder not in folders:
-            folders[folder] = await _counts_whole(store, target, context, commits, urls, folder)
-        if folders[folder]:
-            kept.append(listed)
-    return kept
+    urls = {listed.url for listed in objects}
 
-
-async def _counts_whole(
-    store: Store, target: Target, context: RequestContext, commits: Commits, urls: Set[str], folder: str
-) -> bool:
-    async def there(url: str) -> bool:
+    async def exists(url: str) -> bool:
         if url.startswith(target.prefix):
             return url in urls
-        return any(one.url == url for one in await store.list_objects(url, context=context))
+        return any(listed.url == url for listed in await store.list_objects(url, context=context))
 
-    if await there(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
-        raise InvalidOptionError(
-            "which of the files count, the index of their folder says: others may be replaced, or never committed",
-            url=safe_url(folder),
-            hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
-        )
-    return await there(folder + SUCCESS)
+    async def counts_whole(folder: str) -> bool:
+        if await exists(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
+            raise InvalidOptionError(
+                "which of the files count, the index of their folder says: others may be replaced, or never committed",
+                url=safe_url(folder),
+                hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
+            )
+        return await exists(folder + SUCCESS)
+
+    whole: dict[str | None, bool] = {None: True, own: True}  # folders, and whether all of their files count
+    kept: list[ListedObject] = []
+    for listed in files:
+        match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
+        folder = None if match is None else match[1] or ""
+        if folder not in whole:
+            assert folder is not None
+            whole[folder] = await counts_whole(folder)
+        if whole[folder]:
+            kept.append(listed)
+    return kept
 
 
 def may_be_uncommitted(url: str) -> bool:
@@ -270,15 +236,13 @@ def may_be_uncommitted(url: str) -> bool:
     return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
-def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool:
+def is_file_of(target: Target, url: str) -> bool:
     """Whether an object of this url, which begins as ``target.folder`` does, is among the target's files."""
     if target.urls is not None:
         return url in target.urls
     if target.pattern is not None:
         return target.pattern.fullmatch(url, len(target.folder)) is not None
-    begins = tuple(hidden)
-    path = url[len(target.folder) :]
-    return not (begins and any(segment.startswith(begins) for segment in path.split("/")))
+    return not any(segment.startswith(HIDDEN) for segment in url[len(target.folder) :].split("/"))
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
@@ -339,25 +303,20 @@ def _table_format(paths: Sequence[str]) -> str | None:
 
 
 def _listing(
-    entries: Sequence[tuple[str, int | None, Validator | None]],
-    root: str,
-    partitioning: Partitioning | None,
-    table_format: str | None,
+    entries: Sequence[tuple[str, int | None, Validator | None]], root: str, partitioning: Partitioning | None
 ) -> Listing:
-    urls = [url for url, _, _ in entries]
-    folders = [folders_of(url, root) for url in urls]
     if partitioning is not None and partitioning.names is not None and not root:
         raise InvalidOptionError(
             "partitioning by names of folders needs a prefix: patterns and lists have no root to count from"
         )
-    partitions = read_partitions(folders, urls, partitioning)
-    bad: Mapping[int, PartitionError] = partitions.errors
+    urls = [url for url, _, _ in entries]
+    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
     files = tuple(
         DataFile(url=url, validator=validator, size=size, partition=partition)
         for number, ((url, size, validator), partition) in enumerate(zip(entries, partitions.values, strict=True))
-        if number not in bad
+        if number not in partitions.errors
     )
-    return Listing(files, partitions.schema, tuple(bad.values()), table_format)
+    return Listing(files, partitions.schema, tuple(partitions.errors.values()))
 
 
 def folders_of(url: str, root: str) -> str:

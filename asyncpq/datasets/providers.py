@@ -23,7 +23,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import ScanPlan, ScanPlanner
+from asyncpq.scan.planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Validator
@@ -42,7 +42,7 @@ class CatalogReader:
         self._operation = operation
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         store, _ = await self._runtime.store(url)
         handle = await store.open_object(url)
         try:
@@ -57,7 +57,7 @@ class CatalogReader:
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
     ) -> pa.Table:
-        """Rows of a Parquet object."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         source = await open_source(self._runtime, url)
         try:
             version = await load_version(source, self._context())
@@ -79,7 +79,7 @@ class CatalogReader:
         constants: Mapping[str, Any] | None = None,
         near: Expression | None = None,
     ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
-        """Rows of an immutable Parquet object as columns of a table, batch by batch, with their row numbers."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         schema = pa.schema([pa.field(field.name, field.type) for field in fields])
         source = await open_source(self._runtime, url, policy=immutable())
         try:
@@ -90,22 +90,29 @@ class CatalogReader:
                 operation = self._operation.inner("scan", source.handle.url)
                 return ScanPlanner(source, request, version, lambda version: None, operation)
 
+            groups = version.metadata.row_groups
             rows = RowRanges.all(version.metadata.num_rows)
             if near is not None:
-                scan_plan = await planner(ScanRequest(columns=(), where=near, view=view)).prepare(scan=True)
-                rows = _planned_rows(scan_plan)
-            access = AccessPlan.row_ranges(rows)
+                plan = await planner(ScanRequest(columns=(), where=near, view=view)).prepare(scan=True)
+                first_rows = [0, *accumulate(group.num_rows for group in groups)]
+                rows = RowRanges.from_sorted(
+                    span for group in plan.fetch_plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
+                )
+            request = ScanRequest(columns=schema.names, access=AccessPlan.row_ranges(rows), view=view)
             done = 0
-            request = ScanRequest(columns=schema.names, access=access, view=view)
             async with Scan(planner(request), batch_size=_BATCH_ROWS, limit=None) as scan:
                 async for batch in scan:
-                    yield _numbers(rows.slice(done, done + batch.num_rows)), pa.table(batch)
+                    numbers = array("q")
+                    for start, stop in rows.slice(done, done + batch.num_rows):
+                        numbers.extend(range(start, stop))
+                    buffers = [None, pa.py_buffer(numbers)]
+                    yield pa.Array.from_buffers(pa.int64(), len(numbers), buffers), pa.table(batch)
                     done += batch.num_rows
         finally:
             await source.handle.close()
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
-        """What ``make`` gives, made once and kept in memory."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         memory = self._runtime.memory
         kept: T | None = memory.get(key)
         if kept is not None:
@@ -120,11 +127,11 @@ class CatalogReader:
 
     @property
     def trust_statistics(self) -> bool:
-        """Whether a table's bounds may be used."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         return self._runtime.options.read.trust_statistics
 
     async def list_names(self, url: str) -> list[str]:
-        """Names of the objects directly in a folder, ascending; empty where there is none."""
+        """See :class:`asyncpq.datasets.model.Reader`."""
         store, _ = await self._runtime.store(url)
         folder = url if url.endswith("/") else f"{url}/"
         found = await store.list_objects(folder, context=self._context(), wants=lambda below: False)
@@ -132,22 +139,6 @@ class CatalogReader:
 
     def _context(self) -> RequestContext:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
-
-
-def _planned_rows(scan_plan: ScanPlan) -> RowRanges:
-    """Row numbers, in the file, of the rows that a plan reads."""
-    groups = scan_plan.version.metadata.row_groups
-    first_rows = [0, *accumulate(group.num_rows for group in groups)]
-    return RowRanges.from_sorted(
-        span for group in scan_plan.fetch_plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
-    )
-
-
-def _numbers(rows: RowRanges) -> pa.Array:
-    numbers = array("q")
-    for start, stop in rows:
-        numbers.extend(range(start, stop))
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 _FEW_FILES: Final = 64  # whose versions are looked at on the event loop
@@ -163,8 +154,8 @@ class SkippedFile(NamedTuple):
 class ListingCost(NamedTuple):
     """The cost of a listing."""
 
-    requests: int  # how many
-    seconds: float  # how long it took
+    requests: int
+    seconds: float
 
     def __str__(self) -> str:
         return f"{self.requests} request{'' if self.requests == 1 else 's'}, {self.seconds:.3f} s"
@@ -174,17 +165,14 @@ class FileSet(NamedTuple):
     """The files of one read."""
 
     files: Sequence[DataFile]  # in the order of the dataset
-    # ``time.monotonic()`` when they were asked for, where that tells that they have these versions
-    listed_at: float | None = None
-    bad: tuple[SkippedFile, ...] = ()  # files that are not among them, since their paths cannot be understood
-    total: int | None = None  # how many files there are, where ``files`` are not all of them
+    listed_at: float | None = None  # time.monotonic() when they were requested, if that proves their versions
+    bad: tuple[SkippedFile, ...] = ()  # left out: their paths have bad values
+    total: int | None = None  # number of all files, if `files` are not all
     rounds: int = 0  # requests that they waited for, one after another
-    # nothing is given out before the store has said, since the read began, that these are the versions
-    listed_now: bool = False
-    # looks meanwhile whether they are still the files, and gives these very ``files``, or others
-    renewal: asyncio.Task[FileSet] | None = None
-    report: Callable[[], tuple[str, ...]] = tuple  # what ruled out those that are not among them, for ``explain()``
-    cost: ListingCost | None = None  # of the listing, where there is one
+    listed_now: bool = False  # no row is given out before the store confirms these versions, since the read began
+    renewal: asyncio.Task[FileSet] | None = None  # lists again meanwhile; gives these very `files`, or others
+    report: Callable[[], tuple[str, ...]] = tuple  # how others were ruled out, for explain()
+    cost: ListingCost | None = None  # of the listing, if there was one
 
 
 class FileProvider(Protocol):
@@ -259,7 +247,7 @@ class ListedFiles:
     ) -> None:
         age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
         self.description = f"files of {target}, {age}"
-        self.known: FileSet | None = known
+        self.known = known
         self._runtime = runtime
         self._list = list_files
         self._max_age_s = max_age_s
@@ -277,8 +265,6 @@ class ListedFiles:
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
         known = self.known
-        if known is None:
-            return await self._look(operation, scan)
         if await self._is_fresh(known):
             return known
         if not allow_stale:
@@ -289,13 +275,12 @@ class ListedFiles:
     async def _look(self, operation: Operation, scan: bool) -> FileSet:
         metrics, began = operation.metrics, time.monotonic()
         before = metrics.requests_by_purpose.get("list", 0)
-        found = await self._list(RequestContext(metrics, scan=scan, purpose="list"))
-        found = found._replace(cost=listing_cost(metrics, before, began))
-        known = self.known
-        if known is not None and known.files == found.files:
-            found = found._replace(files=known.files)  # what was made for these files still serves
-        self.known = found
-        return found._replace(listed_now=True, rounds=operation.metrics.rounds)
+        files = await self._list(RequestContext(metrics, scan=scan, purpose="list"))
+        files = files._replace(cost=listing_cost(metrics, before, began))
+        if self.known.files == files.files:
+            files = files._replace(files=self.known.files)  # facts derived from these very files still serve
+        self.known = files
+        return files._replace(listed_now=True, rounds=metrics.rounds)
 
 
 def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError, FormatError, InvalidOptionError
 from asyncpq.parquet.metadata import FileMetadata
@@ -57,8 +57,7 @@ class EmbeddedIndexEntry:
     @property
     def value(self) -> str:
         """The value of the footer's key."""
-        members = ("offset", "length", "kind", "version", "sha256")
-        return json.dumps({name: getattr(self, name) for name in members})
+        return json.dumps({name: getattr(self, name) for name in ("offset", "length", "kind", "version", "sha256")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +105,13 @@ class EmbeddedIndex:
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
     """Return all entries for indexes in a footer's key-value metadata, by name; CorruptIndexError names ``url``."""
     by_name = {}
-    for key in key_values:
-        name = key.removeprefix(KEY_PREFIX)
-        try:
-            entry = decode_entry(name, key_values) if key.startswith(KEY_PREFIX) else None
-        except CorruptIndexError as error:
-            raise error.locate(url=url) from None
-        if entry is not None:
-            by_name[name] = entry
+    try:
+        for key in key_values:
+            entry = decode_entry(key[len(KEY_PREFIX) :], key_values) if key.startswith(KEY_PREFIX) else None
+            if entry is not None:
+                by_name[entry.name] = entry
+    except CorruptIndexError as error:
+        raise error.locate(url=url) from None
     return by_name
 
 
@@ -128,13 +126,13 @@ def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedInd
         raise CorruptIndexError(f"the footer's key {key!r} has no JSON", hint=_HINT) from None
     if not isinstance(members, dict):
         raise CorruptIndexError(f"the footer's key {key!r} has no JSON object", hint=_HINT)
-    offset, length, version = [_count(members.get(member)) for member in ("offset", "length", "version")]
+    numbers: dict[str, Any] = {member: members.get(member) for member in ("offset", "length", "version")}
     kind, digest = members.get("kind"), members.get("sha256")
-    if offset is None or length is None or version is None:
+    if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise CorruptIndexError(f"the footer's key {key!r} lacks an offset, a length or a version", hint=_HINT)
     if not (type(kind) is str and _is_utf8(kind) and type(digest) is str and _DIGEST.fullmatch(digest)):
         raise CorruptIndexError(f"the footer's key {key!r} lacks a kind or a SHA-256", hint=_HINT)
-    return EmbeddedIndexEntry(name=name, kind=kind, version=version, offset=offset, length=length, sha256=digest)
+    return EmbeddedIndexEntry(name=name, kind=kind, sha256=digest, **numbers)
 
 
 def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
@@ -186,10 +184,6 @@ def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
             hint=_HINT,
         )
     return EmbeddedIndex(name=entry.name, kind=entry.kind, version=entry.version, data=data)
-
-
-def _count(number: object) -> int | None:
-    return number if type(number) is int and number >= 0 else None
 
 
 def _is_utf8(text: str) -> bool:
