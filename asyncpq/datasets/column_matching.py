@@ -51,7 +51,9 @@ def view_of(
             table's fields have nothing else.
     """
     known = {} if fields is None else {field.name: field for field in fields}
-    schema = _typed(schema, known)
+    if known:  # whose types count
+        columns = [field.with_type(known[field.name].type) if field.name in known else field for field in schema]
+        schema = pa.schema(columns, metadata=schema.metadata)
     names = schema.names
     wanted = [known.get(name) for name in names]
     parquet = version.metadata.schema
@@ -86,13 +88,6 @@ def view_of(
     return SchemaAdapter(schema, constants, version.digest, match)
 
 
-def _typed(schema: pa.Schema, known: Mapping[str, TableField]) -> pa.Schema:
-    """Return the columns with the types of ``known``."""
-    others = {name: field.type for name, field in known.items()}
-    columns = [field.with_type(others.get(field.name, field.type)) for field in schema]
-    return pa.schema(columns, metadata=schema.metadata) if known else schema
-
-
 def _table_field(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
 
@@ -102,45 +97,43 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
 
     def make() -> dict[int, list[int]]:
         schema = version.metadata.schema
-        found: dict[int, list[int]] = {}
+        ordinals: dict[int, list[int]] = {}
         for field in schema.fields:
             field_id = schema.elements[field.element_index].field_id
             if field_id is not None:
-                found.setdefault(field_id, []).append(field.index)
-        return found
+                ordinals.setdefault(field_id, []).append(field.index)
+        return ordinals
 
-    return version.derived(("fields by id",), make, lambda found: 100 + 100 * len(found))
+    return version.derived(("fields by id",), make, lambda ordinals: 100 + 100 * len(ordinals))
 
 
 def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
     """Return top-level fields by their names in lower case."""
 
     def make() -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        ordinals: dict[str, list[int]] = {}
         for field in version.metadata.schema.fields:
-            found.setdefault(field.name.lower(), []).append(field.index)
-        return found
+            ordinals.setdefault(field.name.lower(), []).append(field.index)
+        return ordinals
 
-    return version.derived(("fields in any case",), make, lambda found: 100 + 150 * len(found))
+    return version.derived(("fields in any case",), make, lambda ordinals: 100 + 150 * len(ordinals))
 
 
 def _ordinal(
     version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
     """Return the file's top-level field; ``_SEVERAL`` for more than one."""
-    schema = version.metadata.schema
     if field is not None and by_id and field.field_id is not None:
-        found = by_id.get(field.field_id, ())
-        return None if not found else found[0] if len(found) == 1 else _SEVERAL
-    for known in (field and field.names) or (name,):
-        same = schema.ordinals(known)
-        if same:
-            return same[0] if len(same) == 1 else _SEVERAL
-    if field is not None and field.ignores_case:
-        in_any_case = _ordinals_in_any_case(version)
-        same = [at for known in field.names or (name,) for at in in_any_case.get(known.lower(), ())]
-        return None if not same else same[0] if len(same) == 1 else _SEVERAL
-    return None
+        ordinals = by_id.get(field.field_id, ())
+    else:
+        names, schema = (field and field.names) or (name,), version.metadata.schema
+        ordinals = next((same for known in names if (same := schema.ordinals(known))), ())
+        if not ordinals and field is not None and field.ignores_case:
+            in_any_case = _ordinals_in_any_case(version)
+            ordinals = [ordinal for known in names for ordinal in in_any_case.get(known.lower(), ())]
+    if not ordinals:
+        return None
+    return ordinals[0] if len(ordinals) == 1 else _SEVERAL
 
 
 def _is_null(schema: ParquetSchema, ordinal: int) -> bool:
@@ -176,12 +169,11 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
 def has_coarse_timestamps(schema: pa.Schema) -> bool:
     """Whether there are timestamps, none of them in nanoseconds: those of INT96 need no more than microseconds."""
     units: set[str] = set()
-    left = [field.type for field in schema]
-    while left:
-        kind = left.pop()
+    types = [field.type for field in schema]
+    for kind in types:  # which grows
         if isinstance(kind, pa.TimestampType):
             units.add(kind.unit)
-        left += [child.type for child in children_of(kind)]
+        types += [child.type for child in children_of(kind)]
     return bool(units) and "ns" not in units
 
 
@@ -327,17 +319,15 @@ def _shredded(wanted: Sequence[tuple[TableField, pa.Field]], target: pa.Field, s
 def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:
     """Return which of a struct's fields in a file is meant."""
     if with_ids and part.field_id is not None:
-        wanted = str(part.field_id).encode()
-        found = [at for at, field in enumerate(with_ids) if (field.metadata or {}).get(_FIELD_ID) == wanted]
+        field_id = str(part.field_id).encode()
+        positions = [at for at, field in enumerate(with_ids) if (field.metadata or {}).get(_FIELD_ID) == field_id]
     else:
-        found = []
-        for name in part.names or (part.name,):
-            found = [at for at, field in enumerate(given) if field.name == name]
-            if found:
-                break
-        if not found and part.ignores_case:
-            in_lower_case = {name.lower() for name in part.names or (part.name,)}
-            found = [at for at, field in enumerate(given) if field.name.lower() in in_lower_case]
-    if len(found) > 1:
+        names, own = part.names or (part.name,), [field.name for field in given]
+        first = next((name for name in names if name in own), None)
+        positions = [at for at, name in enumerate(own) if name == first]
+        if not positions and part.ignores_case:
+            in_lower_case = {name.lower() for name in names}
+            positions = [at for at, name in enumerate(own) if name.lower() in in_lower_case]
+    if len(positions) > 1:
         raise _several(part.name)
-    return found[0] if found else None
+    return positions[0] if positions else None

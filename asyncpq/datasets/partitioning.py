@@ -97,68 +97,48 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
     """
     if partitioning is None:
         return Partitions(pa.schema([]), [{}] * len(folders), {})
-    errors: dict[int, PartitionError] = {}
-    texts = _texts(folders, urls, partitioning, errors)
-    order: dict[str, None] = dict.fromkeys(partitioning.names or ())
-    distinct: dict[str, dict[str, Any]] = {name: {} for name in order}
-    for text in {id(text): text for text in texts}.values():  # files of one folder share theirs
-        for name, value in text.items():
-            seen = distinct.setdefault(name, {})
-            if value is not None:
-                seen.setdefault(value, None)
+    texts: dict[str, Mapping[str, str | None]] = {}  # by folder and column; None for null
+    problems: dict[str, Mapping[str, Any]] = {}  # by folder: arguments of PartitionError
+    distinct: dict[str, dict[str, Any]] = {name: {} for name in partitioning.names or ()}
+    for folder in dict.fromkeys(folders):
+        try:
+            texts[folder] = _segments(folder, partitioning.names)
+        except ValueError as problem:
+            problems[folder] = {"message": str(problem)}
+            texts[folder] = {}
+        for name, text in texts[folder].items():
+            values = distinct.setdefault(name, {})
+            if text is not None:
+                values[text] = None
     fields = []
-    for name, seen in distinct.items():
-        kind = partitioning.type_of(name, seen)
+    for name, values in distinct.items():
+        kind = partitioning.type_of(name, values)
         fields.append(pa.field(name, kind))
-        _convert(seen, kind)
-    for name, kind in partitioning.types.items():  # a column that no file has here
-        if name not in distinct:
-            fields.append(pa.field(name, kind))
+        _convert(values, kind)
+    # columns that no file has here
+    fields += [pa.field(name, kind) for name, kind in partitioning.types.items() if name not in distinct]
     schema = pa.schema(fields)
     nothing = dict.fromkeys(schema.names)
-    shared: dict[int, Mapping[str, Any]] = {}
-    values: list[Mapping[str, Any]] = []
-    for number, text in enumerate(texts):
-        made = shared.get(id(text))
-        if made is None:
-            made = shared[id(text)] = nothing | {
-                name: None if value is None else distinct[name][value] for name, value in text.items()
+    of_folders: dict[str, Mapping[str, Any]] = {}
+    for folder, columns in texts.items():
+        own = {name: None if text is None else distinct[name][text] for name, text in columns.items()}
+        of_folders[folder] = nothing | own
+        bad = next((name for name, value in own.items() if value is _BAD), None)
+        if bad is not None:
+            problems[folder] = {
+                "message": f"the partition value {columns[bad]!r} in the file's path is no {schema.field(bad).type}",
+                "column": bad,
+                "hint": "Give its type in partition_types.",
             }
-        for name, value in text.items():
-            if made[name] is _BAD and number not in errors:
-                kind = schema.field(name).type
-                errors[number] = PartitionError(
-                    f"the partition value {value!r} in the file's path is no {kind}",
-                    url=safe_url(urls[number]),
-                    column=name,
-                    hint="Give its type in partition_types.",
-                )
-        values.append(made)
-    return Partitions(schema, values, errors)
+    errors = {
+        number: PartitionError(url=safe_url(urls[number]), **problems[folder])
+        for number, folder in enumerate(folders)
+        if folder in problems
+    }
+    return Partitions(schema, [of_folders[folder] for folder in folders], errors)
 
 
 _BAD = object()
-
-
-def _texts(
-    folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning, errors: dict[int, PartitionError]
-) -> list[Mapping[str, str | None]]:
-    """Return the decoded text of each file by column, None for null; the same object for files of one folder."""
-    known: dict[str, Mapping[str, str | None] | str] = {}
-    texts: list[Mapping[str, str | None]] = []
-    for number, folder in enumerate(folders):
-        found = known.get(folder)
-        if found is None:
-            try:
-                found = _segments(folder, partitioning.names)
-            except ValueError as problem:
-                found = str(problem)
-            known[folder] = found
-        if isinstance(found, str):
-            errors[number] = PartitionError(found, url=safe_url(urls[number]))
-            found = {}
-        texts.append(found)
-    return texts
 
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
@@ -166,16 +146,16 @@ def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | Non
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     for segment in segments:
-        key, equals, text = segment.partition("=")
+        key, equals, encoded = segment.partition("=")
         if not equals:
             continue
-        name, value = _decoded(key), _decoded(text)
-        wanted = None if value == HIVE_NULL else value
-        if found.setdefault(name, wanted) != wanted:
+        name, value = _decoded(key), _decoded(encoded)
+        text = None if value == HIVE_NULL else value
+        if texts.setdefault(name, text) != text:
             raise ValueError(f"the file's path has two values of the partition column {name!r}: {segment!r}")
-    return found
+    return texts
 
 
 def _decoded(text: str) -> str:
@@ -207,24 +187,15 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
 
 def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
     values = pa.array(texts, pa.string())
-    if isinstance(kind, pa.TimestampType):
-        values = _timestamps(values, kind.unit)
-        if kind.unit == "ns":  # finer than Python's: refused
-            values = values.cast(pa.timestamp("us"))
-        if kind.tz is not None:
-            values = values.cast(pa.timestamp(values.type.unit, kind.tz))
-    else:
-        values = values.cast(kind)
-    plain: list[Any] = values.to_pylist()
-    return plain
-
-
-def _timestamps(texts: pa.Array, unit: str) -> pa.Array:
-    """Return wall-clock times; of texts that name a zone in UTC, as pyarrow reads paths."""
+    if not isinstance(kind, pa.TimestampType):
+        plain: list[Any] = values.cast(kind).to_pylist()
+        return plain
     try:
-        return texts.cast(pa.timestamp(unit))
-    except pa.ArrowInvalid:
-        return texts.cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit))
+        values = values.cast(pa.timestamp(kind.unit))  # wall-clock times
+    except pa.ArrowInvalid:  # texts that name a zone are in UTC, as pyarrow reads paths
+        values = values.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+    unit = "us" if kind.unit == "ns" else kind.unit  # finer than Python's: refused
+    return list(values.cast(pa.timestamp(unit)).cast(pa.timestamp(unit, kind.tz)).to_pylist())
 
 
 def _parsed_alone(text: str, kind: pa.DataType) -> Any:

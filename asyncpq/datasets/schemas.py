@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -25,10 +24,10 @@ _NO_TYPE_HINT = "No type holds the values of both exactly; give the dataset's sc
 
 @dataclass(slots=True)
 class _Known:
-    """A column so far."""
+    """A unified column, and the url of a file that has it with that type."""
 
-    field: pa.Field  # unified
-    url: str  # of a file that has the column so
+    field: pa.Field
+    url: str
 
 
 class SchemaUnifier:
@@ -88,14 +87,14 @@ class SchemaUnifier:
     def _check_same_names(self, url: str, fields: dict[str, pa.Field]) -> None:
         if self._first is None:
             return
-        for name in self._known:
-            if name not in fields and name not in self._partition:
-                raise _lacks(name, url, self._first)
-        for name in fields:
-            if name not in self._known and name not in self._partition:
-                raise SchemaMismatchError(
-                    f"the file has a column that {self._first} lacks", url=url, column=name, hint=_STRICT_HINT
-                )
+        lacking = [name for name in self._known if name not in fields and name not in self._partition]
+        further = [name for name in fields if name not in self._known and name not in self._partition]
+        if lacking or further:
+            difference = (
+                f"lacks a column that {self._first} has" if lacking else f"has a column that {self._first} lacks"
+            )
+            column = (lacking or further)[0]
+            raise SchemaMismatchError(f"the file {difference}", url=url, column=column, hint=_STRICT_HINT)
 
     def _unify(self, known: _Known, field: pa.Field, url: str) -> None:
         kind = unified_type(known.field.type, field.type, self._policy)
@@ -116,20 +115,6 @@ class SchemaUnifier:
             known.field = known.field.with_nullable(True)
 
 
-def unify(
-    schemas: Iterable[tuple[str, pa.Schema]], policy: SchemaPolicy, partition: pa.Schema | None = None
-) -> pa.Schema:
-    """Return the schema for all files, given with their urls (see :class:`SchemaUnifier`)."""
-    unifier = SchemaUnifier(policy, partition)
-    for url, schema in schemas:
-        unifier.add(url, schema)
-    return unifier.schema
-
-
-def _lacks(name: str, url: str, other: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"the file lacks a column that {other} has", url=url, column=name, hint=_STRICT_HINT)
-
-
 # -- types ----------------------------------------------------------------------------------------
 
 
@@ -147,43 +132,40 @@ def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) ->
 def _nested(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
     if isinstance(left, pa.StructType) and isinstance(right, pa.StructType):
         return _struct(left, right, policy)
+    like = left
     if isinstance(left, pa.MapType) and isinstance(right, pa.MapType):
-        like: pa.DataType = left if right.keys_sorted else right
         if policy == "strict" and left.keys_sorted != right.keys_sorted:
             return None
-    elif is_list(left) and is_list(right):
-        same = left.id == right.id and getattr(left, "list_size", None) == getattr(right, "list_size", None)
-        if same:
-            like = left
-        elif policy == "strict":
-            return None
-        else:
-            large = (pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW)
-            like = pa.large_list(pa.null()) if left.id in large or right.id in large else pa.list_(pa.null())
-    else:
+        like = left if right.keys_sorted else right
+    elif not is_list(left) or not is_list(right):
         return None
+    elif left.id != right.id or getattr(left, "list_size", None) != getattr(right, "list_size", None):
+        if policy == "strict":
+            return None
+        large = (pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW)
+        like = pa.large_list(pa.null()) if left.id in large or right.id in large else pa.list_(pa.null())
     fields: list[pa.Field] = []
-    for one, other in zip(children_of(left), children_of(right), strict=True):
-        kind = unified_type(one.type, other.type, policy)
+    for own, other in zip(children_of(left), children_of(right), strict=True):
+        kind = unified_type(own.type, other.type, policy)
         if kind is None:
             return None
-        fields.append(one.with_type(kind).with_nullable(one.nullable or other.nullable))
+        fields.append(own.with_type(kind).with_nullable(own.nullable or other.nullable))
     return with_children(like, fields)
 
 
 def _struct(left: pa.StructType, right: pa.StructType, policy: SchemaPolicy) -> pa.DataType | None:
-    fields: list[pa.Field] = []
     ours, theirs = {field.name: field for field in left}, {field.name: field for field in right}
     if len(ours) < left.num_fields or len(theirs) < right.num_fields:
-        return None  # which of several is meant cannot be said
+        return None  # which of several fields of one name matches is unknown
     if policy == "strict" and ours.keys() != theirs.keys():
         return None
-    for name, one in ours.items():
+    fields: list[pa.Field] = []
+    for name, own in ours.items():
         other = theirs.pop(name, None)
-        kind = one.type if other is None else unified_type(one.type, other.type, policy)
+        kind = own.type if other is None else unified_type(own.type, other.type, policy)
         if kind is None:
             return None
-        fields.append(one.with_type(kind).with_nullable(other is None or one.nullable or other.nullable))
+        fields.append(own.with_type(kind).with_nullable(other is None or own.nullable or other.nullable))
     fields += [field.with_nullable(True) for field in theirs.values()]
     return pa.struct(fields)
 
@@ -202,13 +184,11 @@ def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _dictionaries(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    one = left.value_type if isinstance(left, pa.DictionaryType) else left
-    other = right.value_type if isinstance(right, pa.DictionaryType) else right
-    values = unified_type(one, other, "permissive")
+    left_values, right_values = (kind.value_type if _types.is_dictionary(kind) else kind for kind in (left, right))
+    values = unified_type(left_values, right_values, "permissive")
     if values is None or not (isinstance(left, pa.DictionaryType) and isinstance(right, pa.DictionaryType)):
         return values
-    index = _integers(left.index_type, right.index_type)
-    return pa.dictionary(index, values, left.ordered and right.ordered)
+    return pa.dictionary(_integers(left.index_type, right.index_type), values, left.ordered and right.ordered)
 
 
 def _numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -269,14 +249,11 @@ def _times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     text = (pa.string(), pa.large_string(), pa.string_view())
     raw = (pa.binary(), pa.large_binary(), pa.binary_view())
-    is_text = left in text and right in text
-    if not is_text and not all(
-        kind in text or kind in raw or _types.is_fixed_size_binary(kind) for kind in (left, right)
-    ):
-        return None
-    if (left in text and _types.is_fixed_size_binary(right)) or (right in text and _types.is_fixed_size_binary(left)):
+    num_texts = (left in text) + (right in text)
+    num_fixed = sum(_types.is_fixed_size_binary(kind) for kind in (left, right))
+    if num_texts + num_fixed + (left in raw) + (right in raw) < 2 or (num_texts and num_fixed):
         return None
     large = any(kind in (pa.large_string(), pa.large_binary()) for kind in (left, right))
-    if is_text:
+    if num_texts == 2:
         return pa.large_string() if large else pa.string()
     return pa.large_binary() if large else pa.binary()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.datasets.column_matching import view_of
-from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier, unified_type, unify
+from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier, unified_type
 from asyncpq.errors import SchemaMismatchError
 from tests.parquet_samples import OpenFile
 from tests.predicates import COLUMNS
@@ -26,7 +26,10 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
 
 
 def _unified(policy: SchemaPolicy, *schemas: pa.Schema, partition: pa.Schema | None = None) -> pa.Schema:
-    return unify([(f"memory://f{at}", schema) for at, schema in enumerate(schemas)], policy, partition)
+    unifier = SchemaUnifier(policy, partition)
+    for number, schema in enumerate(schemas):
+        unifier.add(f"memory://f{number}", schema)
+    return unifier.schema
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.datasets.schemas import unify
+from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.request import ScanRequest
@@ -102,7 +102,10 @@ def files(draw: st.DrawFn) -> Made:
         fields.append(pa.field(name, COLUMNS[kind][0]))
     table = pa.table(here) if here else pa.table({"c": pa.nulls(num_rows)})
     names = draw(st.permutations(table.column_names))
-    schema = unify([("a", pa.schema(there)), ("b", table.schema)], "permissive", pa.schema(fields))
+    unifier = SchemaUnifier("permissive", pa.schema(fields))
+    unifier.add("a", pa.schema(there))
+    unifier.add("b", table.schema)
+    schema = unifier.schema
     writer = draw(writer_options)
     return Made(writer.write(table.select(names)), schema, partition, kinds, writer)
 
