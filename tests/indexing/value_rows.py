@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from asyncpq.indexing.build.file_values import ValueCollector
+from asyncpq.indexing.build.file_values import value_collector
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import IndexTable
 
@@ -21,7 +21,7 @@ def value_table(kind: str, columns: int = 1, **options: Any) -> IndexTable:
 
 def collected_rows(part: IndexTable, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
     """Of a file whose rows come in batches that end at ``cuts``, each a row group."""
-    collector = ValueCollector(part, types)
+    collector = value_collector(part, types)
     ends = sorted({0, *(min(cut, len(columns[0])) for cut in cuts), len(columns[0])})
     for group, (start, stop) in enumerate(pairwise(ends)):
         collector.add([column.slice(start, stop - start) for column in columns], start, group)

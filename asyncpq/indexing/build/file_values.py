@@ -27,7 +27,6 @@ from asyncpq.options import BuildOptions
 from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.scan.request import ScanRequest
 
-Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 #: Makes keys of columns, and the position of each key's row; None: each row has one key.
 _KeysOf: TypeAlias = Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]]
 
@@ -37,26 +36,18 @@ _WHOLE_FILE = -1
 _FEW_ROWS = 1 << 13  # row numbers that small files share
 
 
-class ValueCollector:
-    """Makes the rows of one index table from the values of one file; ``types`` are its columns' in the dataset."""
-
-    def __init__(self, index_table: IndexTable, types: Sequence[pa.DataType]) -> None:
-        self._rows = _rows(index_table, types)
+class ValueCollector(Protocol):
+    """Makes the rows of one index table from the values of one file."""
 
     @property
     def pending_bytes(self) -> int:
         """Bytes held, roughly."""
-        return self._rows.pending_bytes
 
-    def add(self, arrays: Arrays, first_row: int, group: int) -> None:
-        """Add the values of the next rows, all of one row group.
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        """Add the values of the next rows, at most 2**20, all of one row group.
 
         ``arrays`` has one for each column of the table, of the dataset's types, perhaps as dictionaries.
         """
-        for start in range(0, len(arrays[0]), _CHUNK_ROWS):
-            slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
-            whole = [piece.combine_chunks() if isinstance(piece, pa.ChunkedArray) else piece for piece in slices]
-            self._rows.add(whole, first_row + start, group)
 
     def finish(self, file: int) -> pa.Table:
         """Return the rows of file ``file``, sorted by key; postings may stand in row order.
@@ -64,21 +55,10 @@ class ValueCollector:
         For the kinds "keys" and "text" it may be called several times, to bound memory: each call returns the rows
         since the one before.
         """
-        return self._rows.finish(file)
 
 
-class _Rows(Protocol):
-    """Makes the rows of one kind; it gets a limited number of rows at once."""
-
-    @property
-    def pending_bytes(self) -> int: ...
-
-    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None: ...
-
-    def finish(self, file: int) -> pa.Table: ...
-
-
-def _rows(index_table: IndexTable, types: Sequence[pa.DataType]) -> _Rows:
+def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> ValueCollector:
+    """Return the collector for a table of kind set, ngram, keys, text or bloom; ``types`` are its columns'."""
     options, schema = dict(index_table.options), index_table.schema
 
     def keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
@@ -362,7 +342,7 @@ class _Values:
         self._collectors: dict[IndexTable, ValueCollector] = {}
         for index_table in index_tables:
             types = [type_ for name in index_table.columns if (type_ := type_of(schema, name)) is not None]
-            self._collectors[index_table] = ValueCollector(index_table, types)
+            self._collectors[index_table] = value_collector(index_table, types)
         self._local: dict[IndexTable, LocalRows] = {}
         self._open = ExitStack()
 
@@ -378,7 +358,8 @@ class _Values:
         arrays = {name: leaf_array(batch, name) for name in names}
         texts = {name for index_table in self._collectors if index_table.kind == "text" for name in index_table.columns}
         size = max((_text_bytes(arrays[name]) for name in texts), default=0)
-        step = max(1, min(batch.num_rows, batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)))
+        most = batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)
+        step = max(1, min(batch.num_rows, most, _CHUNK_ROWS))
         postings = {table: collector for table, collector in self._collectors.items() if table.kind in BY_ROW}
         for start in range(0, batch.num_rows, step):
             for index_table, collector in self._collectors.items():

@@ -23,7 +23,7 @@ from asyncpq.errors import (
     StaleSnapshotError,
     printable,
 )
-from asyncpq.events import Operation, OperationName
+from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import BuildExecutor, ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.index_source import BuildPlan, IndexSource, another_place, differences
@@ -40,39 +40,6 @@ logger = logging.getLogger(__name__)
 build_logger = logging.getLogger("asyncpq.builds")
 
 _LINES: Final = 20  # progress messages of a build, at most
-
-
-class BuildLog:
-    """The log of one build: of ``name`` ("build", "refresh", ...) in a backend of that description."""
-
-    def __init__(self, name: OperationName, backend: str) -> None:
-        self._what = f"{name} of {printable(backend)}"
-        self._began = time.perf_counter()
-        self._files = self._done = self._step = 0
-
-    def begins(self, files: int, known: int) -> None:
-        """Log the start: ``files`` will be read, ``known`` ones are indexed already."""
-        self._files, self._step = files, -(-files // _LINES)
-        build_logger.info("%s begins: %d files to read, %d known", self._what, files, known)
-
-    def file_done(self) -> None:
-        """Log progress after a file."""
-        self._done += 1
-        if self._done % self._step == 0 and self._done < self._files:
-            seconds = time.perf_counter() - self._began
-            build_logger.info("%s: %d of %d files read, %.1f s", self._what, self._done, self._files, seconds)
-
-    def committed(self, refreshed: Refreshed) -> None:
-        """Log the end of the build."""
-        build_logger.info(
-            "%s committed snapshot %d: %d files added, %d removed, %d could not be read; %.1f s",
-            self._what,
-            refreshed.manifest.snapshot,
-            refreshed.added,
-            refreshed.removed,
-            len(refreshed.problems),
-            time.perf_counter() - self._began,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,55 +98,58 @@ async def build(
     return await building.run(executor(runtime, backend, operation, options))
 
 
+@dataclass(slots=True)
 class _Build:
-    def __init__(
-        self,
-        runtime: Runtime,
-        backend: IndexBackend,
-        source: IndexSource,
-        index_tables: Sequence[IndexTable] | None,
-        operation: Operation,
-        options: BuildOptions,
-        base: Manifest | None,
-        index: str | None,
-    ) -> None:
-        self._runtime = runtime
-        self._backend = backend
-        self._source = source
-        self._tables = index_tables
-        self._operation = operation
-        self._options = options
-        self._base = base
-        self._index = index
-        self._log = BuildLog(operation.name, backend.description)
-        self._id = new_id()
-        self._brought: dict[str, IndexedFile] = {}
-        self._removed: dict[int, IndexedFile] = {}
-        self._problems: list[tuple[str, AsyncpqError]] = []
-        self._heartbeat = Heartbeat(backend, self._id, options.grace_s, operation)
-        self._known = RowRanges()
-        self._outdated = 0  # files removed because the new ones replace all others
+    runtime: Runtime
+    backend: IndexBackend
+    source: IndexSource
+    tables: Sequence[IndexTable] | None
+    operation: Operation
+    options: BuildOptions
+    base: Manifest | None
+    index: str | None
+    id: str = field(default_factory=new_id)
+    heartbeat: Heartbeat = field(init=False)
+    began: float = field(default_factory=time.perf_counter)
+    known: RowRanges = field(default_factory=RowRanges)  # files that were live when the build began
+    brought: dict[str, IndexedFile] = field(default_factory=dict)
+    removed: dict[int, IndexedFile] = field(default_factory=dict)
+    outdated: int = 0  # files removed because the new ones replace all others
+    problems: list[tuple[str, AsyncpqError]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.heartbeat = Heartbeat(self.backend, self.id, self.options.grace_s, self.operation)
 
     async def run(self, executor: BuildExecutor) -> Refreshed:
-        base = self._base
+        base = self.base
         todo = await self._without_unchanged(await self._todo(base))
-        idle = todo.is_nothing and not self._source.alone
+        idle = todo.is_nothing and not self.source.alone
         if base is not None and base.is_built and idle and not await self._dead(base):
-            self._log.begins(0, len(self._source.files))
+            self._log(" begins: 0 files to read, %d known", len(self.source.files))
             return Refreshed(base)
-        async with self._heartbeat:
+        async with self.heartbeat:
             manifest, todo = await self._begin(base, todo)
             manifest, segments = await self._read_all(manifest, todo, executor)
             manifest = await self._finish(manifest, segments)
         refreshed = Refreshed(
             manifest,
-            added=len(self._brought),
-            removed=len(self._removed) + self._outdated,
-            problems=tuple(self._problems),
+            added=len(self.brought),
+            removed=len(self.removed) + self.outdated,
+            problems=tuple(self.problems),
             resumed=len(todo.taken),
         )
-        self._log.committed(refreshed)
+        self._log(
+            " committed snapshot %d: %d files added, %d removed, %d could not be read; %.1f s",
+            manifest.snapshot,
+            refreshed.added,
+            refreshed.removed,
+            len(refreshed.problems),
+            time.perf_counter() - self.began,
+        )
         return refreshed
+
+    def _log(self, message: str, *args: object) -> None:
+        build_logger.info(f"%s of %s{message}", self.operation.name, printable(self.backend.description), *args)
 
     # -- what is to be done -----------------------------------------------------------------------
 
@@ -187,10 +157,10 @@ class _Build:
         """Compare the files with ``base``; raise AsyncpqError if the index is not the required one."""
         if base is not None:
             self._check(base)
-        elif self._tables is None:
-            raise ObjectNotFoundError("there is no index", url=self._backend.description, hint="Build it first.")
-        before = RowRanges() if self._base is None else self._base.live
-        return await differences(self._runtime, self._backend, base, self._source, before, self._operation)
+        elif self.tables is None:
+            raise ObjectNotFoundError("there is no index", url=self.backend.description, hint="Build it first.")
+        before = RowRanges() if self.base is None else self.base.live
+        return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
         """Leave out files without a version in the listing whose footers prove that the index knows them."""
@@ -201,51 +171,51 @@ class _Build:
             unlisted = work.file.validator is None and indexed is not None and indexed.num_rows is not None
             if not unlisted or indexed is None or indexed.validator is None:
                 return
-            part = self._operation.part(safe_url(work.file.url), 0)
+            part = self.operation.part(safe_url(work.file.url), 0)
             try:
-                now = await version_of(self._runtime, work.file, self._source.url, part)
+                now = await version_of(self.runtime, work.file, self.source.url, part)
             finally:
-                self._operation.metrics.add_part(part.metrics)
+                self.operation.metrics.add_part(part.metrics)
             if now is not None and now.is_strong and now.same_version(indexed.validator):
                 same.add(work.path)
 
         replaced = [work for work in todo.works if work.path in todo.replaced]
-        await call_each(compare, replaced, at_once=self._runtime.options.limits.files_ahead)
+        await call_each(compare, replaced, at_once=self.runtime.options.limits.files_ahead)
         return todo._replace(
             works=tuple(work for work in todo.works if work.path not in same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},
         )
 
     def _check(self, base: Manifest) -> None:
-        if self._index not in (None, base.index):
-            raise gone(self._backend)
-        if self._source.alone:
+        if self.index not in (None, base.index):
+            raise gone(self.backend)
+        if self.source.alone:
             return
-        if self._source.required:
+        if self.source.required:
             self._check_columns(base)
-        if self._tables is not None and set(self._tables) != set(base.tables):
+        if self.tables is not None and set(self.tables) != set(base.tables):
             raise InvalidOptionError(
                 f"another index is there, of {', '.join(map(str, base.tables[1:])) or 'files alone'}",
-                url=self._backend.description,
+                url=self.backend.description,
                 hint=another_place(base),
             )
         known = dict(base.field_ids)
-        for name, number in self._source.field_ids(base.tables):
+        for name, number in self.source.field_ids(base.tables):
             if known.get(name, number) != number:
                 raise SchemaMismatchError(
                     "the table has another column of this name than the one that was indexed",
-                    url=self._source.url,
+                    url=self.source.url,
                     column=name,
                     hint="Drop the index and build it again.",
                 )
 
     def _check_columns(self, base: Manifest) -> None:
-        indexed, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._source.schema))
+        indexed, new = ({field.name: field.type for field in schema} for schema in (base.schema, self.source.schema))
         for name in dict.fromkeys((*indexed, *new)):
             if indexed.get(name) != new.get(name):
                 raise SchemaMismatchError(
                     f"the column is {new.get(name)} in the files and {indexed.get(name)} in the index",
-                    url=self._backend.description,
+                    url=self.backend.description,
                     column=name,
                     hint="Add files with the same columns as the existing ones.",
                 )
@@ -253,7 +223,7 @@ class _Build:
     def _shaped(self, newest: Manifest) -> Manifest:
         """Return the manifest with the new columns and tables. If they differ it is another index, with a new id: open
         readers of the old one get an error."""
-        source, index_tables = self._source, newest.tables if self._tables is None else tuple(self._tables)
+        source, index_tables = self.source, newest.tables if self.tables is None else tuple(self.tables)
         if not source.alone:
             return newest
         if newest.schema.equals(source.schema) and newest.tables == index_tables:
@@ -267,12 +237,12 @@ class _Build:
             partitions=source.partitions,
             field_ids=source.field_ids(index_tables),
             tables=index_tables,
-            segments=tuple(segment for segment in newest.segments if segment.name.startswith(f"{self._id}-")),
-            builds=tuple(begun for begun in newest.builds if begun.id == self._id),
+            segments=tuple(segment for segment in newest.segments if segment.name.startswith(f"{self.id}-")),
+            builds=tuple(begun for begun in newest.builds if begun.id == self.id),
         )
 
     def _new(self) -> Manifest:
-        source, index_tables = self._source, tuple(self._tables or ())
+        source, index_tables = self.source, tuple(self.tables or ())
         return Manifest(
             index=new_id(),
             snapshot=0,
@@ -300,17 +270,17 @@ class _Build:
                 newest,
                 next_file=first + len(todo.works),
                 retired=newest.retired | mine,
-                builds=(*newest.builds, Build(self._id, mine | _ids(todo.taken))),
+                builds=(*newest.builds, Build(self.id, mine | _ids(todo.taken))),
             )
 
-        manifest = await commit(self._backend, base, reserve, self._id, self._operation)
+        manifest = await commit(self.backend, base, reserve, self.id, self.operation)
         assert manifest is not None
         first = manifest.next_file - len(todo.works)
         works = tuple(replace(work, id=first + number) for number, work in enumerate(todo.works))
-        self._known = manifest.live
-        self._brought = {file.path: file for file in todo.taken}
+        self.known = manifest.live
+        self.brought = {file.path: file for file in todo.taken}
         replaced = [todo.replaced[file.path] for file in todo.taken if file.path in todo.replaced]
-        self._removed = {file.id: file for file in (*todo.removed, *replaced)}
+        self.removed = {file.id: file for file in (*todo.removed, *replaced)}
         return manifest, todo._replace(works=works)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -319,7 +289,7 @@ class _Build:
         self, manifest: Manifest, todo: BuildPlan, executor: BuildExecutor
     ) -> tuple[Manifest, list[Segment]]:
         """Read the files, and commit segments now and then; return the last commit, and the segments since."""
-        source, metrics = self._source, self._operation.metrics
+        source, metrics = self.source, self.operation.metrics
         metrics.files_total = len(source.files)
         done = metrics.files_ruled_out = len(source.files) - len(todo.works)
         shaped = self._shaped(manifest)
@@ -328,17 +298,20 @@ class _Build:
             fields=source.fields,
             tables=source.readable(shaped.tables),
             tail_hint=source.url,
-            options=self._options,
+            options=self.options,
         )
-        self._log.begins(len(todo.works), metrics.files_ruled_out)
+        num_works = len(todo.works)
+        self._log(" begins: %d files to read, %d known", num_works, metrics.files_ruled_out)
 
         def on_file_done(rows: FileRows, part: Operation) -> None:
             nonlocal done
             done += 1
             metrics.files_opened += not rows.gone
             self._note(rows, todo)
-            self._operation.part_ended(part, rows.problem, done)
-            self._log.file_done()
+            self.operation.part_ended(part, rows.problem, done)
+            num_read = done - metrics.files_ruled_out
+            if num_read % -(-num_works // _LINES) == 0 and num_read < num_works:
+                self._log(": %d of %d files read, %.1f s", num_read, num_works, time.perf_counter() - self.began)
 
         segments: list[Segment] = []
         step = executor.files_between_commits(len(todo.works))
@@ -346,22 +319,22 @@ class _Build:
             if segments and not source.alone:  # a compaction would merge committed segments for the old tables
                 manifest, segments = await self._checkpoint(manifest, segments), []
             works = todo.works[start : start + step]
-            segments += await executor.segments(works, wanted, shaped.tables, self._id, on_file_done)
+            segments += await executor.segments(works, wanted, shaped.tables, self.id, on_file_done)
         return manifest, segments
 
     def _note(self, rows: FileRows, todo: BuildPlan) -> None:
         work, url = rows.work, safe_url(rows.work.file.url)
         if work.path in todo.replaced:
             last = todo.replaced[work.path]
-            self._removed[last.id] = last
-        if self._source.required and (rows.gone or rows.problem is not None):
+            self.removed[last.id] = last
+        if self.source.required and (rows.gone or rows.problem is not None):
             raise rows.problem or ObjectNotFoundError("the file is gone", url=url)
         if rows.gone:
             return
         if rows.problem is not None:
-            self._problems.append((work.path, rows.problem))
+            self.problems.append((work.path, rows.problem))
             logger.warning("%s is not indexed: %s", url, rows.problem)
-        self._brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
+        self.brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -372,7 +345,7 @@ class _Build:
             newest = self._still_mine(newest)
             return replace(newest, segments=(*newest.segments, *segments))
 
-        committed = await commit(self._backend, manifest, add, self._id, self._operation)
+        committed = await commit(self.backend, manifest, add, self.id, self.operation)
         assert committed is not None
         return committed
 
@@ -386,9 +359,9 @@ class _Build:
             live = newest.live
             mine = _ids(brought)
             more = sum(file.num_rows or 0 for file in brought if file.id not in live)
-            if self._source.alone:
+            if self.source.alone:
                 newest, out, less = self._shaped(newest), live - mine, newest.num_rows
-                self._outdated = out.num_rows
+                self.outdated = out.num_rows
             else:
                 out = _ids(removed)
                 less = sum(file.num_rows or 0 for file in removed if file.id in live)
@@ -398,39 +371,39 @@ class _Build:
                 retired=(newest.retired - mine) | out,
                 num_files=newest.num_files + (mine - live).num_rows - (out & live).num_rows,
                 num_rows=newest.num_rows + more - less,
-                as_of=max(filter(None, (newest.as_of, self._source.as_of))),
-                builds=tuple(begun for begun in newest.builds if begun.id != self._id and begun.id not in dead),
+                as_of=max(filter(None, (newest.as_of, self.source.as_of))),
+                builds=tuple(begun for begun in newest.builds if begun.id != self.id and begun.id not in dead),
             )
 
-        committed = await commit(self._backend, manifest, bring, self._id, self._operation)
+        committed = await commit(self.backend, manifest, bring, self.id, self.operation)
         assert committed is not None
         return committed
 
     async def _dead(self, manifest: Manifest) -> set[str]:
         """Return the ids of expired builds. Their files are dropped, except those that this build took over."""
-        if all(begun.id == self._id for begun in manifest.builds):
+        if all(begun.id == self.id for begun in manifest.builds):
             return set()
-        builds, grace = await self._backend.builds(operation=self._operation), self._options.grace_s
-        return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
+        builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
+        return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
         """Raise StaleSnapshotError if the build has expired."""
-        self._heartbeat.check()
-        if newest is None or all(begun.id != self._id for begun in newest.builds):
+        self.heartbeat.check()
+        if newest is None or all(begun.id != self.id for begun in newest.builds):
             raise StaleSnapshotError(
                 "the build expired: it had no heartbeat for too long",
-                url=self._backend.description,
+                url=self.backend.description,
                 hint="Run it again: it goes on from what was committed.",
             )
         return newest
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
         """Return the files to add and to remove. Other builds may have added some meanwhile; each path is live once."""
-        brought, removed = dict(self._brought), dict(self._removed)
-        if self._source.alone:
+        brought, removed = dict(self.brought), dict(self.removed)
+        if self.source.alone:
             return list(brought.values()), []
-        others = newest.live - self._known
-        newer = await files_of(self._runtime, self._backend, newest, others, self._operation) if others else ()
+        others = newest.live - self.known
+        newer = await files_of(self.runtime, self.backend, newest, others, self.operation) if others else ()
         for file in newer:
             mine = brought.get(file.path)
             if mine is None or mine.id == file.id:

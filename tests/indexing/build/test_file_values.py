@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.blooms import may_hold
-from asyncpq.indexing.build.file_values import ValueCollector
+from asyncpq.indexing.build.file_values import value_collector
 from asyncpq.indexing.index_model import NULL_KEY, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import normalised, text_key
 from tests.indexing.value_rows import BATCH_ENDS, FILE, collected_rows, value_table
@@ -112,7 +112,7 @@ def test_small_decimals(kind: str) -> None:
 
 
 def test_postings_can_be_taken_before_the_end() -> None:
-    collector = ValueCollector(value_table("keys", max_postings=100), [pa.int8()])
+    collector = value_collector(value_table("keys", max_postings=100), [pa.int8()])
     found: list[tuple[bytes, int]] = []
     for start in (0, 3):
         collector.add([pa.array([1, 2, 1], pa.int8())], start, 0)
