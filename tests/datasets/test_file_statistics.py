@@ -1,0 +1,109 @@
+"""Files are ruled out by partition values, a table's bounds and the footers of earlier reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.datasets.file_statistics import FileStatistics, kind_of, type_of
+from asyncpq.datasets.model import ColumnBounds, DataFile
+from asyncpq.datasets.opened_file import DatasetColumns
+from asyncpq.expressions import Expression
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.literals import Domain
+from asyncpq.scan.request import ScanRequest
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("x", pa.int32())]))])
+COLUMNS = DatasetColumns(SCHEMA, None, object())
+
+
+def bounded(low: int | None, high: int | None, **known: Any) -> ColumnBounds:
+    return ColumnBounds(min=low, max=high, may_be_nan=False, **known)
+
+
+FILES = [
+    DataFile(url="a", partition={"id": 1}),
+    DataFile(url="b", bounds={"id": bounded(2, 5)}),
+    DataFile(url="c", bounds={"id": bounded(None, None, all_null=True)}),
+    DataFile(url="d"),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected", "untrusted"),
+    [
+        (col("id") == 1, [0, 3], [0, 1, 2, 3]),
+        (col("id") > 4, [1, 3], [1, 2, 3]),
+        (col("id").is_null(), [1, 2, 3], [1, 2, 3]),
+        (col("s.x") == 1, [0, 1, 2, 3], [0, 1, 2, 3]),
+    ],
+)
+def test_bounds_count_only_where_they_are_trusted(where: Expression, expected: list[int], untrusted: list[int]) -> None:
+    request = ScanRequest(where=where)
+    assert FileStatistics().candidates(FILES, request, COLUMNS) == expected
+    assert FileStatistics(trust_statistics=False).candidates(FILES, request, COLUMNS) == untrusted
+
+
+def test_requests_that_name_files_or_want_no_row() -> None:
+    statistics = FileStatistics()
+    assert statistics.candidates(FILES, ScanRequest(by_file={"b": AccessPlan.all()}), COLUMNS) == [1]
+    assert statistics.candidates(FILES, ScanRequest(limit=0), COLUMNS) == []
+    pruned = ScanRequest(where=col("id") >= 0, prune=col("id") == 3)
+    assert statistics.candidates(FILES, pruned, COLUMNS) == [1, 3]
+
+
+async def test_footers_of_earlier_reads_rule_files_out_unopened(tmp_path: Path) -> None:
+    for number in range(3):
+        ids = range(10 * number, 10 * number + 10)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), tmp_path / f"{number}.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        opened = []
+        for key in (25, 25, 7):
+            assert (await dataset.lookup({"id": key}))["id"].to_pylist() == [key]
+            opened.append(dataset.metrics.files_opened)
+        assert opened == [3, 1, 1]
+        pq.write_table(pa.table({"id": pa.array([25] * 3, pa.int64())}), tmp_path / "0.parquet")
+        assert await dataset.count(col("id") == 25) == 4  # a replaced file is opened again
+
+
+@pytest.mark.parametrize(
+    ("type_", "domain"),
+    [
+        (pa.bool_(), Domain.BOOLEAN),
+        (pa.uint8(), Domain.INTEGER),
+        (pa.float32(), Domain.FLOAT32),
+        (pa.float64(), Domain.FLOAT),
+        (pa.float16(), Domain.FLOAT16),
+        (pa.date32(), Domain.DATE),
+        (pa.binary(3), Domain.FIXED),
+        (pa.string(), Domain.BYTES),
+        (pa.dictionary(pa.int8(), pa.large_string()), Domain.BYTES),
+        (pa.decimal128(5, 2), Domain.DECIMAL),
+        (pa.time32("ms"), Domain.TIME),
+        (pa.timestamp("us", "UTC"), Domain.TIMESTAMP),
+        (pa.list_(pa.int8()), Domain.OTHER),
+    ],
+)
+def test_how_values_of_a_type_compare(type_: pa.DataType, domain: Domain) -> None:
+    kind = kind_of(type_)
+    assert kind.domain is domain
+    assert (kind.scale, bool(kind.zoned)) == (2 if domain is Domain.DECIMAL else 0, domain is Domain.TIMESTAMP)
+
+
+def test_types_of_columns_and_of_leaves_in_structs() -> None:
+    dotted = pa.schema([*SCHEMA, pa.field("s.x", pa.string())])
+    assert [type_of(SCHEMA, name) for name in ("id", "s.x", "s.y", "id.x", "z")] == [
+        pa.int64(),
+        pa.int32(),
+        None,
+        None,
+        None,
+    ]
+    assert type_of(dotted, "s.x") == pa.string()  # a column's own name comes first
