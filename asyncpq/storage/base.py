@@ -1,9 +1,8 @@
 """The contract of every store: :class:`Store` opens :class:`StoredObject` handles, which fetch bytes.
 
 A store serves all urls of one protocol with one set of storage options. It checks status, Content-Range, length and
-validator of each response and raises typed errors: its callers never see wrong or short bytes.
-
-fsspec and s3fs make none of these checks.
+validator of each response and raises typed errors (fsspec and s3fs check none of these): its callers never see wrong or
+short bytes.
 """
 
 from __future__ import annotations
@@ -30,21 +29,6 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import Purpose, ReadMetrics
 
-__all__ = [
-    "Guarantee",
-    "ListedObject",
-    "RangeResult",
-    "RequestContext",
-    "Store",
-    "StoreLimits",
-    "StoredObject",
-    "Unpicklable",
-    "Validator",
-    "Wants",
-    "WritableStore",
-    "writable",
-]
-
 
 class Unpicklable:
     """Refuses pickling and copying: the object holds secrets or connections of one process."""
@@ -66,19 +50,12 @@ class Guarantee(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Identifies one version of an object.
+    """Identifies one version of an object."""
 
-    Attributes:
-        size: length of the object in bytes.
-        etag: verbatim, with quotes, weak prefix and multi-part suffix.
-        last_modified: verbatim header, or an ISO time of a filesystem's info.
-        version: a version id, a generation, or a filesystem's inode and mtime in nanoseconds.
-    """
-
-    size: int
-    etag: str | None = None
-    last_modified: str | None = None
-    version: str | None = None
+    size: int  # of the object in bytes
+    etag: str | None = None  # verbatim, with quotes, weak prefix and multi-part suffix
+    last_modified: str | None = None  # verbatim header, or an ISO time of a filesystem's info
+    version: str | None = None  # a version id, a generation, or a filesystem's inode and mtime in nanoseconds
 
     @property
     def is_strong(self) -> bool:
@@ -100,19 +77,12 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One object of a listing.
+    """One object of a listing."""
 
-    Attributes:
-        url: accepted by :meth:`Store.open_object`; begins with the url that was listed.
-        size: in bytes.
-        validator: equal to that of a GET of the listed version; None if the listing cannot tell versions apart.
-        modified: time of the write, in seconds since the epoch of the store's clock; None if unknown.
-    """
-
-    url: str
-    size: int
-    validator: Validator | None
-    modified: float | None = None
+    url: str  # accepted by Store.open_object; begins with the url that was listed
+    size: int  # in bytes
+    validator: Validator | None  # of a GET of the listed version; None if the listing cannot tell versions apart
+    modified: float | None = None  # time of the write, in seconds since the epoch of the store's clock
 
 
 #: Takes a folder's url with its slash; False if nothing in it is needed.
@@ -121,16 +91,13 @@ Wants = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """Bytes of an object and the version they belong to. ``data`` starts at ``start``.
-
-    Attributes:
-        validates: True if the response proves that this is the object's present version; False if the store cannot
-            tell versions apart, or the bytes come from an open file whose path now names another one.
-    """
+    """Bytes of an object and the version they belong to. ``data`` starts at ``start``."""
 
     data: bytes
     start: int
     validator: Validator
+    #: The response proves that this is the object's present version. False if the store cannot tell versions apart, or
+    #: the bytes come from an open file whose path now names another one.
     validates: bool = True
 
     @property
@@ -140,24 +107,15 @@ class RangeResult:
 
 @dataclass(slots=True)
 class RequestContext:
-    """Passed down from a read with each of its requests.
+    """Passed down from a read with each of its requests."""
 
-    Attributes:
-        metrics: counts the request.
-        deadline: ``loop.time()`` after which the read gives up, or None.
-        scan: True for scans, which leave some connections to lookups.
-        round: dependency step, for the request log.
-        purpose: reason of the request, for the metrics.
-        probation: cache what it fetches on probation, so that it evicts nothing that lookups use.
-        began: ``time.monotonic()`` at the start of the read; responses to earlier requests do not validate for it.
-    """
-
-    metrics: ReadMetrics
-    deadline: float | None = None
-    scan: bool = False
-    round: int = 1
+    metrics: ReadMetrics  # count the request
+    deadline: float | None = None  # loop.time() after which the read gives up
+    scan: bool = False  # scans leave some connections to lookups
+    round: int = 1  # dependency step, for the request log
     purpose: Purpose = "data"
-    probation: bool = False
+    probation: bool = False  # cache what it fetches on probation, so that it evicts nothing that lookups use
+    #: time.monotonic() at the start of the read; responses to earlier requests do not validate for it.
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
@@ -174,9 +132,7 @@ class StoredObject(Protocol):
 
     @property
     def identity(self) -> str:
-        """Canonical and complete: endpoint, region, bucket and key, or the url with a hash of its non-signature query
-        parameters. Never shown.
-        """
+        """Canonical and complete, as by :func:`asyncpq.storage.urls.identity_of`. Never shown."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -194,10 +150,9 @@ class StoredObject(Protocol):
         """Host and non-default port of the server, for metrics; "" if unknown."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """Fetch the last ``length`` bytes, or all of a shorter object, with the object's size.
+        """Fetch the last ``length`` bytes, or all of a shorter object; NotParquetError if it is empty.
 
         Raises:
-            NotParquetError: the object is empty.
             ObjectChangedError: the object is not the version ``pin``.
             StoreError: any of the store's errors.
         """
@@ -205,12 +160,7 @@ class StoredObject(Protocol):
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop).
-
-        Raises:
-            ObjectChangedError: the object is not the version ``pin``.
-            StoreError: any of the store's errors.
-        """
+        """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop). Raises as :meth:`fetch_tail`."""
 
     async def close(self) -> None: ...
 
@@ -226,9 +176,7 @@ def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
 
 
 def listing_check(store: Store) -> Callable[[Iterable[tuple[str, Validator | None]]], bool] | None:
-    """The check that costs no request whether listed objects have changed, if there is one: see
-    :meth:`asyncpq.storage.local.LocalStore.any_changed`.
-    """
+    """The store's check, without a request, whether listed objects have changed, if it has one (``any_changed``)."""
     return getattr(store, "any_changed", None)
 
 
@@ -236,7 +184,7 @@ class Store(Protocol):
     """All objects of one protocol with one set of storage options."""
 
     async def open_object(self, url: str) -> StoredObject:
-        """Make a handle, without I/O against the object itself where the store allows it."""
+        """Make a handle, without a request for the object where the store allows that."""
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -257,10 +205,7 @@ class Store(Protocol):
     async def credential_identity(self, url: str) -> str:
         """A digest of the credentials in use for ``url``, "anonymous", or "" without any identity. Shows no secret.
 
-        It changes when the credentials do. It costs no request to the object; the first call may look for credentials.
-
-        Raises:
-            CredentialsError: the store needs credentials and finds none.
+        It costs no request to the object. Raises CredentialsError if the store needs credentials and finds none.
         """
 
     async def close(self) -> None:
@@ -272,24 +217,18 @@ class WritableStore(Store, Protocol):
     """A store that also writes; :func:`writable` narrows a store to it.
 
     A written object is visible whole or not at all, and to every reader once the call returns. Requests have purpose
-    "write" and are retried like reads, so a call that failed or was cancelled may have written.
+    "write" and are retried like reads, so a call that failed or was cancelled may have written. Each method raises the
+    store's errors, which are StoreErrors.
     """
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """Create or replace an object.
-
-        Raises:
-            StoreError: any of the store's errors.
-        """
+        """Create or replace an object."""
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
         """Create an object in one step. False: it exists, perhaps by this call, whose first response was lost.
 
-        :meth:`probe_create` tells whether the store really refuses an existing object.
-
-        Raises:
-            ConcurrentCommitUnsupported: the store is known to have no such step.
-            StoreError: any of the store's errors.
+        :meth:`probe_create` tells whether the store really refuses an existing object. Raises
+        ConcurrentCommitUnsupported if the store is known to have no such step.
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
@@ -299,44 +238,23 @@ class WritableStore(Store, Protocol):
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a local file's content, in bounded memory.
-
-        Raises:
-            StoreError: any of the store's errors, or the file cannot be read.
-        """
+        """Create or replace an object by a local file's content, in bounded memory."""
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
         """Create an object from ``pieces``, in bounded memory; it becomes visible after the last piece.
 
-        Returns:
-            False if the object exists, as :meth:`create_object`.
-
-        Raises:
-            ConcurrentCommitUnsupported: the store is known to have no such step.
-            StoreError: any of the store's errors. After these, and errors of ``pieces``, nothing is left in the store.
+        Returns and raises as :meth:`create_object`. After an error, also of ``pieces``, nothing is left in the store.
         """
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects; missing ones are no error. After an error some objects may remain.
-
-        Raises:
-            StoreError: any of the store's errors.
-        """
+        """Delete objects; missing ones are no error. After an error some objects may remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The store's present time in seconds since the epoch, comparable with ``ListedObject.modified``.
-
-        Raises:
-            StoreError: any of the store's errors.
-        """
+        """The store's present time in seconds since the epoch, comparable with ``ListedObject.modified``."""
 
 
 def writable(store: Store, url: str) -> WritableStore:
-    """Narrow ``store`` to a :class:`WritableStore`; ``url`` is safe to be shown.
-
-    Raises:
-        UnsupportedStoreError: the store does not write.
-    """
+    """Narrow ``store`` to a WritableStore; UnsupportedStoreError if it does not write. ``url`` is safe to be shown."""
     if isinstance(store, WritableStore):
         return store
     raise UnsupportedStoreError(
@@ -346,15 +264,10 @@ def writable(store: Store, url: str) -> WritableStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits that all requests of one store share.
+    """Limits that all requests of one store share."""
 
-    Attributes:
-        max_connections: requests under way at once.
-        scan_connections: how many of them may be requests of scans.
-    """
-
-    max_connections: int
-    scan_connections: int  # at most this many at once for requests whose context says ``scan``
+    max_connections: int  # requests under way at once
+    scan_connections: int  # how many of them may be requests of scans
 
 
 GRAIN_S = 2.0  # FAT's; most others count seconds, or less than milliseconds
@@ -417,20 +330,11 @@ class CreateProbe:
         self._lock = asyncio.Lock()
 
     async def ask(self, store: WritableStore, place: str, url: str, context: RequestContext) -> bool:
-        """Whether ``store`` refuses to create an existing object.
-
-        Args:
-            place: key under which the result is remembered.
-            url: folder, with its slash, in which it is tried.
-
-        Raises:
-            StoreError: creating or deleting failed.
-        """
+        """Whether ``store`` refuses to create an existing object in the folder ``url``, remembered for ``place``."""
         async with self._lock:
-            known = self._known.get(place)
-            if known is None:
-                known = self._known[place] = await _try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
-            return known
+            if place not in self._known:
+                self._known[place] = await _try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
+            return self._known[place]
 
 
 async def _try(store: WritableStore, url: str, context: RequestContext) -> bool:

@@ -37,11 +37,7 @@ class Threads:
         self._end.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
-        """Call ``work`` in a thread. Cancelling the future does not stop a call that has begun.
-
-        Raises:
-            RuntimeError: the threads were closed.
-        """
+        """Call ``work`` in a thread. Cancelling the future does not stop a call that has begun."""
         if not self._end.alive:
             raise RuntimeError("the threads were closed")
         call: Future[T] = Future()
@@ -65,8 +61,7 @@ class Threads:
     async def close(self, timeout_s: float | None = None) -> None:
         """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.
 
-        Args:
-            timeout_s: a call that runs for longer is left to its thread, which ends after it.
+        A call that runs for longer than ``timeout_s`` is left to its thread, which ends after it.
         """
         self._end()
         ends = [asyncio.wrap_future(ended) for ended in self._threads.values() if not ended.done()]

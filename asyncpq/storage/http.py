@@ -3,9 +3,8 @@
 The tail is fetched with a suffix range. Hosts that do not support suffix ranges are remembered; for them the first
 request asks for one byte, whose Content-Range gives the size: presigned urls refuse HEAD.
 
-Redirects are followed (:mod:`asyncpq.storage.redirects`). The last target of a url is remembered: reads of a pinned
-version go there at once, and ask the url again if the target fails, as with an expired signature. Only a request that
-begins at the url itself validates a version.
+The last target of a url that redirects is remembered: reads of a pinned version go there at once, and ask the url again
+if the target fails, as with an expired signature. Only a request that begins at the url itself validates a version.
 """
 
 from __future__ import annotations
@@ -62,10 +61,12 @@ from asyncpq.storage.responses import (
     check_head_response,
     check_range_response,
     empty,
+    error_for,
+    error_in_200,
     guarantee_of,
+    parse_error,
     strong_etag,
 )
-from asyncpq.storage.s3.requests import error_for, error_in_200, parse_error
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
@@ -111,22 +112,15 @@ class HttpStore(Unpicklable):
             headers["Authorization"] = _basic_auth(auth[0])
         self._authorization = next((headers[name] for name in headers if name.lower() == "authorization"), None)
         shown = {name: value for name, value in headers.items() if name.lower() in _SHOWN_TO_ALL}
-        self._own_headers = {
-            name: value
-            for name, value in headers.items()
-            if name not in shown and name.lower() not in ("range", "if-match")
-        }
+        ignored = {*map(str.lower, shown), "range", "if-match"}
+        self._own_headers = {name: value for name, value in headers.items() if name.lower() not in ignored}
         self._encoded = bool(options.pop("encoded", False))
         verify: ssl.SSLContext | bool = options.pop("ssl", True)
         trust_env = bool(client.pop("trust_env", False))
         unknown = sorted(options) + sorted(f"client_kwargs.{name}" for name in client)
         if unknown:
-            raise unknown_option(
-                "http",
-                unknown,
-                ("headers", "auth", "ssl", "encoded"),
-                "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env.",
-            )
+            otherwise = "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env."
+            raise unknown_option("http", unknown, ("headers", "auth", "ssl", "encoded"), otherwise)
         self.wire = AiohttpWire(
             ssl_context=verify,
             headers=DEFAULT_HEADERS | shown,
@@ -134,19 +128,15 @@ class HttpStore(Unpicklable):
             trust_env=trust_env,
         )
         self.transport = Transport(retry=retry, limits=limits)
-        self._without_suffix: set[str] = set()
-        self._redirects = RedirectMap()
+        self.without_suffix: set[str] = set()  # hosts
+        self.redirects = RedirectMap()
         self._closed = False
 
     def __repr__(self) -> str:
         return "<HttpStore>"
 
     async def open_object(self, url: str) -> HttpObject:
-        """Make a handle; sends nothing.
-
-        Raises:
-            UnsupportedStoreError: not an http url.
-        """
+        """Make a handle; sends nothing."""
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         headers = self._own_headers
@@ -155,7 +145,7 @@ class HttpStore(Unpicklable):
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             headers["Authorization"] = _basic_auth((target.user, target.password or ""))
             target = target.with_user(None)
-        return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix, self._redirects)
+        return HttpObject(self, target, url, headers)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -195,26 +185,17 @@ class HttpObject(Unpicklable):
 
     client = "aiohttp"
 
-    def __init__(
-        self,
-        transport: Transport,
-        wire: AiohttpWire,
-        target: URL,
-        url: str,
-        headers: dict[str, str],
-        without_suffix: set[str],
-        redirects: RedirectMap,
-    ) -> None:
+    def __init__(self, store: HttpStore, target: URL, url: str, headers: dict[str, str]) -> None:
         self.url = safe_url(url)
         self.identity = identity_of(url)
         self.guarantee = Guarantee.PINNED
         self._learnt: Validator | None = None
         self._origin = RedirectTarget(target, own=True)
-        self.wire = wire
+        self.wire = store.wire
         self.headers = headers
-        self._transport = transport
-        self._without_suffix = without_suffix
-        self._redirects = redirects
+        self._transport = store.transport
+        self._without_suffix = store.without_suffix
+        self._redirects = store.redirects
         self._named = url  # with its user info, on which the redirect may depend
         self.server = target.host_port_subcomponent or ""
 
@@ -275,17 +256,13 @@ class HttpObject(Unpicklable):
         (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
 
-    # -- redirects --------------------------------------------------------------------------------
-
     async def _send(
         self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
         """Send a request to where the url leads; return also whether the url itself was asked.
 
-        Args:
-            verb: class of the exchange.
-            just_asked: this fetch has asked the url already. Otherwise only a pinned request may go to a remembered
-                target.
+        ``just_asked``: this fetch has asked the url already. Otherwise only a pinned request may go to a remembered
+        target.
         """
         redirect = self._redirects.get(self._named)
         if redirect is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
@@ -375,8 +352,7 @@ class HttpObject(Unpicklable):
 class _HttpGet:
     """One ranged GET of one target, over all its attempts.
 
-    Args:
-        remembered: the target is a remembered one: an unreachable server is not retried, since the url can be asked.
+    An unreachable server of a ``remembered`` target is not retried, since the url can be asked.
     """
 
     method = "GET"

@@ -36,10 +36,7 @@ class ProtocolError(Exception):
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     """Parse a response's head, without its final empty line, to status, minor version and headers by lower-case name.
 
-    The first of repeated headers counts.
-
-    Raises:
-        ProtocolError: it is malformed.
+    The first of repeated headers counts. Raises ProtocolError if the head is malformed.
     """
     end = head.find("\r\n")
     if end < 0:
@@ -72,16 +69,11 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
 
 
 class ChunkedBody:
-    """Decoder of the chunked transfer coding (RFC 9112, section 7.1).
-
-    Attributes:
-        data: decoded so far.
-        over: bytes follow the end.
-    """
+    """Decoder of the chunked transfer coding (RFC 9112, section 7.1)."""
 
     def __init__(self) -> None:
-        self.data = bytearray()
-        self.over = False
+        self.data = bytearray()  # decoded so far
+        self.over = False  # bytes follow the end
         self._pending = b""
         self._left = 0  # bytes of the present chunk to come
         self._behind_chunk = False  # at the line end that closes a chunk
@@ -128,44 +120,26 @@ _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
 
 
 class Body(NamedTuple):
-    """The body of a response.
+    """The body of a response."""
 
-    Attributes:
-        data: as many bytes as were wanted, or one more if there are more.
-        complete: the response ended with it.
-    """
-
-    data: bytes
-    complete: bool
+    data: bytes  # as many bytes as were wanted, or one more if there are more
+    complete: bool  # the response ended with it
 
 
 class Receiver(Protocol):
-    """Takes a response as it comes.
+    """Takes a response as it comes."""
 
-    Attributes:
-        received: bytes of the body so far.
-    """
-
-    received: int
+    received: int  # bytes of the body so far
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Take status and headers (by lower-case name); return the wanted bytes of the body. An error here ends the
-        exchange.
-        """
+        """Take status and headers (by lower-case name); return the wanted bytes of the body. Errors end the call."""
 
     def cut_off(self, data: bytes) -> None:
         """The exchange ends without a Body; ``data`` had been received of it."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, for one exchange after the other. ``open_`` holds it while its socket is open.
-
-    Attributes:
-        reusable: another request may be sent.
-        untouched: no byte has come back for the last request.
-        idle_since: in the loop's clock; set by the pool.
-        closed: done when the socket is closed.
-    """
+    """One connection, for one exchange after the other. ``open_`` holds it while its socket is open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
         self.loop = loop
@@ -185,11 +159,9 @@ class Connection(asyncio.BufferedProtocol):
         self._chunks: ChunkedBody | None = None
         self._keep_alive = False
         self.closed: asyncio.Future[None] = loop.create_future()
-        self.reusable = False
-        self.untouched = True
-        self.idle_since = 0.0
-
-    # -- asyncio's side ---------------------------------------------------------------------------
+        self.reusable = False  # another request may be sent
+        self.untouched = True  # no byte has come back for the last request
+        self.idle_since = 0.0  # in the loop's clock; set by the pool
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -225,18 +197,11 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    # -- the pool's side --------------------------------------------------------------------------
-
     def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
         """Send a request; the returned future gives the response's body. Always call :meth:`end` afterwards.
 
-        Args:
-            without_body: the response has no body, whatever its headers say (HEAD).
-
-        Raises, also where the body is awaited:
-            ProtocolError: the response is not HTTP/1.1.
-            OSError: the connection broke.
-            Exception: raised by the receiver.
+        ``without_body``: the response has none, whatever its headers say (HEAD). Raises, also where the body is
+        awaited: ProtocolError, OSError if the connection broke, and the receiver's errors.
         """
         self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
         transport = self._transport
@@ -263,8 +228,6 @@ class Connection(asyncio.BufferedProtocol):
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
-
-    # -- the response -----------------------------------------------------------------------------
 
     def _take_head(self) -> bool:
         """Parse the head if all of it is there."""
@@ -359,20 +322,11 @@ class Endpoint(NamedTuple):
     tls: bool
 
 
-class _Resolved(NamedTuple):
-    """A lookup of a host name; ``at`` is its time in the loop's clock."""
-
-    at: float
-    task: asyncio.Task[list[Any]]
-
-
 class ConnectionPool:
-    """Connections of one event loop, kept for the next request while they are young.
+    """Connections of one event loop, kept for the next request until they were idle for ``keepalive_s``.
 
-    Args:
-        ssl_context: for https; True for the system's trust, False to trust any server.
-        connect_timeout_s: for TCP and TLS together.
-        keepalive_s: a connection idle for longer is closed.
+    ``ssl_context`` for https: True for the system's trust, False to trust any server. ``connect_timeout_s`` holds for
+    TCP and TLS together.
     """
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
@@ -381,7 +335,8 @@ class ConnectionPool:
         self._keepalive_s = keepalive_s
         self._idle: dict[Endpoint, deque[Connection]] = {}
         self._open: set[Connection] = set()
-        self._resolved: dict[Endpoint, _Resolved] = {}
+        # when the host was looked up, in the loop's clock, and the lookup
+        self._resolved: dict[Endpoint, tuple[float, asyncio.Task[list[Any]]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -396,11 +351,7 @@ class ConnectionPool:
         return None
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        """Make a connection.
-
-        Raises:
-            OSError: no connection; TimeoutError is one.
-        """
+        """Make a connection; OSError, which TimeoutError is, if none can be made."""
         async with asyncio.timeout(self._connect_timeout_s):
             connection = await self._connect(endpoint, asyncio.get_running_loop())
         if self._closed:
@@ -428,14 +379,15 @@ class ConnectionPool:
     ) -> list[aiohappyeyeballs.AddrInfoType]:
         """The host's addresses; one lookup serves a burst of connections."""
         resolved = self._resolved.get(endpoint)
-        if resolved is None or resolved.at + _RESOLVED_S < loop.time():
-            asking = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
-            resolved = self._resolved[endpoint] = _Resolved(loop.time(), asking)
-        await asyncio.wait((resolved.task,))
-        if resolved.task.cancelled():
+        if resolved is None or resolved[0] + _RESOLVED_S < loop.time():
+            lookup = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+            resolved = self._resolved[endpoint] = (loop.time(), lookup)
+        _, lookup = resolved
+        await asyncio.wait((lookup,))
+        if lookup.cancelled():
             raise ConnectionAbortedError("the pool was closed")
         try:
-            return list(resolved.task.result())
+            return list(lookup.result())
         except OSError:
             if self._resolved.get(endpoint) is resolved:
                 del self._resolved[endpoint]
@@ -483,15 +435,11 @@ class ConnectionPool:
             self._sweep.cancel()
             self._sweep = None
         self._idle.clear()
-        asking = [resolved.task for resolved in self._resolved.values()]
+        lookups = [lookup for _, lookup in self._resolved.values()]
         self._resolved.clear()
-        for task in asking:
-            task.cancel()
-        if asking:
-            await asyncio.wait(asking)
-        for task in asking:
-            if not task.cancelled():
-                task.exception()
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
         open_ = list(self._open)
         for connection in open_:
             connection.abort()

@@ -27,11 +27,7 @@ _ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
 
 
 def parse_http_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse ``text`` without its fragment. A percent-encoded url stays as it is; any other one is encoded.
-
-    Raises:
-        ValueError: malformed. The error's text may quote secrets.
-    """
+    """Parse ``text`` without its fragment; encode it unless it is percent-encoded. A ValueError may quote secrets."""
     return URL(text.partition("#")[0], encoded=encoded or _ENCODED_URL.fullmatch(text) is not None)
 
 
@@ -45,16 +41,10 @@ class RedirectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """Where a request is sent.
+    """Where a request is sent; without user info and fragment. Only the user's own origin gets the user's headers."""
 
-    Attributes:
-        url: without user info and fragment; its query may hold secrets.
-        own: it has the origin (scheme, host and port) of the user's url, as has every redirect before it. Only such
-            targets get the user's headers.
-    """
-
-    url: URL = field(repr=False)
-    own: bool
+    url: URL = field(repr=False)  # its query may hold secrets
+    own: bool  # it, and every redirect before it, has the origin (scheme, host and port) of the user's url
 
     @property
     def server(self) -> str:
@@ -64,15 +54,10 @@ class RedirectTarget:
 
 @dataclass(slots=True)
 class Redirect:
-    """A url that has redirected.
+    """A url that has redirected."""
 
-    Attributes:
-        target: the last target; None after it failed.
-        lock: held while the url is asked for another target, so that one fetch asks for all.
-    """
-
-    target: RedirectTarget | None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    target: RedirectTarget | None  # the last one; None after it failed
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one fetch that asks the url again
 
     def forget(self, target: RedirectTarget) -> None:
         """Drop ``target``, which failed; a target learnt since then stays."""
@@ -106,11 +91,7 @@ class RedirectMap:
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
-    """The target of a redirect from ``current``.
-
-    Raises:
-        InvalidResponseError: Location is missing, or must not be followed.
-    """
+    """The target of a redirect; InvalidResponseError if Location is missing, or must not be followed."""
     if not location:
         raise _refused(request, "the server redirects without a Location", _ASK_OPERATOR)
     try:
@@ -124,11 +105,8 @@ def next_target(request: RangeRequest, current: RedirectTarget, location: str) -
     if url.user is not None or url.password is not None:
         raise _refused(request, f"the server redirects to a url with a user or password: {shown}", _IF_TRUSTED)
     if current.url.scheme == "https" and url.scheme == "http":
-        raise _refused(
-            request,
-            f"the server redirects from https to http, where others can read and change what is sent: {shown}",
-            _IF_TRUSTED,
-        )
+        message = f"the server redirects from https to http, where others can read and change what is sent: {shown}"
+        raise _refused(request, message, _IF_TRUSTED)
     if _is_local(url.host or "") and not _is_local(current.url.host or ""):
         raise _refused(request, f"the server redirects to an address of this machine or its link: {shown}", _IF_TRUSTED)
     return RedirectTarget(url, current.own and origin == _origin(current.url))
@@ -138,11 +116,8 @@ def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectT
     """The error for one redirect more than ``MAX_REDIRECTS``."""
     loops = any(last.url == target.url for target in before)
     how = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
-    return _refused(
-        request,
-        f"the server redirects {how}, the last time to {safe_url(str(last.url))}",
-        "Check the url in a browser.",
-    )
+    message = f"the server redirects {how}, the last time to {safe_url(str(last.url))}"
+    return _refused(request, message, "Check the url in a browser.")
 
 
 _ASK_OPERATOR = "Report it to the server's operator."
@@ -170,6 +145,5 @@ def _is_local(host: str) -> bool:
             address = ipaddress.ip_address(socket.inet_aton(host))  # resolvers accept 127.1 and 2130706433 too
         except (OSError, ValueError):
             return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    address = address if mapped is None else mapped
+    address = getattr(address, "ipv4_mapped", None) or address
     return address.is_loopback or address.is_link_local or address.is_unspecified

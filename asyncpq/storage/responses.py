@@ -1,6 +1,9 @@
-"""Checks of HTTP responses: status and headers must describe exactly the requested bytes of the pinned version. Pure.
+"""Checks of HTTP responses, and the errors of refusals. Pure.
 
-RFC 9110, sections 13 (conditional requests) and 14 (range requests). A refused response is closed unread.
+Status and headers must describe exactly the requested bytes of the pinned version (RFC 9110, sections 13 and 14). A
+refused response is closed unread, but for the beginning of an error document
+(https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html). Its message is shown shortened; it may name the
+bucket and the request, never a secret.
 """
 
 from __future__ import annotations
@@ -8,10 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from xml.sax.saxutils import unescape
 
-from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    BucketNotFoundError,
+    CredentialsError,
+    InvalidResponseError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StoreError,
+    ThrottledError,
+    TransportError,
+)
 from asyncpq.storage.base import Guarantee, Validator, http_date_s, may_change_unseen
-from asyncpq.storage.urls import safe_target
+from asyncpq.storage.limits import RETRYABLE_STATUSES, RetryableError
+from asyncpq.storage.urls import safe_target, word_set
 
 #: ``Validator.size`` of a response without the object's size (``Content-Range: bytes 0-9/*``).
 UNKNOWN_SIZE = -1
@@ -23,26 +40,49 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 _NOT_THIS = "A proxy or server on the way answers range requests wrongly; read from another endpoint."
 
 
+THROTTLES = word_set(
+    "SlowDown Throttling ThrottlingException RequestLimitExceeded TooManyRequests BandwidthLimitExceeded"
+)
+TRANSIENT = word_set(
+    "ConditionalRequestConflict InternalError OperationAborted RequestTimeout ServiceUnavailable "
+    "XAmzContentSHA256Mismatch"
+)
+EXPIRED = word_set("ExpiredToken ExpiredTokenException TokenRefreshRequired RequestExpired")
+_CREDENTIALS = EXPIRED | word_set(
+    "InvalidAccessKeyId InvalidToken InvalidSecurity MissingSecurityHeader SignatureDoesNotMatch "
+    "AuthorizationHeaderMalformed RequestTimeTooSkewed"
+)
+_DENIED = word_set("AccessDenied AllAccessDisabled AccountProblem InvalidObjectState InvalidPayer")
+
+#: Hints for a refused read, listing and write.
+READING_HINT = "Reading needs s3:GetObject on the object; without s3:ListBucket a missing object is also refused."
+LISTING_HINT = "Listing needs s3:ListBucket on the bucket; without it, give the urls of the files."
+WRITING_HINT = "Writing needs s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
+_CREDENTIALS_HINT = "Check key, secret and token in storage_options, or the credentials found in the environment."
+
+_CODE = re.compile(rb"<Code>([A-Za-z0-9_.]{1,100})</Code>")
+_REGION = re.compile(rb"<Region>([a-z0-9-]{2,40})</Region>")
+_MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
+
+
 @dataclass(slots=True)
 class RangeRequest:
-    """The requested bytes.
-
-    Attributes:
-        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0. For a write, the
-            bytes sent.
-        url: for messages.
-        pin: the version it must be of, or None for any.
-    """
+    """The requested bytes ``[start, stop)``; for the last n bytes start = -n, stop = 0. For a write, the bytes sent."""
 
     start: int
     stop: int
-    url: str
-    pin: Validator | None = None
+    url: str  # safe to be shown
+    pin: Validator | None = None  # the version it must be of
 
     @property
     def header(self) -> str:
         """The Range header."""
         return f"bytes={self.start}" if self.start < 0 else f"bytes={self.start}-{self.stop - 1}"
+
+    @property
+    def length(self) -> int:
+        """Number of the requested bytes."""
+        return -self.start if self.start < 0 else self.stop - self.start
 
     @property
     def byte_range(self) -> tuple[int, int] | None:
@@ -52,32 +92,23 @@ class RangeRequest:
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """A checked response: its body must have ``length`` bytes, which begin at ``start`` of the object.
-
-    Attributes:
-        young: the validator is a time too recent to tell this version from the next one.
-        check: for a body whose length is not known before: ``length`` is its maximum, and this raises if it is bad.
-    """
+    """A checked response: its body must have ``length`` bytes, which begin at ``start`` of the object."""
 
     start: int
     length: int
     validator: Validator
-    young: bool = False
+    young: bool = False  # the validator is a time too recent to tell this version from the next one
+    #: For a body whose length is not known before: ``length`` is its maximum, and this raises if the body is bad.
     check: Callable[[bytes], None] | None = None
 
 
 class RangeIgnoredError(Exception):
-    """The server sends the whole object instead of the range. Never leaves the storage package.
-
-    Attributes:
-        size: of the object, if the response says it.
-        round: of the request that showed it, where redirects took rounds of their own.
-    """
+    """The server sends the whole object, of ``size``, instead of the range. Never leaves the storage package."""
 
     def __init__(self, size: int | None) -> None:
         super().__init__("range ignored")
         self.size = size
-        self.round = 0
+        self.round = 0  # of the request that showed it, where redirects took rounds of their own
 
 
 def strong_etag(validator: Validator | None) -> str | None:
@@ -103,10 +134,9 @@ def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
 def check_range_response(
     request: RangeRequest, status: int, headers: Mapping[str, str], *, small_body_bytes: int = 0
 ) -> ExpectedBody:
-    """Check the head of a 200 or 206 response.
+    """Check the head of a 200 or 206 response, whose headers have lower-case names.
 
     Args:
-        headers: looked up by lower-case names.
         small_body_bytes: accept a 200 with a whole object of at most this size, to be cut.
 
     Raises:
@@ -147,14 +177,7 @@ def check_range_response(
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
-    """Check a 200 response to a HEAD: it says the size, and agrees with ``request.pin``.
-
-    A pin of UNKNOWN_SIZE agrees with every size.
-
-    Raises:
-        ObjectChangedError: it is of another version.
-        InvalidResponseError: it does not say the size.
-    """
+    """Check a 200 response to a HEAD: it says the size, and agrees with ``request.pin``, whose size may be unknown."""
     length = _content_length(request, headers.get("content-length"))
     if length is None:
         raise _invalid(request, "the store gives the object's size neither in Content-Range nor in a HEAD response")
@@ -164,12 +187,7 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
 
 
 def check_validator(request: RangeRequest, validator: Validator) -> None:
-    """Compare a response's validator with the known parts of the pin.
-
-    Raises:
-        ObjectChangedError: another version.
-        InvalidResponseError: the pin has an etag and the response none.
-    """
+    """Raise ObjectChangedError if a response's validator differs from the known parts of the pin."""
     pin = request.pin
     if pin is None:
         return
@@ -190,23 +208,14 @@ def check_validator(request: RangeRequest, validator: Validator) -> None:
 
 def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
     """The error for a version other than the pinned one."""
-    return ObjectChangedError(
-        f"the object changed while it was read: {difference}",
-        url=request.url,
-        byte_range=request.byte_range,
-        hint="Open it again to read the new version.",
-    )
+    message, hint = f"the object changed while it was read: {difference}", "Open it again to read the new version."
+    return ObjectChangedError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
     """The error for a redirect that is not followed; ``location`` is the Location header or empty."""
-    target = safe_target(location) or "nowhere"
-    return InvalidResponseError(
-        f"the server redirects to {target}",
-        url=request.url,
-        byte_range=request.byte_range,
-        hint="Redirects of S3 are not followed; read the url or endpoint that it redirects to, if you trust it.",
-    )
+    hint = "Redirects of S3 are not followed; read the url or endpoint that it redirects to, if you trust it."
+    return _invalid(request, f"the server redirects to {safe_target(location) or 'nowhere'}", hint)
 
 
 def empty(url: str) -> NotParquetError:
@@ -290,3 +299,71 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
     )
     check_validator(request, validator)
     return validator
+
+
+def parse_error(body: bytes) -> tuple[str, str]:
+    """Code and message of S3's error document; empty if it has none. The untrusted body meets no XML parser."""
+    code, message = _CODE.search(body), _MESSAGE.search(body)
+    text = unescape(message[1].decode("utf-8", "replace")) if message is not None else ""
+    return (code[1].decode("ascii") if code is not None else "", text[:200])
+
+
+def parse_region(body: bytes) -> str:
+    """The region in an AuthorizationHeaderMalformed document, or ""."""
+    region = _REGION.search(body)
+    return region[1].decode("ascii") if region is not None else ""
+
+
+def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_HINT) -> AsyncpqError | RetryableError:
+    """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or another server's page."""
+    code, message = parse_error(body)
+    if not code:
+        return InvalidResponseError(
+            "the response has no ETag, so it is a document and not an object of the store", url=request.url
+        )
+    return error_for(request, 200, code, message, denied_hint=denied_hint)
+
+
+def error_for(
+    request: RangeRequest,
+    status: int,
+    code: str,
+    message: str = "",
+    *,
+    retry_after_s: float = 0.0,
+    denied_hint: str = READING_HINT,
+) -> AsyncpqError | RetryableError:
+    """The error of a response that is not 200 or 206, or of a 200 with an error document.
+
+    ``code`` and ``message`` are those of the error document, or empty.
+    """
+    url, where = request.url, request.byte_range
+    said = f"{code or 'no error code'} (status {status})" + (f": {message}" if message else "")
+    pinned = request.pin is not None
+    if code == "NoSuchBucket":
+        return BucketNotFoundError("no such bucket", url=url, hint="Check the bucket's name and the endpoint.")
+    if status == 404 or code in ("NoSuchKey", "NoSuchVersion"):
+        return changed(request, "it is gone") if pinned else ObjectNotFoundError("no such object", url=url)
+    if status == 412 or code == "PreconditionFailed":
+        return changed(request, "the store has another version") if pinned else StoreError(said, url=url)
+    if status == 416 or code == "InvalidRange":
+        if request.start < 0:
+            return changed(request, "it is empty now") if pinned else empty(url)
+        if pinned:
+            return changed(request, "it is shorter now")
+        return InvalidResponseError("the range begins after the object's end", url=url, byte_range=where)
+    if code in _CREDENTIALS:
+        return CredentialsError(f"the store refused the credentials: {said}", url=url, hint=_CREDENTIALS_HINT)
+    if code in THROTTLES or status == 429 or (status == 503 and code in ("", "ServiceUnavailable")):
+        throttled = ThrottledError(f"the store asks to slow down: {said}", url=url, byte_range=where)
+        return RetryableError(throttled, retry_after_s=retry_after_s)
+    if code in TRANSIENT or status in RETRYABLE_STATUSES:
+        failed = TransportError(f"the store failed: {said}", url=url, byte_range=where)
+        return RetryableError(failed, retry_after_s=retry_after_s)
+    if status in (401, 403) or code in _DENIED:
+        return AccessDeniedError(f"the store refused access: {said}", url=url, hint=denied_hint)
+    if 300 <= status < 400:
+        return InvalidResponseError(
+            f"the store redirects: {said}", url=url, hint="Name the bucket's own endpoint or region in storage_options."
+        )
+    return StoreError(f"the store refused the request: {said}", url=url, byte_range=where)

@@ -1,11 +1,7 @@
 """The transport: sends a request within the store's limits, retries, hedges, and resumes a body that broke off.
 
 An :class:`Exchange` knows the request, its carrier, and what a good response is. This is the hot path of a lookup:
-every GET pays for what is added here.
-
-An attempt takes a connection from the limiter and a timer from the watchdog. Hedging is off by default. A retry asks
-only for the missing rest of the body, if the ETag is strong. fsspec's filesystems give no responses to look at: they
-share the limits and the retry budget, and each of their calls is bounded in time.
+every GET pays for what is added here. Hedging is off by default.
 """
 
 from __future__ import annotations
@@ -25,13 +21,7 @@ from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBo
 
 
 class Resumption:
-    """The body of one GET over several attempts. Pure.
-
-    A retry asks only for the missing rest, if that is certainly of the same version.
-
-    Attributes:
-        begun: the next attempt asks for the rest only.
-    """
+    """The body of one GET over several attempts. A retry asks only for the rest, if that is of the same version."""
 
     __slots__ = ("_expected", "_parts", "_request", "_whole")
 
@@ -42,20 +32,11 @@ class Resumption:
 
     @property
     def begun(self) -> bool:
+        """Whether the next attempt asks for the rest only."""
         return bool(self._parts)
 
-    @property
-    def pinned(self) -> bool:
-        """Whether the first attempt asked for one certain version."""
-        return self._whole.pin is not None
-
     def keep(self, status: int, expected: ExpectedBody | None, data: bytes) -> RangeRequest:
-        """Keep what a failed attempt received; return the request of the next attempt.
-
-        Args:
-            status, expected: of the response, if it was accepted; else None.
-            data: received bytes of its body.
-        """
+        """Keep the ``data`` that a failed attempt received; return the request of the next attempt."""
         if status == 206 and expected is not None and 0 < len(data) < expected.length:
             pin = self._request.pin or expected.validator
             if strong_etag(pin) is not None and pin.size != UNKNOWN_SIZE:
@@ -66,17 +47,16 @@ class Resumption:
                 self._request = RangeRequest(start, stop, self._whole.url, pin)
         return self._request
 
-    def start_over(self) -> None:
-        """Drop the received parts: they are of a version that is gone."""
+    def start_over(self) -> bool:
+        """Drop the received parts, of a version that is gone; False without any, or if that version is required."""
+        if not self.begun or self._whole.pin is not None:
+            return False
         self._request, self._expected = self._whole, None
         self._parts.clear()
+        return True
 
     def complete(self, status: int, expected: ExpectedBody, data: bytes) -> tuple[ExpectedBody, bytes]:
-        """Join the parts with the body of the last, successful attempt.
-
-        Raises:
-            InvalidResponseError: that body is not the rest.
-        """
+        """Join the parts with the body of the last attempt; InvalidResponseError if that is not the rest."""
         if self._expected is None:
             return expected, data
         if status != 206:
@@ -89,31 +69,28 @@ class Resumption:
 #: Larger GETs are not hedged: their time is mostly that of their body.
 HEDGED_BYTES = 1024 * 1024
 
-_RECENT = 128  # times kept
-_FEWEST = 20  # times needed for a 95th percentile
-_EVERY = 16  # times after which it is computed again
-_MOST_AT_ONCE = 4.0  # second requests that may be saved up
+_KEPT_TIMES = 128
+_FEWEST_TIMES = 20  # for a 95th percentile
+_TIMES_BETWEEN = 16  # after which it is computed again
+_SAVED_HEDGES = 4.0
 
 
 class Hedging:
-    """Decides when a small GET without a response is sent a second time, and how often that may happen. Pure.
+    """Decides when a small GET without a response is sent a second time: at most ``ratio`` times for each first one.
 
     The delay is the 95th percentile of recent small GETs. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
-
-    Args:
-        ratio: second requests for each first one, at most.
     """
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio
         self._account = 0.0
-        self._times: deque[float] = deque(maxlen=_RECENT)
+        self._times: deque[float] = deque(maxlen=_KEPT_TIMES)
         self._learnt = 0
         self._p95_s: float | None = None
 
     def begin(self) -> float | None:
         """Count a small GET; return the seconds after which a second one may follow, None while too little is known."""
-        self._account = min(self._account + self._ratio, _MOST_AT_ONCE)
+        self._account = min(self._account + self._ratio, _SAVED_HEDGES)
         return self._p95_s
 
     def take(self) -> bool:
@@ -127,7 +104,7 @@ class Hedging:
         """Count the time of a small GET's response."""
         self._times.append(seconds)
         self._learnt += 1
-        if self._learnt % _EVERY == 0 and len(self._times) >= _FEWEST:
+        if self._learnt % _TIMES_BETWEEN == 0 and len(self._times) >= _FEWEST_TIMES:
             times = sorted(self._times)
             self._p95_s = times[len(times) * 95 // 100]
 
@@ -139,15 +116,10 @@ _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 
 
 class Exchange(Protocol):
-    """One request, over all its attempts.
+    """One request, over all its attempts."""
 
-    Attributes:
-        method: "GET" or "HEAD"; or that of a write, which every attempt sends whole and which is never hedged.
-        request: the next attempt's bytes; the transport changes it when only the rest of a body is missing.
-    """
-
-    method: str
-    request: RangeRequest
+    method: str  # "GET" or "HEAD"; or that of a write, which every attempt sends whole and which is never hedged
+    request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
         """Return what must be awaited before the request is sent, without a time limit of its own; None for nothing."""
@@ -214,9 +186,8 @@ class Transport(Unpicklable):
                 except RetryableError as error:
                     failure = error
                 except ObjectChangedError as error:
-                    if resumption is None or not resumption.begun or resumption.pinned:
+                    if resumption is None or not resumption.start_over():
                         raise
-                    resumption.start_over()
                     failure = RetryableError(error)
                 finally:
                     limiter.give(scan)
@@ -227,7 +198,7 @@ class Transport(Unpicklable):
                     options=self._retry,
                     budget=budget,
                     now=reception.loop.time(),
-                    deadline=self._patience(began, context.deadline),
+                    deadline=self._last_start(began, context.deadline),
                 )
                 if resumption is None:
                     resumption = Resumption(exchange.request)
@@ -250,10 +221,8 @@ class Transport(Unpicklable):
         if hedges:
             await asyncio.wait(hedges)
 
-    def _patience(self, began: float, deadline: float | None) -> float | None:
-        """Time after which no attempt begins: a fetch for several reads has no deadline, but waits no longer than
-        one.
-        """
+    def _last_start(self, began: float, deadline: float | None) -> float | None:
+        """Time after which no attempt begins: a fetch for several reads has no deadline, but waits no longer."""
         if deadline is None and self._retry.read_timeout_s is not None:
             return began + self._retry.read_timeout_s
         return deadline
@@ -305,17 +274,13 @@ class Transport(Unpicklable):
                 )
             )
 
-    # -- second requests --------------------------------------------------------------------------
-
     async def _send_hedged(
         self, exchange: Exchange, context: RequestContext, reception: _Reception, hedging: Hedging
     ) -> Outcome:
         """Send the first attempt; if it has no response in time, a second one beside it. The first good one counts."""
         request = exchange.request
-        if (request.stop - request.start if request.start >= 0 else -request.start) > HEDGED_BYTES:
-            return await self._send_once(exchange, context, reception, 1)
-        reception.hedging = hedging
-        delay_s = hedging.begin()
+        delay_s = hedging.begin() if request.length <= HEDGED_BYTES else None
+        reception.hedging = hedging if request.length <= HEDGED_BYTES else None
         if delay_s is None:
             return await self._send_once(exchange, context, reception, 1)
         second: list[asyncio.Task[Outcome]] = []
@@ -338,10 +303,9 @@ class Transport(Unpicklable):
             return await self._send_once(exchange, context, reception, 1)
         except RetryableError:
             reception.rest()
-            outcome = await _outcome_of(second)
-            if outcome is None:
+            if not second or not await _succeeds(second[0]):
                 raise
-            return outcome
+            return second[0].result()
         except asyncio.CancelledError:
             if not reception.overtaken():
                 raise
@@ -368,22 +332,13 @@ class Transport(Unpicklable):
             reception.stop()
 
 
-async def _outcome_of(second: list[asyncio.Task[Outcome]]) -> Outcome | None:
-    """Wait for the second request, if there is one; None unless it succeeds."""
-    if not second:
-        return None
-    await asyncio.wait(second)
-    return None if second[0].cancelled() or second[0].exception() is not None else second[0].result()
+async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
+    await asyncio.wait((task,))
+    return not task.cancelled() and task.exception() is None
 
 
 class _Reception(Watch):
-    """The response to the present attempt, as the exchange accepted it, under the watchdog.
-
-    Attributes:
-        expected: the body that must follow the accepted head.
-        partial: received bytes of a body that broke off.
-        hedging: learns the response's time, or None.
-    """
+    """The response to the present attempt, as the exchange accepted it, under the watchdog."""
 
     __slots__ = ("_exchange", "expected", "headers", "hedging", "partial", "status")
 
@@ -392,14 +347,14 @@ class _Reception(Watch):
         upload_s = 0.0 if exchange.method in _READS else (request.stop - request.start) / _UPLOAD_BYTES_S
         super().__init__(dog, deadline, upload_s)
         self._exchange = exchange
-        self.hedging: Hedging | None = None
+        self.hedging: Hedging | None = None  # learns the response's time
 
     def begin(self) -> float:
         """Begin an attempt; return the loop's time."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
-        self.expected: ExpectedBody | None = None
-        self.partial = b""
+        self.expected: ExpectedBody | None = None  # the body that must follow the accepted head
+        self.partial = b""  # received bytes of a body that broke off
         return self.expect_head()
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:

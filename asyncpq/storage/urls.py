@@ -40,8 +40,7 @@ _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
     """``(protocol, rest)``: the protocol in lower case, the rest after ``://``; a path has protocol "file".
 
-    Raises:
-        UnsupportedStoreError: a chained url (``a::b``).
+    A chained url (``a::b``) raises UnsupportedStoreError.
     """
     text = os.fspath(url)
     if not isinstance(text, str):
@@ -59,9 +58,6 @@ def refuse_one_slash(url: str) -> None:
     """Refuse a url with one slash after its protocol, which would be a path below the working folder.
 
     Java writes local paths so, and ``pathlib.Path`` drops the other slash of a url.
-
-    Raises:
-        InvalidOptionError: it is such a url.
     """
     match = _ONE_SLASH.match(url)
     if match is None:
@@ -76,9 +72,7 @@ def refuse_one_slash(url: str) -> None:
 
 
 def absolute(named: Any) -> Any:
-    """Make a path, a url, or each of a list of them independent of the working folder; other values stay as they
-    are.
-    """
+    """Make a path, a url, or each of a list of them independent of the working folder; keep other values."""
     if isinstance(named, (list, tuple)):
         return [absolute(item) for item in named]
     if isinstance(named, os.PathLike):
@@ -151,12 +145,9 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 
 
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
+    """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones, but no mix of them.
 
     Names of one protocol share their options; http and https do not, since a token for https must not go in clear text.
-
-    Raises:
-        InvalidOptionError: flat options and options per protocol are mixed.
     """
     from fsspec.registry import known_implementations
 
@@ -236,11 +227,7 @@ def _mentions(text: str, name: str, value: Any) -> bool:
 
 
 def check_s3_names(options: Mapping[str, Any]) -> None:
-    """Refuse the names that other libraries give to s3fs's options.
-
-    Raises:
-        InvalidOptionError: such a name, with s3fs's in the hint; or an ``endpoint_url`` without a scheme.
-    """
+    """Refuse the names that other libraries give to s3fs's options, and an ``endpoint_url`` without a scheme."""
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
         raise InvalidOptionError(
@@ -261,8 +248,7 @@ def unknown_option(
 ) -> InvalidOptionError:
     """The error for an option that the store of a protocol other than S3 does not have.
 
-    Args:
-        otherwise: the hint if the name resembles neither an S3 option nor a known one.
+    ``otherwise`` is the hint if the name resembles neither an S3 option nor a known one.
     """
     first = next((name for name in unknown if name.lower() in _S3_ONLY), unknown[0])
     if first.lower() in _S3_ONLY:
@@ -278,8 +264,7 @@ def unknown_option(
 def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:
     """A hint with the options most like the first one that s3fs or botocore refuses.
 
-    Args:
-        known: names by the option that holds them; those at the top by "".
+    ``known``: names by the option that holds them; those at the top by "".
     """
     parent, _, name = mentioned.partition(" ")[0].rstrip(",").rpartition(".")
     names = frozenset(known.get(parent, ()))

@@ -36,8 +36,6 @@ class AiohttpWire:
 
     Args:
         ssl_context: for https; True for the system's trust, False to trust any server.
-        headers: sent with each request.
-        connect_timeout_s: for TCP and TLS together.
         trust_env: take proxies from the environment.
     """
 
@@ -92,7 +90,7 @@ class AiohttpWire:
 
     def _connect(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise _closed()
+            raise UsageError("the store is closed", hint="Read while the session is open.")
         # No limit in the connector: the transport's limiter grants connections.
         connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=_KEEPALIVE_S)
         self._session = aiohttp.ClientSession(
@@ -131,11 +129,7 @@ class HttpTarget(NamedTuple):
 
 
 class DirectWire:
-    """Sends requests with :mod:`asyncpq.storage.http1`, straight to the url's host.
-
-    Args:
-        ssl_context, connect_timeout_s: as of :class:`AiohttpWire`.
-    """
+    """Sends requests with :mod:`asyncpq.storage.http1`, straight to the url's host."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float) -> None:
         self._pool = ConnectionPool(
@@ -144,11 +138,7 @@ class DirectWire:
         self._closed = False
 
     def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
-        """Prepare requests to an encoded url with these headers.
-
-        Raises:
-            InvalidOptionError: a header has a line break.
-        """
+        """Prepare requests to an encoded url with these headers; InvalidOptionError if one has a line break."""
         parsed = URL(url, encoded=True)
         tls = parsed.scheme == "https"
         host, port = parsed.host or "", parsed.port or (443 if tls else 80)
@@ -169,12 +159,10 @@ class DirectWire:
     ) -> Body:
         """Send once; return the body, as far as the receiver wants it. Raises as AiohttpWire.
 
-        Args:
-            lines: further headers, each with its line end.
-            content: the request's own body, whose length is among the headers.
+        ``lines`` are further headers, each with its line end; they include the length of ``content``.
         """
         if self._closed:
-            raise _closed()
+            raise UsageError("the store is closed", hint="Read while the session is open.")
         endpoint, start = target
         message = f"{method} {start}{lines}\r\n".encode("utf-8", "surrogateescape")
         if content:
@@ -210,10 +198,6 @@ class DirectWire:
         await self._pool.close()
 
 
-def _closed() -> UsageError:
-    return UsageError("the store is closed", hint="Read while the session is open.")
-
-
 def _no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
     return InvalidResponseError(f"the server does not speak HTTP here ({detail})", url=request.url)
 
@@ -223,11 +207,7 @@ _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", sock
 
 
 def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
-    """The error for a broken connection. It does not quote ``error``, whose text may hold the url with its query.
-
-    Args:
-        host: the looked-up host, for errors that do not name it.
-    """
+    """The error for a broken connection to ``host``. It does not quote ``error``, which may hold the url's query."""
     error_name = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return _no_tls(error, request)
@@ -239,12 +219,15 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     failure = TransportError(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
     )
+    check = "Check the host and port of the url."
+    if _is_s3(request):
+        check = "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
         failure.message = f"the host {where} is unknown: {failure.message}"
-        failure.hint = _check(request)
+        failure.hint = check
         return failure
     if isinstance(cause, ConnectionRefusedError):
-        failure.hint = f"Nothing listens there. {_check(request)}"
+        failure.hint = f"Nothing listens there. {check}"
     return RetryableError(failure)
 
 
@@ -275,9 +258,3 @@ _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_
 
 def _is_s3(request: RangeRequest) -> bool:
     return request.url.startswith(("s3://", "s3a://"))
-
-
-def _check(request: RangeRequest) -> str:
-    if _is_s3(request):
-        return "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
-    return "Check the host and port of the url."

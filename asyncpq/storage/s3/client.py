@@ -37,9 +37,8 @@ from asyncpq.errors import (
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
-from asyncpq.storage.responses import RangeRequest, redirected
-from asyncpq.storage.s3.requests import Route, error_for
-from asyncpq.storage.s3.sigv4 import Credentials
+from asyncpq.storage.responses import RangeRequest, error_for, redirected
+from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url, word_set
 from asyncpq.storage.wire import connection_failure
 

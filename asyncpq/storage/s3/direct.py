@@ -20,27 +20,23 @@ from asyncpq.storage.base import Unpicklable, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
-    ExpectedBody,
-    RangeRequest,
-    check_head_response,
-    check_range_response,
-    redirected,
-    strong_etag,
-)
-from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
-from asyncpq.storage.s3.requests import (
     EXPIRED,
     LISTING_HINT,
     READING_HINT,
     WRITING_HINT,
-    Route,
-    Signers,
+    ExpectedBody,
+    RangeRequest,
+    check_head_response,
+    check_range_response,
     error_for,
     error_in_200,
     parse_error,
     parse_region,
+    redirected,
+    strong_etag,
 )
-from asyncpq.storage.s3.sigv4 import Signer, canonical_path, canonical_query
+from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, parse_page
+from asyncpq.storage.s3.sigv4 import Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, parse_upload_id, write_error
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 

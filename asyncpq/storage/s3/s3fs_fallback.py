@@ -17,11 +17,20 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.storage.base import Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError
-from asyncpq.storage.responses import ExpectedBody, RangeIgnoredError, RangeRequest, strong_etag
+from asyncpq.storage.responses import (
+    EXPIRED,
+    LISTING_HINT,
+    READING_HINT,
+    WRITING_HINT,
+    ExpectedBody,
+    RangeIgnoredError,
+    RangeRequest,
+    error_in_200,
+    strong_etag,
+)
 from asyncpq.storage.s3.client import error_code, explain
 from asyncpq.storage.s3.direct import Listing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
-from asyncpq.storage.s3.requests import EXPIRED, LISTING_HINT, READING_HINT, WRITING_HINT, error_in_200
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
 from asyncpq.storage.wire import connection_failure, read_body
 

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for requests to S3, signed in a header.
+"""AWS Signature Version 4 for requests to S3, signed in a header; the route and the credentials of a bucket.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. Writes sign the digest of their payload;
 reads have no payload.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import quote
@@ -151,3 +151,89 @@ class Signer(Unpicklable):
         self._to_sign = f"AWS4-HMAC-SHA256\n{stamp}\n{self._scope}\n"
         self._authorization = f"Authorization: AWS4-HMAC-SHA256 Credential={self._access_key}/{self._scope}, "
         self._second = second
+
+
+@dataclass(slots=True)
+class Route:
+    """How one bucket is reached. Changed in place when the store names another region."""
+
+    scheme: str
+    host: str  # with its port unless it is the scheme's own
+    prefix: str  # path before the key, with slashes: "/" or "/bucket/"
+    region: str  # that requests are signed for
+    endpoint_region: bool  # the host's name holds the region (AWS's own endpoints)
+    user_agent: str | None = None  # None for the transport's own
+    name: str = field(init=False)  # for cache keys; stays the same when the region changes
+
+    def __post_init__(self) -> None:
+        self.name = f"{self.scheme}://{self.host}[{self.region}]"
+
+    def move(self, region: str) -> None:
+        """Change the region."""
+        if self.endpoint_region:
+            self.host = host_in_region(self.host, self.region, region)
+        self.region = region
+
+
+def host_in_region(host: str, old: str, new: str) -> str:
+    """AWS's host name of the same bucket in region ``new``."""
+    labels = host.split(".")
+    if old in labels:
+        position = len(labels) - 1 - labels[::-1].index(old)
+        labels[position] = new
+    else:  # the global endpoint: s3.amazonaws.com
+        position = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
+        labels.insert(position, new)
+    return ".".join(labels)
+
+
+class Signers(Unpicklable):
+    """Signers for each region: the credentials in use, looked up again now and then, and the store's clock.
+
+    Args:
+        fetch: gives the credentials, None to sign nothing; its argument is True when the last ones expired.
+    """
+
+    def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
+        self._fetch = fetch
+        self._refresh_s = refresh_s
+        self._credentials: Credentials | None = None
+        self._fetched_at: float | None = None
+        self._signers: dict[str, Signer] = {}
+        self._identity = "anonymous"
+        self.clock_offset_s = 0.0  # what the store's clock is ahead
+
+    def are_fresh(self) -> bool:
+        """False when :meth:`refresh` must come before :meth:`signer`."""
+        return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
+
+    async def refresh(self) -> None:
+        """Look the credentials up again, unless that happened a short time ago."""
+        if not self.are_fresh():
+            self._use(await self._fetch(False))
+
+    def signer(self, region: str) -> Signer | None:
+        """A signer for the region with the credentials in use; None to send unsigned."""
+        signer = self._signers.get(region)
+        if signer is None and self._credentials is not None:
+            signer = self._signers[region] = Signer(self._credentials, region)
+        return signer
+
+    async def identity(self) -> str:
+        """Digest of the access key id in use; "anonymous" if nothing is signed."""
+        await self.refresh()
+        return self._identity
+
+    async def renew(self, expired: Signer) -> None:
+        """Replace expired credentials, once for all requests that used them."""
+        if self._signers.get(expired.region) is expired:
+            self._use(await self._fetch(True))
+
+    def _use(self, credentials: Credentials | None) -> None:
+        self._fetched_at = time.monotonic()
+        if credentials != self._credentials:
+            self._credentials = credentials
+            self._signers.clear()
+            self._identity = "anonymous"
+            if credentials is not None:
+                self._identity = hashlib.sha256(credentials.access_key.encode()).hexdigest()[:16]

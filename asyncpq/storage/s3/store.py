@@ -41,9 +41,8 @@ from asyncpq.storage.s3.key_listing import (
     list_keys,
     list_wanted_keys,
 )
-from asyncpq.storage.s3.requests import Signers
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
-from asyncpq.storage.s3.sigv4 import canonical_query
+from asyncpq.storage.s3.sigv4 import Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import check_s3_names, safe_url, split_url

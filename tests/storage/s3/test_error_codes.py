@@ -25,10 +25,9 @@ from asyncpq.errors import (
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Validator
 from asyncpq.storage.limits import RetryableError
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.responses import RangeRequest, error_for, parse_error, parse_region
 from asyncpq.storage.s3.client import fallback_reason, limits_of, retry_of
-from asyncpq.storage.s3.requests import Route, Signers, error_for, host_in_region, parse_error, parse_region
-from asyncpq.storage.s3.sigv4 import Credentials, Signer
+from asyncpq.storage.s3.sigv4 import Credentials, Route, Signer, Signers, host_in_region
 
 URL = "s3://bucket/key"
 RANGE = RangeRequest(0, 10, URL)
