@@ -345,16 +345,10 @@ def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ResultValues:
     return ResultValues(prefixed(literal.key), null=False, nan=False, exact=False, reason=reason, texts=texts)
 
 
-def _contains(atom: Contains, truth: Truth, _: ValueDomain) -> ResultValues:
+def _inside(atom: Contains | HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
-    return _TEXT._replace(texts=(atom.text,))
-
-
-def _has_words(atom: HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ResultValues:
-    if truth is not Truth.TRUE:
-        return _NULL if truth is Truth.NULL else _TEXT
-    return _TEXT._replace(tokens=atom.tokens)
+    return _TEXT._replace(texts=(atom.text,)) if isinstance(atom, Contains) else _TEXT._replace(tokens=atom.tokens)
 
 
 def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ResultValues:
@@ -376,9 +370,9 @@ _RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultVa
     IsNull: _is_null,
     StartsWith: _starts_with,
     Like: _like,
-    Contains: _contains,
-    HasTokens: _has_words,
-    HasPhrase: _has_words,
+    Contains: _inside,
+    HasTokens: _inside,
+    HasPhrase: _inside,
     Has: _has,
     ColumnComparison: _columns,
 }

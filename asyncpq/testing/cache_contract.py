@@ -59,12 +59,12 @@ class FolderStorage:
         await tier.open()
         return tier
 
-    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        return await asyncio.to_thread(self._rewrite, change)
-
     async def set_writable(self, writable: bool) -> bool:
         """Not possible here; a class of your own may know how."""
         return False
+
+    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        return await asyncio.to_thread(self._rewrite, change)
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
         paths = list(Path(self._options.path).glob("??/*"))
@@ -112,11 +112,8 @@ async def check_round_trip(storage: TierStorage) -> None:
         await tier.put_many(entries)
         equal(await tier.get_many(list(entries)), list(entries.values()), "values that this tier put")
         async with _opened(storage) as other:
-            equal(
-                await other.get_many(list(entries)),
-                list(entries.values()),
-                "values that another tier on the same storage put",
-            )
+            values = await other.get_many(list(entries))
+            equal(values, list(entries.values()), "values that another tier on the same storage put")
     async with _opened(storage) as later:
         equal(await later.get_many(list(entries)), list(entries.values()), "values of a tier that was closed")
 
@@ -196,40 +193,29 @@ async def check_pointers(storage: TierStorage) -> None:
             key = PointerKey(f"namespace {place}", odd.encode("utf-8", "replace").decode())
             await tier.put_pointer(key, pointer)
             for reader in (tier, other):
-                found = await reader.get_pointer(key)
-                assert found is not None, pointer
-                equal(found.validator, pointer.validator, "the pointer's validator")
-                # 1 ms: the two clocks are read one after the other
-                assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
-                assert found.validated_at >= pointer.validated_at - _AGEING_S, "older than it can be"
+                await _check_pointer(reader, pointer, f"the pointer {pointer}", key)
         first = await other.get_pointer(PointerKey("namespace 1", _POINTER_KEY.identity))
         assert first is None, "another identity"
 
 
 async def check_newer_pointer(storage: TierStorage) -> None:
     """A later validation replaces an earlier one, from any tier."""
-    now = time.monotonic()
+    newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
-        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), now - 50))
-        await other.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
-        found = await tier.get_pointer(_POINTER_KEY)
-        assert found is not None, "the later pointer is not there"
-        equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
-        assert found.validated_at >= now - _AGEING_S, "older than it can be"
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), newer.validated_at - 50))
+        await other.put_pointer(_POINTER_KEY, newer)
+        await _check_pointer(tier, newer, "the pointer that was validated later")
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
     """An earlier validation does not replace a later one, from any tier."""
-    now = time.monotonic()
+    newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
-        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
+        await tier.put_pointer(_POINTER_KEY, newer)
         for writer in (tier, other):
-            for validated_at in (now - 50, -math.inf):
+            for validated_at in (newer.validated_at - 50, -math.inf):
                 await writer.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), validated_at))
-                found = await tier.get_pointer(_POINTER_KEY)
-                assert found is not None, "the later pointer is not there"
-                equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
-                assert found.validated_at >= now - _AGEING_S, "older than it can be"
+                await _check_pointer(tier, newer, "the pointer that was validated later")
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
@@ -242,10 +228,9 @@ async def check_drop_pointer(storage: TierStorage) -> None:
         await other.drop_pointer(_POINTER_KEY)
         assert await tier.get_pointer(_POINTER_KEY) is None, "a pointer that another tier dropped"
         equal(await tier.get_many([key]), [b"content"], "contents, once a pointer was dropped")
-        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"b"'), time.monotonic() - 1))
-        found = await other.get_pointer(_POINTER_KEY)
-        assert found is not None, "a pointer that was put once one was dropped is not there"
-        equal(found.validator.etag, '"b"', "the pointer that was put last")
+        last = Pointer(Validator(2, '"b"'), time.monotonic() - 1)
+        await tier.put_pointer(_POINTER_KEY, last)
+        await _check_pointer(other, last, "the pointer that was put once one was dropped")
 
 
 async def check_concurrent_use(storage: TierStorage) -> None:
@@ -289,9 +274,10 @@ async def check_unwritable(storage: TierStorage) -> None:
     """A read-only storage still answers, for open and new tiers, and writes raise nothing."""
     kept, other_key = _keys(2)
     pointer_key = _POINTER_KEY._replace(identity="another")
+    pointer = Pointer(Validator(1, '"a"'), time.monotonic())
     async with _opened(storage) as tier:
         await tier.put_many({kept: b"value"})
-        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"a"'), time.monotonic()))
+        await tier.put_pointer(_POINTER_KEY, pointer)
         if not await storage.set_writable(False):
             return
         try:
@@ -301,24 +287,16 @@ async def check_unwritable(storage: TierStorage) -> None:
                         await reader.put_many({other_key: b"other", kept: b"value"})
                         await reader.put_pointer(pointer_key, Pointer(Validator(2, '"b"'), time.monotonic()))
                         await reader.drop_pointer(pointer_key)
-                        equal(
-                            await reader.get_many([kept, other_key]),
-                            [b"value", None],
-                            "values from before the storage was read-only",
-                        )
+                        values = await reader.get_many([kept, other_key])
+                        equal(values, [b"value", None], "values from before the storage was read-only")
                         assert await reader.get_pointer(pointer_key) is None, "a pointer that could not be written"
-                        found = await reader.get_pointer(_POINTER_KEY)
-                        assert found is not None, "the pointer from before is not there"
-                        equal(found.validator, Validator(1, '"a"'), "the pointer from before")
+                        await _check_pointer(reader, pointer, "the pointer from before")
         finally:
             await storage.set_writable(True)
     async with _opened(storage) as afterwards:
         await afterwards.put_many({other_key: b"other"})
-        equal(
-            await afterwards.get_many([kept, other_key]),
-            [b"value", b"other"],
-            "values from after the storage was writable again",
-        )
+        values = await afterwards.get_many([kept, other_key])
+        equal(values, [b"value", b"other"], "values from after the storage was writable again")
 
 
 async def check_closing(storage: TierStorage) -> None:
@@ -352,10 +330,8 @@ async def check_damage(storage: TierStorage) -> None:
         async def read() -> None:
             assert (await tier.get_many([first]))[0] in (None, b"the first"), "bytes that were not put"
             assert (await tier.get_many([second]))[0] in (None, b"another"), "bytes that were not put"
-            found = await tier.get_pointer(_POINTER_KEY)
-            if found is not None:
-                equal(found.validator, pointer.validator, "the validator of a damaged pointer")
-                assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
+            if await tier.get_pointer(_POINTER_KEY) is not None:
+                await _check_pointer(tier, pointer, "a damaged pointer")
 
         await put()
         stored: list[bytes] = []
@@ -372,14 +348,9 @@ async def check_damage(storage: TierStorage) -> None:
             await read()
             await read()  # a dropped entry is a miss, too
         await put()
-        equal(
-            await tier.get_many([first, second]),
-            [b"the first", b"another"],
-            "values that were put over damaged entries",
-        )
-        assert await tier.get_pointer(_POINTER_KEY) is not None, (
-            "a pointer that was put over a damaged one is not there"
-        )
+        values = await tier.get_many([first, second])
+        equal(values, [b"the first", b"another"], "values that were put over damaged entries")
+        await _check_pointer(tier, pointer, "the pointer that was put over a damaged one")
 
 
 CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = checks_of(globals())
@@ -407,6 +378,16 @@ def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:
 
 def _keys(count: int) -> list[ContentKey]:
     return [ContentKey(b"version of bytes", "page", 10 * place, 10 * place + 9) for place in range(count)]
+
+
+async def _check_pointer(tier: CacheTier, expected: Pointer, name: str, key: PointerKey = _POINTER_KEY) -> None:
+    """The tier gives the pointer with its validator, not younger than it is, and at most a little older."""
+    found = await tier.get_pointer(key)
+    assert found is not None, f"{name} is not there"
+    equal(found.validator, expected.validator, f"the validator of {name}")
+    # 1 ms: the two clocks are read one after the other
+    assert found.validated_at <= expected.validated_at + 0.001, f"{name} is younger than it is"
+    assert found.validated_at >= expected.validated_at - _AGEING_S, f"{name} is older than it can be"
 
 
 @contextlib.asynccontextmanager

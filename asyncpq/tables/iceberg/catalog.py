@@ -246,10 +246,7 @@ class _ManifestFiles:
         equality: EqualityIndex,
         table: str,
     ) -> None:
-        """``manifests``: the manifests with their live files. ``schema``, ``specs``: the snapshot's schema, and the
-        table's partition specs. ``bounded``: the leaves whose bounds are decoded, by dotted path. ``equality``:
-        takes the equality deletes. ``table``: names the table in errors.
-        """
+        """``bounded``: the leaves whose bounds are decoded; ``equality`` takes the equality deletes."""
         data: list[ManifestFileEntry] = []
         deletes: list[ManifestFileEntry] = []
         for manifest, entries in manifests:

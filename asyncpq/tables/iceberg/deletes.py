@@ -81,9 +81,7 @@ class DeleteIndex:
     """The delete files of a snapshot, by the data files that they may apply to."""
 
     def __init__(self, entries: Iterable[ManifestFileEntry], equality: EqualityIndex, table: str) -> None:
-        """``entries``: the entries of the delete manifests. ``equality``: takes their equality deletes. ``table``:
-        names the table in errors.
-        """
+        """``entries``: those of the delete manifests; ``equality`` takes their equality deletes."""
         self._table = table
         self._equality = equality
         self._by_path: dict[str, list[ManifestFileEntry]] = defaultdict(list)

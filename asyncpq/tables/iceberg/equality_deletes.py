@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,9 +49,7 @@ class KeyColumns:
     """
 
     def __init__(self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str) -> None:
-        """``schemas``: all schemas of the table: the one that is read, then the others from new to old. ``mapping``:
-        column names in files without field ids. ``table``: names the table in errors.
-        """
+        """``schemas``: all schemas of the table: the one that is read, then the others from new to old."""
         self._schemas = schemas
         self._mapping = mapping
         self._table = table
@@ -105,8 +103,7 @@ def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int
 # -- keys -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyColumn:
+class _KeyColumn(NamedTuple):
     """One column of a key set. Columns match one after another, each narrowing the set."""
 
     values: pa.Array  # distinct
@@ -189,14 +186,8 @@ def _pairs(prefix: pa.Array, value: pa.Array, num_values: int) -> pa.Array:
 
 def _is_comparable_with_literals(name: str, kind: pa.DataType) -> bool:
     types = pa.types
-    return not name.endswith(_CONVERTED) and (
-        types.is_integer(kind)
-        or types.is_string(kind)
-        or types.is_binary(kind)
-        or types.is_date(kind)
-        or types.is_decimal(kind)
-        or types.is_timestamp(kind)
-    )
+    known = (types.is_integer, types.is_string, types.is_binary, types.is_date, types.is_decimal, types.is_timestamp)
+    return not name.endswith(_CONVERTED) and any(is_type(kind) for is_type in known)
 
 
 def _any_of(name: str, values: pa.Array) -> Expression:
@@ -211,8 +202,7 @@ def _any_of(name: str, values: pa.Array) -> Expression:
 # -- deletes of a data file -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFiles:
+class KeyFiles(NamedTuple):
     """Delete files with the same key columns."""
 
     field_ids: tuple[int, ...]  # the key columns, ascending
@@ -309,9 +299,7 @@ class EqualityIndex:
     def __init__(
         self, columns: KeyColumns, specs: Mapping[int, PartitionSpec], untrusted: Collection[int] | None, table: str
     ) -> None:
-        """``specs``: partition specs by id. ``untrusted``: ids of fields whose bounds are not used; None: bounds of all
-        fields are ignored. ``table``: names the table in errors.
-        """
+        """``untrusted``: ids of fields whose bounds are not used; None: bounds of all fields are ignored."""
         self._columns = columns
         self._specs = specs
         self._untrusted = untrusted
@@ -372,13 +360,9 @@ class EqualityIndex:
         constants: dict[str, Any] = {}
         for position, part in enumerate(self._specs[data.spec_id].fields):
             leaf = self._columns.leaves.get(part.source_id)
-            if (
-                leaf is not None
-                and isinstance(part.transform, IdentityTransform)
-                and data.partition[position] is not None
-            ):
-                assert isinstance(leaf.field_type, PrimitiveType)
-                constants[str(part.source_id)] = partition_value(leaf, data.partition[position], self._table, data.url)
+            value = data.partition[position]
+            if leaf is not None and isinstance(part.transform, IdentityTransform) and value is not None:
+                constants[str(part.source_id)] = partition_value(leaf, value, self._table, data.url)
         return constants
 
 
