@@ -108,18 +108,55 @@ class SqlCatalog:
         or table is missing; UnsupportedFeatureError if the catalog's version is not read; StoreError if the
         database failed.
         """
-        with self._transaction() as connection:
-            return self._state(_Tables(connection, self.metadata_schema), schema, table, snapshot, as_of, data_path)
+        with self._transaction() as tables:
+            rows = tables.rows("ducklake_metadata")
+            metadata = {row["key"]: row["value"] for row in rows if row.get("scope") is None}
+            version = str(metadata.get("version"))
+            if version not in VERSIONS:
+                raise UnsupportedFeatureError(
+                    f"DuckLake format {version} is not read",
+                    url=self.shown,
+                    hint=f"Formats that are read: {', '.join(VERSIONS)}.",
+                )
+            snapshot_id, time = self._snapshot(tables, snapshot, as_of)
+            schema_row = self._named(tables, "schema", schema, snapshot_id)
+            table_row = self._named(tables, "table", table, snapshot_id, schema_id=schema_row["schema_id"])
+            table_id = table_row["table_id"]
+            live = {"snapshot": snapshot_id, "table_id": table_id}
+            data_files = sorted(tables.rows("ducklake_data_file", **live), key=lambda row: row["data_file_id"])
+            location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
+            for row in (schema_row, table_row):
+                location = _folder(_join(location, row.get("path") or "", row.get("path_is_relative")))
+            used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
+            mappings = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
+            columns = tables.rows("ducklake_column", table_id=table_id)
+            return DuckLakeState(
+                version=version,
+                snapshot_id=snapshot_id,
+                time=time,
+                table_id=table_id,
+                location=location,
+                columns=columns,
+                data_files=data_files,
+                delete_files=tables.rows("ducklake_delete_file", **live),
+                inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
+                inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
+                schema_begins=_schema_begins(tables, table_id),
+                mappings={row["mapping_id"]: str(row["type"]) for row in mappings if row["mapping_id"] in used},
+                names_by_mapping={
+                    mapping: tables.rows("ducklake_name_mapping", mapping_id=mapping) for mapping in used
+                },
+            )
 
     def statistics(self, version: str, table_id: int, column_id: int) -> Sequence[Row]:
         """Rows of ``ducklake_file_column_stats`` of one column, of all snapshots."""
         name = _STATISTICS.get(version, "ducklake_file_column_stats")
-        with self._transaction() as connection:
-            return _Tables(connection, self.metadata_schema).rows(name, table_id=table_id, column_id=column_id)
+        with self._transaction() as tables:
+            return tables.rows(name, table_id=table_id, column_id=column_id)
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """A connection with a consistent view of the database, rolled back at the end."""
+    def _transaction(self) -> Iterator[_Tables]:
+        """Queries with a consistent view of the database, rolled back at the end."""
         from sqlalchemy.exc import SQLAlchemyError
 
         dialect = self.engine.dialect.name
@@ -140,56 +177,11 @@ class SqlCatalog:
                 if dialect == "sqlite":  # Python's driver begins no transaction for SELECT
                     connection.exec_driver_sql("BEGIN")
                 try:
-                    yield connection
+                    yield _Tables(connection, self.metadata_schema)
                 finally:
                     connection.rollback()
         except SQLAlchemyError as error:
             raise StoreError(f"the catalog's database failed ({_first_line(error)})", url=self.shown) from error
-
-    def _state(
-        self,
-        tables: _Tables,
-        schema: str,
-        table: str,
-        snapshot: int | None,
-        as_of: dt.datetime | None,
-        data_path: str | None,
-    ) -> DuckLakeState:
-        metadata = {row["key"]: row["value"] for row in tables.rows("ducklake_metadata") if row.get("scope") is None}
-        version = str(metadata.get("version"))
-        if version not in VERSIONS:
-            raise UnsupportedFeatureError(
-                f"DuckLake format {version} is not read",
-                url=self.shown,
-                hint=f"Formats that are read: {', '.join(VERSIONS)}.",
-            )
-        snapshot_id, time = self._snapshot(tables, snapshot, as_of)
-        schema_row = self._named(tables, "schema", schema, snapshot_id)
-        table_row = self._named(tables, "table", table, snapshot_id, schema_id=schema_row["schema_id"])
-        table_id = table_row["table_id"]
-        state = {"snapshot": snapshot_id, "table_id": table_id}
-        data_files = sorted(tables.rows("ducklake_data_file", **state), key=lambda row: row["data_file_id"])
-        location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
-        for row in (schema_row, table_row):
-            location = _folder(_join(location, row.get("path") or "", row.get("path_is_relative")))
-        used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
-        kinds = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
-        columns = tables.rows("ducklake_column", table_id=table_id)
-        return DuckLakeState(
-            version=version,
-            snapshot_id=snapshot_id,
-            time=time,
-            table_id=table_id,
-            location=location,
-            columns=columns,
-            data_files=data_files,
-            delete_files=tables.rows("ducklake_delete_file", **state),
-            inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
-            inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
-            schema_begins=_schema_begins(tables, table_id),
-            mappings={row["mapping_id"]: str(row["type"]) for row in kinds if row["mapping_id"] in used},
-            names_by_mapping={mapping: tables.rows("ducklake_name_mapping", mapping_id=mapping) for mapping in used},
-        )
 
     def _snapshot(
         self, tables: _Tables, snapshot: int | None, as_of: dt.datetime | None
