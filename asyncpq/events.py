@@ -1,10 +1,8 @@
 """Events: each call of the API is an :class:`Operation`, which reports to metrics, ``on_event``, loggers and
 OpenTelemetry.
 
-An operation owns the metrics of a call, from the verb to its requests; its end adds them to the session's and tells
-hook, logger and span, once. Files of a read and segments of an index, which run side by side, have a part each, whose
-rounds count from its beginning. Index backends and catalogs get the operation as an argument, stores a
-``RequestContext``.
+An operation owns the metrics of a call; its end adds them to the session's and tells hook, logger and span, once. Files
+of a read and segments of an index, which run side by side, have a part each, whose rounds count from its beginning.
 """
 
 from __future__ import annotations
@@ -107,18 +105,12 @@ class Operation:
     """One call of the API, which owns its metrics.
 
     Use it as a context manager if one task runs it; if several calls make it up, call :meth:`begin` and :meth:`end`.
-
-    Args:
-        name: the verb.
-        url: of the object, safe to be shown.
-        total: the session's metrics.
-        on_event: the session's hook.
     """
 
     name: OperationName
-    url: str
-    total: ReadMetrics
-    on_event: Callable[[Event], None] | None
+    url: str  # of the object, safe to be shown
+    total: ReadMetrics  # of the session
+    on_event: Callable[[Event], None] | None  # of the session
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     _running: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
@@ -137,9 +129,7 @@ class Operation:
         return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
-        """Make the share of one file, at ``url``, in a dataset's read, after ``rounds`` of it. Its requests carry the
-        file's url. It is not begun, and ends with :meth:`part_ended`.
-        """
+        """Make the share of one file in a dataset's read, after ``rounds`` of it. End it with :meth:`part_ended`."""
         part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
@@ -148,9 +138,8 @@ class Operation:
     def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
         """Add the metrics of ``part``, a finished file, and send a FileEnded for it.
 
-        Args:
-            error: reason why the file was skipped.
-            files_done: None if only the file's footer was examined: the later read of the file sends the event.
+        ``error`` is why the file was skipped. ``files_done`` is None if only the file's footer was examined: the later
+        read of the file sends the event.
         """
         self.metrics.add_part(part.metrics)
         if self.on_event is not None and files_done is not None:

@@ -223,7 +223,6 @@ class ReadMetrics:
             self.fallbacks.append(reason)
 
     def fall_back_all(self, reasons: Iterable[str]) -> None:
-        """:meth:`fall_back` for each of ``reasons``."""
         for reason in reasons:
             self.fall_back(reason)
 

@@ -32,12 +32,7 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start the span of an operation, a child of the caller's; None if it is not recorded.
-
-    Args:
-        name: of the operation.
-        url: safe to be shown.
-    """
+    """Start the span of an operation, a child of the caller's; None if it is not recorded. ``url`` is safe to show."""
     provided = tracer()
     if provided is None:
         return None
@@ -84,7 +79,6 @@ class ReadSpan:
 
 @lru_cache(maxsize=256)
 def _attributes(url: str) -> dict[str, str | int]:
-    """Attributes that say where an object is."""
     return dict(_place(url))
 
 
@@ -114,8 +108,8 @@ def _place(url: str) -> Iterator[tuple[str, str | int]]:
 def _server(server: str) -> Iterator[tuple[str, str | int]]:
     """Attributes of the endpoint, which an S3 url does not name."""
     try:
-        found = urlsplit(f"//{server}")
-        host, port = found.hostname, found.port
+        parts = urlsplit(f"//{server}")
+        host, port = parts.hostname, parts.port
     except ValueError:
         return
     if host:

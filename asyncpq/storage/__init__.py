@@ -13,6 +13,7 @@ from typing import Any
 from asyncpq.errors import UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
+from asyncpq.storage.urls import word_set
 
 #: Modules that import clients which take long to load.
 CLIENT_MODULES = {
@@ -22,16 +23,17 @@ CLIENT_MODULES = {
     "https": "asyncpq.storage.http",
 }
 
+_WRAPPERS = word_set(
+    "async_wrapper asyncwrapper archive blockcache cached dask dir filecache generic libarchive simplecache tar zip"
+)
+
 
 def open_store(
     protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
 ) -> Store:
     """Make the store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
 
-    Args:
-        protocol: from :func:`asyncpq.storage.urls.split_url`.
-        storage_options: of this protocol, from :func:`asyncpq.storage.urls.options_for`, with the meaning that fsspec's
-            filesystem of the protocol gives them.
+    ``storage_options`` have the meaning that fsspec's filesystem of the protocol gives them.
 
     Raises:
         UnsupportedStoreError: no store serves the protocol, or its package is not installed.
@@ -54,29 +56,12 @@ def open_store(
 
     if protocol not in known_implementations and protocol not in registry:
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
-    if protocol in _REFUSED:
-        raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
+    if protocol == "reference":
+        raise UnsupportedStoreError("reference:// urls are not read: what they refer to is chosen by the data")
+    if protocol in _WRAPPERS:
+        raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
     from asyncpq.storage.fsspec import FsspecStore
     from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 
     store_class = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
     return store_class(protocol, options, retry=retry, limits=limits)
-
-
-_WRAPS = "they wrap another filesystem"
-_REFUSED = {
-    "async_wrapper": _WRAPS,
-    "asyncwrapper": _WRAPS,
-    "archive": _WRAPS,
-    "blockcache": _WRAPS,
-    "cached": _WRAPS,
-    "dask": _WRAPS,
-    "dir": _WRAPS,
-    "filecache": _WRAPS,
-    "generic": _WRAPS,
-    "libarchive": _WRAPS,
-    "reference": "what they refer to is chosen by the data",
-    "simplecache": _WRAPS,
-    "tar": _WRAPS,
-    "zip": _WRAPS,
-}

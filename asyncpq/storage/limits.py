@@ -48,20 +48,6 @@ class ConnectionLimiter:
     ``scan_limit``.
     """
 
-    __slots__ = (
-        "_allowed",
-        "_lookups",
-        "_most_scans",
-        "_scans",
-        "_slowed_at",
-        "_tickets",
-        "limit",
-        "most",
-        "scan_limit",
-        "scans",
-        "used",
-    )
-
     def __init__(self, limits: StoreLimits) -> None:
         self.most = limits.max_connections
         self._most_scans = max(1, limits.scan_connections)
@@ -83,7 +69,7 @@ class ConnectionLimiter:
 
     async def wait(self, scan: bool) -> None:
         """Wait for a connection after :meth:`try_take` failed. A cancelled wait holds none."""
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        granted = asyncio.get_running_loop().create_future()
         self._tickets += 1
         (self._scans if scan else self._lookups).append((self._tickets, granted))
         try:
@@ -154,8 +140,6 @@ class RetryBudget:
     The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
     any other success gives a fifth. None: infinite.
     """
-
-    __slots__ = ("left", "most")
 
     def __init__(self, retries: float | None) -> None:
         self.left = self.most = math.inf if retries is None else float(retries)

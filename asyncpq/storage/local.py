@@ -312,17 +312,10 @@ class LocalObject(Unpicklable):
                 data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
             status = 200
         finally:
+            seconds, round_ = loop.time() - began, context.round
             context.metrics.record(
                 RequestRecord(
-                    "GET",
-                    context.purpose,
-                    request.start,
-                    request.stop,
-                    status,
-                    len(data),
-                    1,
-                    context.round,
-                    loop.time() - began,
+                    "GET", context.purpose, request.start, request.stop, status, len(data), 1, round_, seconds
                 )
             )
         return RangeResult(data, start, opened.validator, validates=not replaced)

@@ -1,8 +1,8 @@
 """The only door to s3fs and botocore, which resolve credentials, endpoint, region, addressing and trust.
 
 For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If that request holds only
-what :class:`~asyncpq.storage.s3.store.S3Object` can send, and all options are understood, the bucket is read directly;
-otherwise (SSE-C, requester pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
+what the direct path can send, and all options are understood, the bucket is read directly; otherwise (SSE-C, requester
+pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ import botocore.utils
 import s3fs
 from yarl import URL
 
-from asyncpq.errors import (
-    AsyncpqError,
-    CredentialsError,
-    InvalidOptionError,
-    TransportError,
-    UnsupportedStoreError,
-)
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
@@ -42,43 +36,31 @@ from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url, word_set
 from asyncpq.storage.wire import connection_failure
 
-#: Options that s3fs and botocore resolve, that show in the probe request (SSE-C, requester pays), or do not concern
-#: reading. ``session`` is missing: a given session may have hooks of its own.
-OPTIONS = word_set(
-    "anon endpoint_url key secret token username password use_ssl client_kwargs requester_pays default_block_size "
-    "default_fill_cache default_cache_type version_aware config_kwargs s3_additional_kwargs cache_regions "
-    "max_concurrency fixed_upload_size local_expiry_check profile use_listings_cache listings_expiry_time max_paths"
-)
-_CLIENT = word_set(
-    "endpoint_url region_name aws_access_key_id aws_secret_access_key aws_session_token use_ssl verify api_version"
-)
-_CONFIG = word_set(
-    "s3 signature_version region_name connect_timeout read_timeout max_pool_connections retries user_agent "
-    "user_agent_extra user_agent_appid tcp_keepalive parameter_validation use_dualstack_endpoint use_fips_endpoint "
-    "request_checksum_calculation response_checksum_validation request_min_compression_size_bytes "
-    "disable_request_compression ignore_configured_endpoint_urls inject_host_prefix"
-)
-_S3_CONFIG = frozenset(
-    [
-        "addressing_style",
-        "payload_signing_enabled",
-        "us_east_1_regional_endpoint",
-        "use_accelerate_endpoint",
-        "use_dualstack_endpoint",
-    ]
-)
-_RETRIES = frozenset({"max_attempts", "total_max_attempts", "mode"})
-#: Names of the understood options, by the option that holds them.
+#: The understood options, by the option that holds them: s3fs and botocore resolve them, or they show in the probe
+#: request (SSE-C, requester pays), or do not concern reading. A given ``session`` may have hooks of its own.
 NAMES: Mapping[str, frozenset[str]] = {
-    "": OPTIONS,
-    "client_kwargs": _CLIENT,
-    "config_kwargs": _CONFIG,
-    "config_kwargs.s3": _S3_CONFIG,
-    "config_kwargs.retries": _RETRIES,
+    "": word_set(
+        "anon endpoint_url key secret token username password use_ssl client_kwargs requester_pays default_block_size "
+        "default_fill_cache default_cache_type version_aware config_kwargs s3_additional_kwargs cache_regions "
+        "max_concurrency fixed_upload_size local_expiry_check profile use_listings_cache listings_expiry_time max_paths"
+    ),
+    "client_kwargs": word_set(
+        "endpoint_url region_name aws_access_key_id aws_secret_access_key aws_session_token use_ssl verify api_version"
+    ),
+    "config_kwargs": word_set(
+        "s3 signature_version region_name connect_timeout read_timeout max_pool_connections retries user_agent "
+        "user_agent_extra user_agent_appid tcp_keepalive parameter_validation use_dualstack_endpoint use_fips_endpoint "
+        "request_checksum_calculation response_checksum_validation request_min_compression_size_bytes "
+        "disable_request_compression ignore_configured_endpoint_urls inject_host_prefix"
+    ),
+    "config_kwargs.s3": word_set(
+        "addressing_style payload_signing_enabled us_east_1_regional_endpoint use_accelerate_endpoint "
+        "use_dualstack_endpoint"
+    ),
+    "config_kwargs.retries": word_set("max_attempts total_max_attempts mode"),
 }
 
-
-#: Headers of botocore's GET that S3Object sends too, or that do not change a ranged read.
+#: Headers of botocore's GET that the direct path sends too, or that do not change a ranged read.
 KNOWN_HEADERS = word_set(
     "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token "
     "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode"
@@ -182,11 +164,7 @@ class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc
 class S3Client(Unpicklable):
     """An asynchronous S3FileSystem that resolves options, credentials and routes.
 
-    Args:
-        options: those of s3fs.S3FileSystem.
-
-    Raises:
-        InvalidOptionError: s3fs does not take them.
+    InvalidOptionError: s3fs does not take the options.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -229,7 +207,10 @@ class S3Client(Unpicklable):
         target = URL(request.url, encoded=True)
         if target.scheme in proxies or "all" in proxies:
             return "proxy of the environment"
-        headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+        headers = {
+            name.lower(): value.decode("latin-1") if isinstance(value, bytes) else value
+            for name, value in request.headers.items()
+        }
         strange = sorted(set(headers) - KNOWN_HEADERS)
         if strange:
             return f"header {strange[0]}"
@@ -350,10 +331,6 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
         raise InvalidOptionError(f"s3fs does not take these storage_options: {refusal(error, options)}") from None
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value
-
-
 def _credentials_hint(error: Exception) -> str:
     if isinstance(error, botocore.exceptions.ProfileNotFound):
         return "Look for the profile, of storage_options or AWS_PROFILE, in ~/.aws/config and ~/.aws/credentials."
@@ -407,16 +384,11 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
     return None
 
 
-_CREDENTIALS_ERRORS = (
-    botocore.exceptions.CredentialRetrievalError,
-    botocore.exceptions.LoginError,
-    botocore.exceptions.MetadataRetrievalError,
-    botocore.exceptions.NoAuthTokenError,
-    botocore.exceptions.NoCredentialsError,
-    botocore.exceptions.PartialCredentialsError,
-    botocore.exceptions.ProfileNotFound,
-    botocore.exceptions.RefreshWithMFAUnsupportedError,
-    botocore.exceptions.SSOError,
-    botocore.exceptions.TokenRetrievalError,
-    botocore.exceptions.UnknownCredentialError,
+_CREDENTIALS_ERRORS = tuple(
+    getattr(botocore.exceptions, name)
+    for name in word_set(
+        "CredentialRetrievalError LoginError MetadataRetrievalError NoAuthTokenError NoCredentialsError "
+        "PartialCredentialsError ProfileNotFound RefreshWithMFAUnsupportedError SSOError "
+        "TokenRetrievalError UnknownCredentialError"
+    )
 )

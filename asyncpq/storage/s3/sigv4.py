@@ -61,22 +61,6 @@ class Signer(Unpicklable):
         CredentialsError: the credentials have a line break.
     """
 
-    __slots__ = (
-        "_access_key",
-        "_authorization",
-        "_canonical",
-        "_day",
-        "_hmac",
-        "_lines",
-        "_names",
-        "_scope",
-        "_second",
-        "_secret",
-        "_to_sign",
-        "_token",
-        "region",
-    )
-
     def __init__(self, credentials: Credentials, region: str) -> None:
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
@@ -108,7 +92,7 @@ class Signer(Unpicklable):
 
         Args:
             host: the Host header as sent: with the port unless it is the scheme's own.
-            path, query: from :func:`canonical_path` and :func:`canonical_query`.
+            path, query: canonical.
             headers: further headers to sign; lower-case names in order, between "host" and "x-amz-content-sha256".
             now: seconds since the epoch.
             payload_sha256: of the body, in hexadecimal digits; None leaves the body unsigned.
@@ -190,8 +174,7 @@ def host_in_region(host: str, old: str, new: str) -> str:
 class Signers(Unpicklable):
     """Signers for each region: the credentials in use, looked up again now and then, and the store's clock.
 
-    Args:
-        fetch: gives the credentials, None to sign nothing; its argument is True when the last ones expired.
+    ``fetch`` gives the credentials, None to sign nothing; its argument is True when the last ones expired.
     """
 
     def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:

@@ -33,14 +33,7 @@ from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
 from asyncpq.storage.s3.client import S3Client, limits_of, retry_of
 from asyncpq.storage.s3.direct import DirectBucket, Listing
-from asyncpq.storage.s3.key_listing import (
-    ListedKey,
-    ListPage,
-    PageRequest,
-    Pages,
-    list_keys,
-    list_wanted_keys,
-)
+from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest, Pages, list_keys, list_wanted_keys
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
 from asyncpq.storage.s3.sigv4 import Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
