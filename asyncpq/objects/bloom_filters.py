@@ -176,17 +176,12 @@ _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory c
 
 
 class FilterPlaces(NamedTuple):
-    """Where the filters of one leaf are.
+    """Where the filters of one leaf are."""
 
-    Attributes:
-        spans: by row group, first byte and, where the footer gives the length, the byte behind the last.
-        misplaced: some filter is not where it could be.
-        wrong: why the filters of this writer are not believed; else None.
-    """
-
+    # by row group, first byte and, where the footer gives the length, the byte behind the last
     spans: Mapping[int, tuple[int, int | None]]
-    misplaced: bool
-    wrong: str | None = None
+    misplaced: bool  # some filter is not where it could be
+    wrong: str | None = None  # why the filters of this writer are not believed; else None
 
 
 class RowGroupFilters:

@@ -42,25 +42,15 @@ class IndexRequest(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A column chunk, and the keys under which memory holds what is known of its pages.
+    """A column chunk, and the keys under which memory holds what is known of its pages."""
 
-    Attributes:
-        chunk: from the footer.
-        span: its bytes.
-        offsets: key of its own OffsetIndex, where it has one that may be used; else None.
-        bounds: key of its ColumnIndex, or None.
-        learnt: key of page locations that the chunk itself told, or an index beside the object.
-        learnt_bounds: key of the bounds that such an index gave.
-        faults: what of its ColumnIndex is not believed.
-    """
-
-    chunk: ColumnChunk
-    span: ChunkSpan
-    offsets: ContentKey | None
-    bounds: ContentKey | None
-    learnt: ContentKey
-    learnt_bounds: ContentKey
-    faults: tuple[str, ...] = ()
+    chunk: ColumnChunk  # from the footer
+    span: ChunkSpan  # its bytes
+    offsets: ContentKey | None  # key of its own OffsetIndex, where it has one that may be used; else None
+    bounds: ContentKey | None  # key of its ColumnIndex, or None
+    learnt: ContentKey  # key of page locations that the chunk itself told, or an index beside the object
+    learnt_bounds: ContentKey  # key of the bounds that such an index gave
+    faults: tuple[str, ...] = ()  # what of its ColumnIndex is not believed
 
 
 class Unusable(NamedTuple):
@@ -71,19 +61,13 @@ class Unusable(NamedTuple):
 
 @dataclass(slots=True)
 class PageIndexes:
-    """What was found, by (row group, leaf). Absent and unusable indexes are simply not there.
+    """What was found, by (row group, leaf). Absent and unusable indexes are simply not there."""
 
-    Attributes:
-        offsets: page locations.
-        learnt: those of them that no index gave, but the chunk itself when it was read.
-        zones: bounds of the pages, ready for pruning.
-        spans: bytes of the chunks that were asked about.
-    """
-
-    offsets: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)
+    offsets: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)  # page locations
+    # those of them that no index gave, but the chunk itself when it was read
     learnt: set[tuple[int, int]] = field(default_factory=set)
-    zones: dict[tuple[int, int], PageZones] = field(default_factory=dict)
-    spans: dict[tuple[int, int], ChunkSpan] = field(default_factory=dict)
+    zones: dict[tuple[int, int], PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
+    spans: dict[tuple[int, int], ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were asked about
 
 
 async def fetch_page_indexes(
@@ -91,11 +75,8 @@ async def fetch_page_indexes(
 ) -> PageIndexes:
     """Fetch, check and parse page indexes; all that must come from the store comes in one round.
 
-    A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is
-    missing or unusable is noted among the metrics' fallbacks.
-
-    Raises:
-        StoreError, ObjectChangedError: the store failed.
+    A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or unusable
+    is noted among the metrics' fallbacks. Raises StoreError, ObjectChangedError: the store failed.
     """
     indexes = PageIndexes()
     wanted: list[tuple[IndexRequest, IndexedChunk]] = []
@@ -223,11 +204,8 @@ def _made_zones(
 
 
 def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
-    """A column chunk with the keys of its indexes.
-
-    Raises:
-        CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
-    """
+    """A column chunk with the keys of its indexes. Raises CorruptFileError, UnsupportedFeatureError: the chunk cannot
+    be read; names url and column."""
     known: IndexedChunk | None = version.chunks.get((row_group, leaf))
     if known is not None:
         return known

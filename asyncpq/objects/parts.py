@@ -40,21 +40,14 @@ class _Group(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        data: for each key its bytes, or what memory holds decoded.
-        asked: the keys that the store was asked for.
-        validated: the store said with them, since the read began, that the version is the object's present one.
-        fetched: those of them that this call, no other, had fetched.
-        from_tail: keys whose bytes came with the object's first GET.
-    """
-
-    data: dict[ContentKey, Any]
-    asked: Collection[ContentKey] = ()
+    data: dict[ContentKey, Any]  # for each key its bytes, or what memory holds decoded
+    asked: Collection[ContentKey] = ()  # the keys that the store was asked for
+    # the store said with them, since the read began, that the version is the object's present one
     validated: bool = False
-    fetched: Collection[ContentKey] = ()
-    from_tail: Collection[ContentKey] = ()
+    fetched: Collection[ContentKey] = ()  # those of them that this call, no other, had fetched
+    from_tail: Collection[ContentKey] = ()  # keys whose bytes came with the object's first GET
 
 
 async def fetch_parts(
@@ -329,13 +322,9 @@ async def load_embedded_index(
     source: ObjectSource, version: FileVersion, name: str, operation: Operation
 ) -> tuple[FileVersion, EmbeddedIndex | None]:
     """The index of that name, if the file has it, and the version of the file that it is of: ``version``, or the
-    object's present one where that is another.
-
-    Raises:
-        CorruptIndexError: the footer describes it wrongly, or the bytes have another digest.
-        ResourceLimitError: it is longer than ``max_decoded_bytes``.
-        StoreError, ObjectChangedError: the store failed.
-    """
+    object's present one where that is another. Raises CorruptIndexError: the footer describes it wrongly, or the bytes
+    have another digest; ResourceLimitError: it is longer than ``max_decoded_bytes``; StoreError, ObjectChangedError:
+    the store failed."""
     metrics = operation.metrics
     context = RequestContext(metrics)
     known: FileVersion | None = None if source.freshness.is_expired(version) else version
@@ -362,11 +351,8 @@ async def load_embedded_index(
 
 
 async def _ensure_current(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> None:
-    """Ask the store if the cache policy wants it asked before ``version`` is spoken of.
-
-    Raises:
-        ObjectChangedError: the object has another version now.
-    """
+    """Ask the store if the cache policy wants it asked before ``version`` is spoken of. Raises ObjectChangedError: the
+    object has another version now."""
     if source.freshness.is_fresh(version):
         return
     flight = source.start_validation(version, RequestContext(metrics, round=metrics.rounds + 1))

@@ -70,22 +70,14 @@ PART_BYTES = 1 << 20  # chunks are not cut finer than this
 
 
 class Item(NamedTuple):
-    """A piece that one column source takes.
+    """A piece that one column source takes."""
 
-    Attributes:
-        column: position in the row group plan's ``columns``.
-        leaf: leaf index in the schema.
-        kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
-        start, stop: bytes in the object.
-        first_row, num_rows: of a page, in the row group.
-    """
-
-    column: int
-    leaf: int
-    kind: Literal["page", "dictionary", "part"]
-    start: int
+    column: int  # position in the row group plan's ``columns``
+    leaf: int  # leaf index in the schema
+    kind: Literal["page", "dictionary", "part"]  # "page", "dictionary", or "part" of a chunk whose pages are not known
+    start: int  # start, stop: bytes in the object
     stop: int
-    first_row: int = 0
+    first_row: int = 0  # first_row, num_rows: of a page, in the row group
     num_rows: int = 0
 
 
@@ -99,26 +91,17 @@ class ChunkSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """How one leaf of one row group is read.
+    """How one leaf of one row group is read."""
 
-    Attributes:
-        field: ordinal of its top-level field.
-        chunk: its column chunk.
-        offsets: page locations where it is read page by page; else None.
-        predicate: the filter needs it.
-        num_rows: rows of the row group.
-        pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
-        num_bytes: compressed bytes of those pages and the dictionary, or of the chunk.
-    """
-
-    field: int
-    chunk: ChunkSpan
-    offsets: OffsetIndex | None
-    predicate: bool
-    num_rows: int
+    field: int  # ordinal of its top-level field
+    chunk: ChunkSpan  # its column chunk
+    offsets: OffsetIndex | None  # page locations where it is read page by page; else None
+    predicate: bool  # the filter needs it
+    num_rows: int  # rows of the row group
     rows: InitVar[RowRanges]
+    # ordinals of the pages that hold candidate rows; none without ``offsets``
     pages: list[int] = dataclass_field(init=False)
-    num_bytes: int = dataclass_field(init=False)
+    num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
 
     def __post_init__(self, rows: RowRanges) -> None:
         if self.offsets is None:
@@ -173,37 +156,22 @@ class ColumnPlan:
 
 
 class RowGroupPlan(NamedTuple):
-    """What is read of one row group.
+    """What is read of one row group."""
 
-    Attributes:
-        ordinal: of the row group.
-        num_rows: rows it has.
-        rows: rows that may match; never empty.
-        columns: the leaves to read, those of the filter first.
-        filtered: whether the filter must see the rows.
-    """
-
-    ordinal: int
-    num_rows: int
-    rows: RowRanges
-    columns: tuple[ColumnPlan, ...]
-    filtered: bool
+    ordinal: int  # of the row group
+    num_rows: int  # rows it has
+    rows: RowRanges  # rows that may match; never empty
+    columns: tuple[ColumnPlan, ...]  # the leaves to read, those of the filter first
+    filtered: bool  # whether the filter must see the rows
 
 
 class RowGroupPiece(NamedTuple):
-    """One unit's share of one row group.
+    """One unit's share of one row group."""
 
-    Attributes:
-        row_group: its plan.
-        items: what is fetched first, in row order within each column.
-        late_bytes: what the columns that come later may take for the same rows, at most.
-        last: no further piece of this row group follows.
-    """
-
-    row_group: RowGroupPlan
-    items: tuple[Item, ...]
-    late_bytes: int
-    last: bool
+    row_group: RowGroupPlan  # its plan
+    items: tuple[Item, ...]  # what is fetched first, in row order within each column
+    late_bytes: int  # what the columns that come later may take for the same rows, at most
+    last: bool  # no further piece of this row group follows
 
 
 class Unit(NamedTuple):
@@ -215,25 +183,16 @@ class Unit(NamedTuple):
 
 @dataclass(slots=True)
 class FetchPlan:
-    """A read, decided but not begun.
+    """A read, decided but not begun."""
 
-    Attributes:
-        row_groups: what is read of each row group that is read at all, in file order.
-        late: the filter's columns are fetched first, the others for matching rows only.
-        report: what was pruned.
-        statistics: what the row groups' statistics said, where they were asked.
-        bloom: what bloom filters ruled out, where some were asked.
-        learnt: fields whose page locations are known since their chunks were read, not from an index.
-        rows_known: rows that match and need not be read, where rows are only counted; not in ``row_groups``.
-    """
-
-    row_groups: tuple[RowGroupPlan, ...]
-    late: bool
-    report: PruningReport = dataclass_field(default_factory=PruningReport)
-    statistics: RowGroupPruning | None = None
-    bloom: BloomReport | None = None
+    row_groups: tuple[RowGroupPlan, ...]  # what is read of each row group that is read at all, in file order
+    late: bool  # the filter's columns are fetched first, the others for matching rows only
+    report: PruningReport = dataclass_field(default_factory=PruningReport)  # what was pruned
+    statistics: RowGroupPruning | None = None  # what the row groups' statistics said, where they were asked
+    bloom: BloomReport | None = None  # what bloom filters ruled out, where some were asked
+    # fields whose page locations are known since their chunks were read, not from an index
     learnt: tuple[int, ...] = ()
-    rows_known: int = 0
+    rows_known: int = 0  # rows that match and need not be read, where rows are only counted; not in ``row_groups``
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
         """Positions of the columns that are fetched in the first step."""

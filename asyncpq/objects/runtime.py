@@ -225,23 +225,15 @@ class Runtime:
         return Operation(name, url, self.metrics, self._on_event)
 
     def deadline(self, url: str) -> Deadline:
-        """A context manager that limits its body to ``read_timeout_s``.
-
-        Raises:
-            DeadlineExceededError: the time is over.
-        """
+        """Limit the body of ``async with`` to ``read_timeout_s``. Raises DeadlineExceededError: the time is over."""
         timeout_s = self.options.retry.read_timeout_s
         return Deadline(asyncio.timeout(timeout_s), timeout_s, url)
 
     # -- what is shared ---------------------------------------------------------------------------
 
     async def store(self, url: str) -> tuple[Store, str]:
-        """The store for ``url`` and the cache namespace of what is read through it.
-
-        Raises:
-            InvalidOptionError: no url of asyncpq's.
-            UsageError: the session was closed meanwhile.
-        """
+        """The store for ``url`` and the cache namespace of what is read through it. Raises InvalidOptionError: no url
+        of asyncpq's; UsageError: the session was closed meanwhile."""
         refuse_one_slash(url)
         module = CLIENT_MODULES.get(split_url(url)[0])
         if module is not None:
@@ -265,11 +257,8 @@ class Runtime:
         return store, self._namespaces[protocol]
 
     async def load(self, module: str) -> None:
-        """Import a module, in a thread: it may take some tenths of a second.
-
-        Raises:
-            UsageError: the session was closed meanwhile.
-        """
+        """Import a module, in a thread: it may take some tenths of a second. Raises UsageError: the session was closed
+        meanwhile."""
         if module not in _loaded:
             await self.in_thread(partial(_load, module))
             if self._closed:

@@ -49,22 +49,14 @@ class Tail(NamedTuple):
 
 
 class PackedTail(NamedTuple):
-    """Where an object has its last bytes, from the footer on, a second time: deflated.
+    """Where an object has its last bytes, from the footer on, a second time: deflated."""
 
-    Attributes:
-        start, stop: its bytes in the object.
-        length: of what is in it.
-    """
-
-    start: int
+    start: int  # start, stop: its bytes in the object
     stop: int
-    length: int
+    length: int  # of what is in it
 
     def unpacked(self, data: bytes) -> bytes:
-        """
-        Raises:
-            CorruptFileError: it is damaged.
-        """
+        """Raises CorruptFileError: it is damaged."""
         engine = zlib.decompressobj()
         try:
             found = engine.decompress(data, self.length + 1)
@@ -131,11 +123,8 @@ class ObjectSource:
     # -- versions ---------------------------------------------------------------------------------
 
     def check_guarantee(self) -> None:
-        """Refuse a store that cannot hold a read to one version, where the session asks for that.
-
-        Raises:
-            UnsupportedStoreError: the guarantee is too weak.
-        """
+        """Refuse a store that cannot hold a read to one version, where the session asks for that. Raises
+        UnsupportedStoreError: the guarantee is too weak."""
         guarantee = self.handle.guarantee
         if self.runtime.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
             raise UnsupportedStoreError(
@@ -383,11 +372,7 @@ class ObjectSource:
         return flight
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
-        """One conditional GET of a few bytes.
-
-        Raises:
-            ObjectChangedError: the object has another version now.
-        """
+        """One conditional GET of a few bytes. Raises ObjectChangedError: the object has another version now."""
         sent = time.monotonic()
         stop = version.size
         result = await self.handle.fetch_range(

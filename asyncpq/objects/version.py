@@ -21,34 +21,22 @@ from asyncpq.storage.base import Validator
 
 
 class MadeIndex(NamedTuple):
-    """A page index of a column chunk that was written without one.
+    """A page index of a column chunk that was written without one."""
 
-    Attributes:
-        offsets: OffsetIndex as Thrift.
-        bounds: ColumnIndex as Thrift; None where nothing is known of its pages' values.
-    """
-
-    offsets: bytes
-    bounds: bytes | None
+    offsets: bytes  # OffsetIndex as Thrift
+    bounds: bytes | None  # ColumnIndex as Thrift; None where nothing is known of its pages' values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class KnownVersion:
-    """
-    Attributes:
-        validator: of the version, as a GET has it.
-        metadata: its footer; of some leaves alone, perhaps; None where only its pages are known.
-        leaves: ordinals of those leaves; None for all.
-        footer_start: where the footer begins; 0 without one.
-        spans: pieces of the object by where they begin: its page indexes.
-        made: page indexes by row group and leaf, where the file has none.
-    """
+    """What an index beside the object knows of one version."""
 
-    validator: Validator
-    metadata: FileMetadata | None
-    leaves: frozenset[int] | None
-    footer_start: int
-    spans: Sequence[tuple[int, bytes]] = ()
+    validator: Validator  # of the version, as a GET has it
+    metadata: FileMetadata | None  # its footer; of some leaves alone, perhaps; None where only its pages are known
+    leaves: frozenset[int] | None  # ordinals of those leaves; None for all
+    footer_start: int  # where the footer begins; 0 without one
+    spans: Sequence[tuple[int, bytes]] = ()  # pieces of the object by where they begin: its page indexes
+    # page indexes by row group and leaf, where the file has none
     made: Mapping[tuple[int, int], MadeIndex] | None = None
 
 
@@ -298,11 +286,8 @@ class FileVersion:
         return cast("Weighed", value)
 
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
-        """A column chunk whose offsets were checked against the object.
-
-        Raises:
-            CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
-        """
+        """A column chunk whose offsets were checked against the object. Raises CorruptFileError,
+        UnsupportedFeatureError: the chunk cannot be read; names url and column."""
         valid = self._valid_chunks.get((row_group, leaf))
         if valid is not None:
             return valid

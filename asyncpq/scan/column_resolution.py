@@ -20,30 +20,20 @@ from asyncpq.pruning.zone_maps import RowGroupZones
 
 
 class PredicateColumn(NamedTuple):
-    """A column that a predicate names.
+    """A column that a predicate names."""
 
-    Attributes:
-        projection: what is read of its top-level field.
-        leaf: the leaf that it is, with a value or null in each row; else None. Statistics of other leaves
-            count values or nulls that are no rows.
-    """
-
-    projection: Projection
+    projection: Projection  # what is read of its top-level field
+    # the leaf that it is, with a value or null in each row; else None. Statistics of other leaves count values or nulls
+    # that are no rows.
     leaf: Leaf | None
 
 
 class ReadLeaf(NamedTuple):
-    """A leaf to read.
+    """A leaf to read."""
 
-    Attributes:
-        leaf: its index in the schema.
-        field: ordinal of its top-level field.
-        predicate: the filter needs it.
-    """
-
-    leaf: int
-    field: int
-    predicate: bool
+    leaf: int  # its index in the schema
+    field: int  # ordinal of its top-level field
+    predicate: bool  # the filter needs it
 
 
 class ReadColumns:
@@ -113,24 +103,15 @@ ColumnNames: TypeAlias = Sequence[str | int]
 
 
 class Resolved(NamedTuple):
-    """The columns of a request, in one version.
+    """The columns of a request, in one version."""
 
-    Attributes:
-        columns: what is read.
-        schema: Arrow schema of the output.
-        dictionaries: ordinals of the fields that come as dictionary arrays.
-        types: of the columns that the predicate names, by the name of the top-level field.
-        weight: approximate bytes held in memory.
-        view: the columns as the file has them; None where they are the file's own.
-        inexact: for columns of the predicate, types of literals that are not compared with statistics.
-    """
-
-    columns: ReadColumns
-    schema: pa.Schema
-    dictionaries: frozenset[int]
-    types: Mapping[str, pa.DataType]
-    weight: int
-    view: AdaptedColumns | None = None
+    columns: ReadColumns  # what is read
+    schema: pa.Schema  # Arrow schema of the output
+    dictionaries: frozenset[int]  # ordinals of the fields that come as dictionary arrays
+    types: Mapping[str, pa.DataType]  # of the columns that the predicate names, by the name of the top-level field
+    weight: int  # approximate bytes held in memory
+    view: AdaptedColumns | None = None  # the columns as the file has them; None where they are the file's own
+    # for columns of the predicate, types of literals that are not compared with statistics
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
@@ -186,10 +167,8 @@ def resolve(
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
     """The top-level fields asked for, or parts of them, in the order asked.
 
-    Several paths into one field give it once, where the first of them stands.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+    Several paths into one field give it once, where the first of them stands. Raises ColumnNotFoundError,
+    AmbiguousColumnError: no such column, several of that name, or one asked for twice.
     """
     if names is None:
         return schema.whole_fields
@@ -206,12 +185,8 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
 
 
 def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
-    """Ordinals of the fields that are to come as dictionary arrays.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
-        UnsupportedFeatureError: a nested column, or an encrypted file.
-    """
+    """Ordinals of the fields that are to come as dictionary arrays. Raises ColumnNotFoundError, AmbiguousColumnError:
+    no such column, or several of that name; UnsupportedFeatureError: a nested column, or an encrypted file."""
     schema = version.metadata.schema
     fields: set[int] = set()
     for name in names:
@@ -291,12 +266,8 @@ def resolve_view(
 
 
 def _dictionary_column(view: SchemaAdapter, name: str) -> int:
-    """Ordinal of a column that is to come as dictionary arrays.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
-        UnsupportedFeatureError: a nested column.
-    """
+    """Ordinal of a column that is to come as dictionary arrays. Raises ColumnNotFoundError, AmbiguousColumnError: no
+    such column, or several of that name; UnsupportedFeatureError: a nested column."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     if path or pa.types.is_nested(view.schema.field(ordinal).type):
         raise UnsupportedFeatureError(

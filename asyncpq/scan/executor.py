@@ -28,27 +28,18 @@ from asyncpq.scan.prefetch import Job, Pipeline, jobs_of
 
 
 class ScannedFile(Protocol):
-    """A file of a scan, open and planned.
+    """A file of a scan, open and planned."""
 
-    Attributes:
-        number: its place among the files of the scan.
-        delivered: rows of it were given out.
-    """
-
-    number: int
-    delivered: bool
+    number: int  # its place among the files of the scan
+    delivered: bool  # rows of it were given out
 
     @property
     def plan(self) -> ScanPlan | None:
         """What is read of it; None where it is ruled out without a plan."""
 
     async def finish(self) -> None:
-        """Check that all planned rows were read, and that the file still has its version.
-
-        Raises:
-            CorruptFileError: rows are missing.
-            ObjectChangedError: it has another version now.
-        """
+        """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError: rows
+        are missing; ObjectChangedError: it has another version now."""
 
 
 F = TypeVar("F", bound=ScannedFile)
@@ -109,24 +100,17 @@ class OneFile:
     Args:
         planner: plans it, anew after each change of the object.
         scan: rows are given out as they come; else all at the end.
-
-    Attributes:
-        plan: of the version that is read; None before it is planned.
     """
 
     planner: ScanPlanner
     scan: bool = field(kw_only=True)
-    plan: ScanPlan | None = field(default=None, init=False)
+    plan: ScanPlan | None = field(default=None, init=False)  # of the version that is read; None before it is planned
     number: int = field(default=0, init=False)
     delivered: bool = field(default=False, init=False)
     _schema: pa.Schema | None = field(default=None, init=False)
 
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows, a new beginning included.
-
-        Raises:
-            UsageError: the scan has not been started.
-        """
+        """Arrow schema of the rows, a new beginning included. Raises UsageError: the scan has not been started."""
         if self._schema is None:
             raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
         return self._schema
@@ -190,16 +174,13 @@ class ScanExecutor(Generic[F]):
         url: of the file or dataset, safe to be shown.
         files: gives them.
         ordered: rows come in the order of the files; else as files become ready, those of each file in order.
-
-    Attributes:
-        rows_matched: rows of the files that are done with.
     """
 
     runtime: Runtime
     url: str
     files: ScannedFiles[F]
     ordered: bool = field(default=True, kw_only=True)
-    rows_matched: int = field(default=0, init=False)
+    rows_matched: int = field(default=0, init=False)  # rows of the files that are done with
     _round_bytes: int | None = field(default=None, init=False)  # files of so few bytes are one unit
     _pipeline: Pipeline | None = field(default=None, init=False)
     _open: dict[int, F] = field(default_factory=dict, init=False)
@@ -212,11 +193,8 @@ class ScanExecutor(Generic[F]):
     # -- all rows at once -------------------------------------------------------------------------
 
     async def collect(self) -> list[UnitRows[F]]:
-        """All rows, of each file together, in the order of the files. Any file may begin anew meanwhile.
-
-        Raises:
-            AsyncpqError: a file cannot be read.
-        """
+        """All rows, of each file together, in the order of the files. Any file may begin anew meanwhile. Raises
+        AsyncpqError: a file cannot be read."""
         most = self.runtime.options.limits.round_bytes
         while (file := await self.files.alone()) is not None:
             if file.plan is not None and file.plan.num_bytes > most:
@@ -279,11 +257,8 @@ class ScanExecutor(Generic[F]):
                     await self._ended.wait()
 
     async def next(self) -> UnitRows[F] | None:
-        """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed.
-
-        Raises:
-            AsyncpqError: a file could not be read, or has changed after rows of it were given out.
-        """
+        """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed. Raises
+        AsyncpqError: a file could not be read, or has changed after rows of it were given out."""
         while True:
             again, rows = await self._next()
             if not again:

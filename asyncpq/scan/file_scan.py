@@ -45,33 +45,22 @@ async def landed(validation: Flight[None], metrics: ReadMetrics) -> None:
 
 
 class Fetched(NamedTuple):
-    """The fetched bytes of a list of items, in the same order.
+    """The fetched bytes of a list of items, in the same order."""
 
-    Attributes:
-        keys: of the items.
-        values: bytes, or arrays that the memory cache held decoded.
-        parts: their sources.
-    """
-
-    keys: list[ContentKey]
-    values: list[bytes | Dictionary | LeafArray | PackedPage]
-    parts: Parts
+    keys: list[ContentKey]  # of the items
+    values: list[bytes | Dictionary | LeafArray | PackedPage]  # bytes, or arrays that the memory cache held decoded
+    parts: Parts  # their sources
 
 
 NOTHING = Fetched([], [], Parts({}))
 
 
 class _Unproven(NamedTuple):
-    """A page that came with its whole column chunk, and may be damaged.
+    """A page that came with its whole column chunk, and may be damaged."""
 
-    Attributes:
-        key: of the page, or dictionary.
-        stop_row: once the row group's rows before this one were decoded, it is not.
-        data: its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex.
-    """
-
-    key: ContentKey
-    stop_row: int
+    key: ContentKey  # of the page, or dictionary
+    stop_row: int  # once the row group's rows before this one were decoded, it is not
+    # its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex
     data: bytes | None
 
 
@@ -170,10 +159,8 @@ class FileScan:
         """The matching rows of a unit, one table for each of its row groups.
 
         If the cache policy requires validation and no response has validated the version, a request for that runs
-        beside the decoding; the rows are returned after its answer.
-
-        Raises:
-            ObjectChangedError: the object has another version now.
+        beside the decoding; the rows are returned after its answer. Raises ObjectChangedError: the object has another
+        version now.
         """
         validation = self._start_validation()
         started = time.perf_counter()
@@ -261,11 +248,8 @@ class FileScan:
         return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
 
     def check_complete(self) -> None:
-        """Compare the number of decoded rows with the plan, after the last unit.
-
-        Raises:
-            CorruptFileError: the numbers differ.
-        """
+        """Compare the number of decoded rows with the plan, after the last unit. Raises CorruptFileError: the numbers
+        differ."""
         planned = sum([group.rows.num_rows for group in self.plan.row_groups])
         if self._rows_seen != planned:
             raise CorruptFileError(

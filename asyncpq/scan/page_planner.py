@@ -33,11 +33,8 @@ from asyncpq.storage.base import RequestContext
 
 
 def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) -> None:
-    """Hold that no two chunks that are read share bytes; chunks that are not read do not matter.
-
-    Raises:
-        CorruptFileError: two do.
-    """
+    """Hold that no two chunks that are read share bytes; chunks that are not read do not matter. Raises
+    CorruptFileError: two do."""
     chunks = [column.chunk for group in row_groups for column in group.columns]
     spans = sorted([(chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop])
     for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
@@ -53,33 +50,21 @@ _NONE: Final = RowRanges.empty()
 
 
 class ResolvedRequest(NamedTuple):
-    """A request whose names are resolved against one version.
+    """A request whose names are resolved against one version."""
 
-    Attributes:
-        columns: those to return, and those of ``where``.
-        rows: those that may be read, by row group.
-        where: the predicate that rows must satisfy, simplified; or None.
-        prune: what to prune by instead, implied by ``where`` and simplified; or None.
-        limit: rows wanted, or None.
-        rows_only: matching rows are counted, those that are proven to match from statistics alone.
-    """
-
-    columns: ReadColumns
-    rows: ResolvedAccess
-    where: Expression | None = None
-    prune: Expression | None = None
-    limit: int | None = None
-    rows_only: bool = False
+    columns: ReadColumns  # those to return, and those of ``where``
+    rows: ResolvedAccess  # those that may be read, by row group
+    where: Expression | None = None  # the predicate that rows must satisfy, simplified; or None
+    prune: Expression | None = None  # what to prune by instead, implied by ``where`` and simplified; or None
+    limit: int | None = None  # rows wanted, or None
+    rows_only: bool = False  # matching rows are counted, those that are proven to match from statistics alone
 
 
 async def plan_read(
     source: ObjectSource, version: FileVersion, query: ResolvedRequest, context: RequestContext
 ) -> FetchPlan:
-    """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help.
-
-    Raises:
-        StoreError, ObjectChangedError, FormatError: indexes or filters could not be had.
-    """
+    """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help. Raises
+    StoreError, ObjectChangedError, FormatError: indexes or filters could not be had."""
     if version.decryption is not None:
         context.metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
     where = query.where

@@ -52,21 +52,13 @@ _WEIGHT: Final = attrgetter("weight")
 
 @dataclass(slots=True)
 class ScanPlan:
-    """A request, resolved against one version of the file: ready to fetch.
+    """A request, resolved against one version of the file: ready to fetch."""
 
-    Attributes:
-        version: which one.
-        fetch_plan: what will be fetched.
-        num_bytes: how much that is.
-        shape: schema, filter and limits of the output.
-        file_scan: fetches and decodes it.
-    """
-
-    version: FileVersion
-    fetch_plan: FetchPlan
-    num_bytes: int
-    shape: QueryShape
-    file_scan: FileScan
+    version: FileVersion  # which one
+    fetch_plan: FetchPlan  # what will be fetched
+    num_bytes: int  # how much that is
+    shape: QueryShape  # schema, filter and limits of the output
+    file_scan: FileScan  # fetches and decodes it
 
 
 class _OtherColumnsError(ObjectChangedError):
@@ -192,22 +184,16 @@ class ScanPlanner:
         )
 
     async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the present version in place of one that has expired.
-
-        Raises:
-            ObjectChangedError: the store names another version, and the request names rows.
-        """
+        """Return the present version in place of one that has expired. Raises ObjectChangedError: the store names
+        another version, and the request names rows."""
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
 
     async def _ensure_current(self, version: FileVersion, context: RequestContext) -> None:
-        """Validate ``version`` where the cache policy requires it, before an error about it is raised.
-
-        Raises:
-            ObjectChangedError: the object has another version now.
-        """
+        """Validate ``version`` where the cache policy requires it, before an error about it is raised. Raises
+        ObjectChangedError: the object has another version now."""
         if not self.source.freshness.is_fresh(version):
             context = context.step("validate", self.metrics.rounds + 1)
             validation = self.source.start_validation(version, context)
@@ -315,11 +301,8 @@ class ScanPlanner:
         return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, schema: pa.Schema) -> None:
-        """Check that a new version still has the columns of the plan before it.
-
-        Raises:
-            ObjectChangedError: a column is gone, or has another type.
-        """
+        """Check that a new version still has the columns of the plan before it. Raises ObjectChangedError: a column is
+        gone, or has another type."""
         if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
             was, now = ({field.name: field.type for field in some} for some in (self._schema, schema))
             changed = [f"{name} is {now.get(name, 'gone')} now" for name, kind in was.items() if now.get(name) != kind]

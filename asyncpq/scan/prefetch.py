@@ -22,16 +22,11 @@ DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
 class Job(NamedTuple):
-    """A unit to fetch and decode.
+    """A unit to fetch and decode."""
 
-    Attributes:
-        scan: the file scan that the unit belongs to. All units of one scan follow one another.
-        last: no further unit of this scan follows.
-    """
-
-    scan: FileScan
+    scan: FileScan  # the file scan that the unit belongs to. All units of one scan follow one another.
     unit: Unit
-    last: bool
+    last: bool  # no further unit of this scan follows
 
 
 class Landed(NamedTuple):

@@ -20,11 +20,7 @@ from asyncpq.scan.column_resolution import ColumnNames
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
-    """Names and ordinals of columns; None for all.
-
-    Raises:
-        InvalidOptionError: it is no list of such.
-    """
+    """Names and ordinals of columns; None for all. Raises InvalidOptionError: it is no list of such."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -39,11 +35,7 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
 
 
 def dictionary_names(names: Any) -> tuple[str, ...]:
-    """Names of columns that are to come as dictionary arrays.
-
-    Raises:
-        InvalidOptionError: it is no list of names.
-    """
+    """Names of columns that are to come as dictionary arrays. Raises InvalidOptionError: it is no list of names."""
     if names == ():
         return ()
     found = column_names(names, "read_dictionary")
@@ -61,11 +53,7 @@ class Predicate(TypedDict, total=False):
 
 
 def predicate(where: object) -> Predicate:
-    """The predicate in whichever form it was given; nothing for None.
-
-    Raises:
-        ExpressionError: it is none.
-    """
+    """The predicate in whichever form it was given; nothing for None. Raises ExpressionError: it is none."""
     if where is None:
         return {}
     if isinstance(where, pc.Expression):
@@ -75,11 +63,7 @@ def predicate(where: object) -> Predicate:
 
 
 def access_plan(access: Any) -> AccessPlan | None:
-    """Which of a file's rows may be read; None for all.
-
-    Raises:
-        InvalidOptionError: it is no :class:`AccessPlan`.
-    """
+    """Which of a file's rows may be read; None for all. Raises InvalidOptionError: it is no :class:`AccessPlan`."""
     if access is not None and not isinstance(access, AccessPlan):
         raise InvalidOptionError(
             f"access={access!r}: must be an AccessPlan", hint="Make one with asyncpq.AccessPlan.rows([...]), say."
@@ -88,32 +72,21 @@ def access_plan(access: Any) -> AccessPlan | None:
 
 
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Check the argument ``name``.
-
-    Raises:
-        InvalidOptionError: it is none of those that are known.
-    """
+    """Check the argument ``name``. Raises InvalidOptionError: it is none of those that are known."""
     if value not in known:
         raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:
-    """The argument ``name``, if it was given.
-
-    Raises:
-        InvalidOptionError: it is no whole number, or less than ``least``.
-    """
+    """The argument ``name``, if it was given. Raises InvalidOptionError: no whole number, or less than ``least``."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
     return value
 
 
 def row_numbers(rows: Any) -> list[int]:
-    """Row numbers as ints; Arrow and numpy arrays are taken as lists.
-
-    Raises:
-        InvalidOptionError: it is no list of whole numbers.
-    """
+    """Row numbers as ints; Arrow and numpy arrays are taken as lists. Raises InvalidOptionError: it is no list of whole
+    numbers."""
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
     values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
@@ -126,37 +99,25 @@ def row_numbers(rows: Any) -> list[int]:
 
 
 class ScanRequest(NamedTuple):
-    """The request for one file, or for the files of a dataset, in the caller's terms.
+    """The request for one file, or for the files of a dataset, in the caller's terms."""
 
-    Attributes:
-        columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
-        keys: names or paths of columns to return behind those, whether they are among them or not.
-        where: the predicate, or None.
-        unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
-        relative: ``where`` as it was asked, if it has times relative to now; else None.
-        prune: a sharper predicate to prune by, implied by ``where``; or None.
-        access: rows of the file that may be read; None for all.
-        by_file: of a dataset, rows that may be read by url of the file; other files are not read. None for all.
-        exactly: each row that ``by_file`` names must exist.
-        limit: rows wanted in file order, or None.
-        rows_only: matching rows are counted, no column is returned.
-        read_dictionary: names of string and binary columns that come as dictionary arrays.
-        view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It
-            is made for one version: no other is read.
-    """
-
+    # names of top-level fields, dotted paths inside them, or ordinals of fields; None for all
     columns: ColumnNames | None = None
-    keys: Sequence[str] = ()
-    where: Expression | None = None
+    keys: Sequence[str] = ()  # names or paths of columns to return behind those, whether they are among them or not
+    where: Expression | None = None  # the predicate, or None
+    # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
-    relative: Expression | None = None
-    prune: Expression | None = None
-    access: AccessPlan | None = None
+    relative: Expression | None = None  # ``where`` as it was asked, if it has times relative to now; else None
+    prune: Expression | None = None  # a sharper predicate to prune by, implied by ``where``; or None
+    access: AccessPlan | None = None  # rows of the file that may be read; None for all
+    # of a dataset, rows that may be read by url of the file; other files are not read. None for all.
     by_file: Mapping[str, AccessPlan] | None = None
-    exactly: bool = False
-    limit: int | None = None
-    rows_only: bool = False
-    read_dictionary: Sequence[str] = ()
+    exactly: bool = False  # each row that ``by_file`` names must exist
+    limit: int | None = None  # rows wanted in file order, or None
+    rows_only: bool = False  # matching rows are counted, no column is returned
+    read_dictionary: Sequence[str] = ()  # names of string and binary columns that come as dictionary arrays
+    # the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made for one
+    # version: no other is read.
     view: SchemaAdapter | None = None
 
 

@@ -49,11 +49,8 @@ class BatchPuller(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """
-        Raises:
-            UsageError: it is called in the event loop's own thread, or the loop has ended.
-            AsyncpqError: reading failed.
-        """
+        """Raises UsageError: it is called in the event loop's own thread, or the loop has ended; AsyncpqError: reading
+        failed."""
         self._check()
         future = asyncio.run_coroutine_threadsafe(self._next_batch(), self._loop)
         try:
