@@ -20,11 +20,11 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 import pyarrow as pa
 
@@ -36,20 +36,10 @@ from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import QueryError, UsageError
 from asyncpq.file import File
 from asyncpq.indexing.index import Index
-from asyncpq.indexing.kinds import IndexKind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan.stream import RecordBatchStream, Scan, post, reader_of
-from asyncpq.session import (
-    BuildKeywords,
-    DatasetKeywords,
-    DatasetSessionKeywords,
-    IndexKeywords,
-    OptionKeywords,
-    Session,
-    SessionKeywords,
-    split_keywords,
-)
+from asyncpq.session import DatasetSessionKeywords, OptionKeywords, Session, SessionKeywords, split_keywords
 from asyncpq.storage.base import Validator
 
 __all__ = [
@@ -170,6 +160,27 @@ def _scanning(
     return cast("Callable[Concatenate[_Bridge[A], P], B]", call)
 
 
+def _opening(
+    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
+) -> Callable[Concatenate[_Bridge[Session], P], B]:
+    """The blocking form of a method that opens something: same arguments, blocking indexes among them."""
+
+    @wraps(method)
+    def call(self: _Bridge[Session], *args: P.args, **kwargs: P.kwargs) -> B:
+        work = cast("Callable[..., Coroutine[Any, Any, T]]", method)
+        inner = {name: _inner(value) for name, value in kwargs.items()}
+        return bridge(self._portal, self._portal.call(work(self.asynchronous, *args, **inner)))
+
+    return cast("Callable[Concatenate[_Bridge[Session], P], B]", call)
+
+
+def _inner(value: object) -> object:
+    """The asynchronous objects in place of their blocking forms."""
+    if isinstance(value, (list, tuple)):
+        return [_inner(item) for item in value]
+    return value.asynchronous if isinstance(value, _Bridge) else value
+
+
 class _Attribute(Generic[A, T]):
     """An attribute of the asynchronous object."""
 
@@ -196,9 +207,7 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
-    @property
-    def metrics(self) -> ReadMetrics:
-        return self.asynchronous.metrics
+    metrics = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
 
     @property
     def schema(self) -> pa.Schema:
@@ -313,25 +322,15 @@ class BlockingScan(_Batches[Scan]):
 class BlockingDatasetScan(_Batches[DatasetScan]):
     """Batches of a dataset's rows; an Arrow stream. See :class:`asyncpq.DatasetScan`."""
 
-    @property
-    def skipped(self) -> list[SkippedFile]:
-        return self.asynchronous.skipped
+    skipped = _Attribute[DatasetScan, list[SkippedFile]](lambda inner: inner.skipped)
 
 
 class _Asked(_Bridge[Q]):
     """What can be asked for rows; use it in a ``with`` block or without."""
 
-    @property
-    def url(self) -> str:
-        return self.asynchronous.url
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.asynchronous.schema
-
-    @property
-    def metrics(self) -> ReadMetrics:
-        return self.asynchronous.metrics
+    url = _Attribute[Any, str](lambda inner: inner.url)
+    schema = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
+    metrics = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
 
     def __enter__(self) -> Self:
         return self
@@ -402,40 +401,14 @@ class BlockingSession(_Bridge[Session]):
             self._portal.close()
             raise
 
-    def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> BlockingFile:
-        """See :meth:`asyncpq.Session.open_file`."""
-        opening = self.asynchronous.open_file(url, decryption_properties=decryption_properties)
-        return BlockingFile(self._portal, self._portal.call(opening))
-
-    def open_dataset(
-        self, target: object, *, index: object = None, **options: Unpack[DatasetKeywords]
-    ) -> BlockingDataset:
-        """See :meth:`asyncpq.Session.open_dataset`."""
-        inner: object
-        if isinstance(index, (list, tuple)):
-            inner = [one.asynchronous if isinstance(one, BlockingIndex) else one for one in index]
-        else:
-            inner = index.asynchronous if isinstance(index, BlockingIndex) else index
-        return BlockingDataset(
-            self._portal, self._portal.call(self.asynchronous.open_dataset(target, index=inner, **options))
-        )
-
-    def build_index(
-        self, target: object, kinds: Sequence[IndexKind], **options: Unpack[BuildKeywords]
-    ) -> BlockingIndex:
-        """See :meth:`asyncpq.Session.build_index`."""
-        return BlockingIndex(self._portal, self._portal.call(self.asynchronous.build_index(target, kinds, **options)))
-
-    def open_index(self, at: object, **options: Unpack[IndexKeywords]) -> BlockingIndex:
-        """See :meth:`asyncpq.Session.open_index`."""
-        return BlockingIndex(self._portal, self._portal.call(self.asynchronous.open_index(at, **options)))
+    open_file = _opening(Session.open_file, BlockingFile)
+    open_dataset = _opening(Session.open_dataset, BlockingDataset)
+    build_index = _opening(Session.build_index, BlockingIndex)
+    open_index = _opening(Session.open_index, BlockingIndex)
 
     metrics = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 
-    @property
-    def memory_cache(self) -> MemoryCache:
-        """See :attr:`asyncpq.Session.memory_cache`."""
-        return self.asynchronous.memory_cache
+    memory_cache = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """See :meth:`asyncpq.Session.cache_counters`."""
@@ -458,7 +431,11 @@ class BlockingSession(_Bridge[Session]):
 
 @contextmanager
 def open_dataset(
-    target: object, *, index: object = None, **options: Unpack[DatasetSessionKeywords]
+    target: object,
+    *,
+    index: object = None,
+    view: Literal["snapshot", "listed", "table"] | None = None,
+    **options: Unpack[DatasetSessionKeywords],
 ) -> Iterator[BlockingDataset]:
     """A dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
@@ -466,7 +443,7 @@ def open_dataset(
     """
     session_options, dataset_options = split_keywords(options)
     with BlockingSession(**session_options) as session:
-        yield session.open_dataset(target, index=index, **dataset_options)
+        yield session.open_dataset(target, index=index, view=view, **dataset_options)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ every value as an argument.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NoReturn
 
@@ -39,6 +39,12 @@ def _require_positive(options: object, *names: str) -> None:
         _require(_is_number(value) and value > 0, name, value, "must be a positive number")
 
 
+def _require_choice(options: object, name: str, *choices: str) -> None:
+    *first, last = [f'"{choice}"' for choice in choices]
+    rule = f"must be {', '.join(first)} or {last}"
+    _require(getattr(options, name) in choices, name, getattr(options, name), rule)
+
+
 def _require_flags(options: object, *names: str) -> None:
     for name in names:
         _require(isinstance(getattr(options, name), bool), name, getattr(options, name), "must be True or False")
@@ -60,10 +66,8 @@ class CachePolicy:
     max_age_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("etag", "ttl", "immutable"), "kind", self.kind, 'must be "etag", "ttl" or "immutable"')
-        _require(
-            _is_number(self.max_age_s) and self.max_age_s >= 0, "max_age_s", self.max_age_s, "must be 0 or more seconds"
-        )
+        _require_choice(self, "kind", "etag", "ttl", "immutable")
+        _require_numbers(self, 0, "max_age_s")
 
 
 def etag(max_age_s: float = 5.0) -> CachePolicy:
@@ -127,18 +131,8 @@ class RequestOptions:
         if self.max_requests is not None:
             _require_numbers(self, 1, "max_requests")
         _require_positive(self, "bandwidth_bytes_s")
-        _require(
-            self.late_materialization in ("auto", "always", "never"),
-            "late_materialization",
-            self.late_materialization,
-            'must be "auto", "always" or "never"',
-        )
-        _require(
-            self.bloom_filters in ("auto", "always", "never"),
-            "bloom_filters",
-            self.bloom_filters,
-            'must be "auto", "always" or "never"',
-        )
+        _require_choice(self, "late_materialization", "auto", "always", "never")
+        _require_choice(self, "bloom_filters", "auto", "always", "never")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,23 +224,9 @@ class LimitOptions:
     max_postings: int = 1_000_000
 
     def __post_init__(self) -> None:
-        _require_numbers(
-            self,
-            1,
-            "max_connections",
-            "in_flight_bytes",
-            "files_ahead",
-            "max_postings",
-            "unit_bytes",
-            "max_footer_bytes",
-            "max_footer_elements",
-            "max_schema_elements",
-            "max_page_bytes",
-            "max_decoded_bytes",
-        )
-        _require_numbers(
-            self, 0, "decode_threads", "max_restarts", "lookup_connections", "round_bytes", "inline_decode_bytes"
-        )
+        from_0 = ("decode_threads", "max_restarts", "lookup_connections", "round_bytes", "inline_decode_bytes")
+        _require_numbers(self, 0, *from_0)
+        _require_numbers(self, 1, *[limit.name for limit in fields(self) if limit.name not in from_0])
         _require(
             self.lookup_connections < self.max_connections,
             "lookup_connections",
@@ -281,13 +261,9 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         _require_flags(self, "verify_crc", "validate_utf8", "trust_statistics", "require_pinning")
-        _require(
-            type(self.extension_types) is frozenset,
-            "extension_types",
-            self.extension_types,
-            "must be a frozenset of names",
-        )
-        _require(self.int96_unit in ("ns", "us"), "int96_unit", self.int96_unit, "must be 'ns' or 'us'")
+        names = self.extension_types
+        _require(type(names) is frozenset, "extension_types", names, "must be a frozenset of names")
+        _require_choice(self, "int96_unit", "ns", "us")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,18 +281,10 @@ class DiskCacheOptions:
     timeout_s: float = 2.0
 
     def __post_init__(self) -> None:
-        _require(
-            type(self.path) is str and self.path != "" and "\0" not in self.path,
-            "path",
-            self.path,
-            "must be the path of a folder",
-        )
-        _require(
-            type(self.max_bytes) is int and self.max_bytes >= MIB,
-            "max_bytes",
-            self.max_bytes,
-            f"must be a whole number of at least {MIB}",
-        )
+        is_path = type(self.path) is str and self.path != "" and "\0" not in self.path
+        _require(is_path, "path", self.path, "must be the path of a folder")
+        is_size = type(self.max_bytes) is int and self.max_bytes >= MIB
+        _require(is_size, "max_bytes", self.max_bytes, f"must be a whole number of at least {MIB}")
         _require_positive(self, "timeout_s")
 
 
@@ -398,29 +366,28 @@ class BuildOptions:
     folder: str | None = None
 
     def __post_init__(self) -> None:
-        _require_numbers(
-            self,
-            1,
-            "memory_bytes",
-            "files_at_once",
-            "checkpoint_files",
-            "segment_rows",
-            "segment_bytes",
-            "max_segments",
-            "grace_s",
-        )
+        _require_numbers(self, 1, *[option.name for option in fields(self) if option.name != "folder"])
         _require(self.folder is None or isinstance(self.folder, str), "folder", self.folder, "must be a path or None")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOptions:
-    """All options of a :class:`asyncpq.Session`, apart from ``storage_options``.
+    """The options of a :class:`asyncpq.Session`.
 
     Attributes:
-        cache_policy: for all objects; or a policy for each url pattern (as in :mod:`fnmatch`), of which the first match
-            counts; other objects have ``etag()``.
-        negative_ttl_s: for so long, opening an object that was missing fails without a request.
+        memory_cache_bytes: budget of the memory cache; 0 for none.
         disk_cache, shared_cache: cache tiers below memory; None for none.
+        cache_policy: how long cached bytes are served without validation: ``asyncpq.etag(max_age_s)``,
+            ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or one for each url pattern (:mod:`fnmatch`): the
+            first match counts, other objects have ``etag()``. A pattern may match the url as given, or the path of a
+            local file.
+        negative_ttl_s: for so long, opening an object that was missing fails without a request; kept in memory only. 0:
+            the store is always asked.
+        cache_namespace: sessions share cached bytes only within one namespace; by default it is made from the storage
+            options and the identity of the credentials. Sessions with the same ``cache_namespace`` share them whatever
+            their credentials are.
+        requests, retry, limits, read: how reads become requests, when those are sent again, what one session may use,
+            and what is checked.
     """
 
     memory_cache_bytes: int = 256 * MIB
@@ -444,29 +411,18 @@ class SessionOptions:
                 self.cache_policy,
                 "must be a CachePolicy, or a mapping of url patterns to such",
             )
-        for name, option_class in (
-            ("requests", RequestOptions),
-            ("retry", RetryOptions),
-            ("limits", LimitOptions),
-            ("read", ReadOptions),
-        ):
+        groups = {"requests": RequestOptions, "retry": RetryOptions, "limits": LimitOptions, "read": ReadOptions}
+        for name, option_class in groups.items():
             value = getattr(self, name)
             _require(isinstance(value, option_class), name, value, f"must be a {option_class.__name__}")
-        _require(
-            self.disk_cache is None or isinstance(self.disk_cache, DiskCacheOptions),
-            "disk_cache",
-            self.disk_cache,
-            "must be a path, a DiskCacheOptions or None",
-        )
+        disk, namespace = self.disk_cache, self.cache_namespace
+        is_disk = disk is None or isinstance(disk, DiskCacheOptions)
+        _require(is_disk, "disk_cache", disk, "must be a path, a DiskCacheOptions or None")
+        is_name = namespace is None or isinstance(namespace, str)
+        _require(is_name, "cache_namespace", namespace, "must be a str or None")
         if self.shared_cache is not None and not isinstance(self.shared_cache, SharedCacheOptions):
             # not shown: a url holds a password
             raise InvalidOptionError("shared_cache: must be a url, a SharedCacheOptions or None")
-        _require(
-            self.cache_namespace is None or isinstance(self.cache_namespace, str),
-            "cache_namespace",
-            self.cache_namespace,
-            "must be a str or None",
-        )
 
     def policy(self, *urls: str) -> CachePolicy:
         """The policy of the first pattern that matches one of the object's ``urls``, else the default."""

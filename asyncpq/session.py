@@ -43,25 +43,29 @@ if TYPE_CHECKING:
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.tables import Format, Version
 
-_DEFAULTS = SessionOptions()
 _BUILDING = BuildOptions()
 
 
-class OptionKeywords(TypedDict, total=False):
-    """Keyword arguments of :class:`Session`."""
+class SessionOptionKeywords(TypedDict, total=False):
+    """The fields of :class:`asyncpq.options.SessionOptions` that :class:`Session` passes on as they are."""
 
     memory_cache_bytes: int
-    memory_cache: MemoryCache | None
-    disk_cache: str | os.PathLike[str] | DiskCacheOptions | None
-    shared_cache: str | SharedCacheOptions | None
     cache_policy: CachePolicy | Mapping[str, CachePolicy]
     negative_ttl_s: float
     cache_namespace: str | None
-    on_event: Callable[[Event], None] | None
     requests: RequestOptions
     retry: RetryOptions
     limits: LimitOptions
     read: ReadOptions
+
+
+class OptionKeywords(SessionOptionKeywords, total=False):
+    """Keyword arguments of :class:`Session`."""
+
+    memory_cache: MemoryCache | None
+    disk_cache: str | os.PathLike[str] | DiskCacheOptions | None
+    shared_cache: str | SharedCacheOptions | None
+    on_event: Callable[[Event], None] | None
 
 
 class SessionKeywords(OptionKeywords, total=False):
@@ -71,7 +75,7 @@ class SessionKeywords(OptionKeywords, total=False):
 
 
 class TargetKeywords(TypedDict, total=False):
-    """Arguments that say how the files of a dataset go together."""
+    """How the files of a dataset go together: fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
     format: Format | None
     version: Version | None
@@ -82,28 +86,10 @@ class TargetKeywords(TypedDict, total=False):
 
 
 class DatasetKeywords(TargetKeywords, total=False):
-    """Arguments of :meth:`Session.open_dataset`, apart from ``index``."""
+    """All fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
-    view: Literal["snapshot", "listed", "table"] | None
     on_bad_file: Literal["raise", "skip"]
     listing_max_age_s: float
-
-
-class BuildKeywords(TargetKeywords, total=False):
-    """Arguments of :meth:`Session.build_index`."""
-
-    at: object
-    building: BuildOptions
-
-
-class IndexKeywords(TypedDict, total=False):
-    """Arguments of :meth:`Session.open_index`."""
-
-    table: object
-    format: Format | None
-    version: Version | None
-    snapshot: int | None
-    building: BuildOptions
 
 
 class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
@@ -142,25 +128,17 @@ class Session(Unpicklable):
     Args:
         storage_options: as in fsspec: flat, for whatever protocol a url has, or one mapping for each
             protocol, such as ``{"s3": {...}, "https": {...}}``.
-        memory_cache_bytes: budget of the memory cache; 0 for none.
-        memory_cache: a cache to share with other sessions instead, also of other loops and threads.
+        memory_cache: a cache to share with other sessions, also of other loops and threads; by default the session has
+            one of ``memory_cache_bytes`` for itself.
         disk_cache: folder of a cache that all processes of this user on this host share, or its
             :class:`asyncpq.DiskCacheOptions`.
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
             :class:`asyncpq.SharedCacheOptions`. Needs ``pip install 'asyncpq[valkey]'``.
-        cache_policy: how long cached bytes may be served unasked: ``asyncpq.etag(max_age_s)``,
-            ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or for each url pattern, as in
-            :mod:`fnmatch`, its own: the first that matches counts. It may match the url as given, or the
-            path of a local file.
-        negative_ttl_s: how long opening an object that was not there fails without asking the store again; kept
-            in memory only. 0: it is always asked.
-        cache_namespace: sessions share cached bytes only within one namespace; by default it is made
-            from the storage options and the identity of the credentials. One that is given is shared by all
-            who give it, whatever their credentials are.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
-            :class:`asyncpq.FileEnded` and :class:`asyncpq.ReadEnded`. It must not block; what it raises is logged,
-            and harms no read.
-        requests, retry, limits, read: see :mod:`asyncpq.options`.
+            :class:`asyncpq.FileEnded` and :class:`asyncpq.ReadEnded`. It must not block; its exceptions are logged and
+            ignored.
+        keywords: ``memory_cache_bytes``, ``cache_policy``, ``negative_ttl_s``, ``cache_namespace``, ``requests``,
+            ``retry``, ``limits`` and ``read``, as :class:`asyncpq.options.SessionOptions` explains them.
 
     Raises:
         InvalidOptionError: an option that cannot work.
@@ -170,38 +148,22 @@ class Session(Unpicklable):
         self,
         storage_options: Mapping[str, Any] | None = None,
         *,
-        memory_cache_bytes: int = _DEFAULTS.memory_cache_bytes,
         memory_cache: MemoryCache | None = None,
         disk_cache: str | os.PathLike[str] | DiskCacheOptions | None = None,
         shared_cache: str | SharedCacheOptions | None = None,
-        cache_policy: CachePolicy | Mapping[str, CachePolicy] = _DEFAULTS.cache_policy,
-        negative_ttl_s: float = _DEFAULTS.negative_ttl_s,
-        cache_namespace: str | None = None,
         on_event: Callable[[Event], None] | None = None,
-        requests: RequestOptions = _DEFAULTS.requests,
-        retry: RetryOptions = _DEFAULTS.retry,
-        limits: LimitOptions = _DEFAULTS.limits,
-        read: ReadOptions = _DEFAULTS.read,
+        **keywords: Unpack[SessionOptionKeywords],
     ) -> None:
-        options = SessionOptions(
-            memory_cache_bytes=memory_cache_bytes,
-            disk_cache=DiskCacheOptions(path=os.fspath(disk_cache))
-            if isinstance(disk_cache, (str, os.PathLike))
-            else disk_cache,
-            shared_cache=SharedCacheOptions(url=shared_cache) if isinstance(shared_cache, str) else shared_cache,
-            cache_policy=cache_policy,
-            negative_ttl_s=negative_ttl_s,
-            cache_namespace=cache_namespace,
-            requests=requests,
-            retry=retry,
-            limits=limits,
-            read=read,
-        )
+        if isinstance(disk_cache, (str, os.PathLike)):
+            disk_cache = DiskCacheOptions(path=os.fspath(disk_cache))
+        if isinstance(shared_cache, str):
+            shared_cache = SharedCacheOptions(url=shared_cache)
+        options = SessionOptions(disk_cache=disk_cache, shared_cache=shared_cache, **keywords)
         if storage_options is not None and not isinstance(storage_options, Mapping):
             raise InvalidOptionError(f"storage_options: must be a mapping, not a {type(storage_options).__name__}")
         if memory_cache is not None and not isinstance(memory_cache, MemoryCache):
             raise InvalidOptionError(f"memory_cache: must be a MemoryCache, not a {type(memory_cache).__name__}")
-        if memory_cache is not None and memory_cache_bytes != _DEFAULTS.memory_cache_bytes:
+        if memory_cache is not None and "memory_cache_bytes" in keywords:
             raise InvalidOptionError(
                 "memory_cache_bytes: a cache that is shared has its own budget; give one of the two"
             )
@@ -327,14 +289,7 @@ class Session(Unpicklable):
         *,
         index: object = None,
         view: Literal["snapshot", "listed", "table"] | None = None,
-        format: Format | None = None,
-        version: Version | None = None,
-        schema: pa.Schema | None = None,
-        schema_policy: SchemaPolicy = "strict",
-        partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-        partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
-        on_bad_file: Literal["raise", "skip"] = "raise",
-        listing_max_age_s: float = 0.0,
+        **options: Unpack[DatasetKeywords],
     ) -> Dataset:
         """Open many Parquet files as one: those of a prefix, of a pattern, of a list, or of a table.
 
@@ -376,19 +331,11 @@ class Session(Unpicklable):
         from asyncpq.opening.targets import open_target
         from asyncpq.scan.request import one_of
 
-        options = DatasetOptions(
-            format=format,
-            version=version,
-            schema=schema,
-            schema_policy=schema_policy,
-            partitioning=partitioning,
-            partition_types=partition_types,
-            on_bad_file=on_bad_file,
-            listing_max_age_s=listing_max_age_s,
-        )
         if view is not None:
             one_of("view", view, ("snapshot", "listed", "table"))
-        return await open_target(self._runtime, target, options, index, None if view is None else View(view))
+        return await open_target(
+            self._runtime, target, DatasetOptions(**options), index, None if view is None else View(view)
+        )
 
     async def build_index(
         self,
@@ -397,12 +344,7 @@ class Session(Unpicklable):
         *,
         at: object = None,
         building: BuildOptions = _BUILDING,
-        format: Format | None = None,
-        version: Version | None = None,
-        schema: pa.Schema | None = None,
-        schema_policy: SchemaPolicy = "strict",
-        partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-        partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
+        **options: Unpack[TargetKeywords],
     ) -> Index:
         """Read the files of a dataset once, and keep what ``kinds`` ask for beside them (docs/indexes.md).
 
@@ -410,11 +352,12 @@ class Session(Unpicklable):
         goes on where it stopped when it is called again; where the index is there, it is brought up to the files.
 
         Args:
-            target, format and what follows: as in :meth:`open_dataset`.
+            target: as in :meth:`open_dataset`.
             kinds: of :mod:`asyncpq.indexing`, such as ``[Bounds("day"), Keys("user"), Footers()]``.
             at: where it is kept: url of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
                 place of :mod:`asyncpq.indexing`. None: ``_asyncpq/`` below the prefix.
             building: memory, local files, and how often the build commits.
+            options: how the files go together, as in :meth:`open_dataset`: ``format`` to ``partition_types``.
 
         Raises:
             ColumnNotFoundError: the dataset has no such column.
@@ -425,15 +368,7 @@ class Session(Unpicklable):
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
 
-        options = DatasetOptions(
-            format=format,
-            version=version,
-            schema=schema,
-            schema_policy=schema_policy,
-            partitioning=partitioning,
-            partition_types=partition_types,
-        )
-        return await build(self._runtime, target, kinds, at, options, building)
+        return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
 
     async def open_index(
         self,
@@ -466,17 +401,21 @@ class Session(Unpicklable):
 
 @one_off
 async def open_dataset(
-    target: object, *, index: object = None, **options: Unpack[DatasetSessionKeywords]
+    target: object,
+    *,
+    index: object = None,
+    view: Literal["snapshot", "listed", "table"] | None = None,
+    **options: Unpack[DatasetSessionKeywords],
 ) -> AsyncIterator[Dataset]:
     """A dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
 
     Args:
-        target, index: as in :meth:`Session.open_dataset`.
-        options: those of :meth:`Session.open_dataset` and of :class:`Session`.
+        target, index, view: as in :meth:`Session.open_dataset`.
+        options: the others of :meth:`Session.open_dataset` and of :class:`Session`.
     """
     session_options, dataset_options = split_keywords(options)
     async with Session(**session_options) as session:
-        yield await session.open_dataset(target, index=index, **dataset_options)
+        yield await session.open_dataset(target, index=index, view=view, **dataset_options)
 
 
 @one_off

@@ -8,6 +8,7 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import pytest
 import asyncpq
 from asyncpq import blocking, session
 from asyncpq.indexing import Bounds, Keys
+from asyncpq.opening.datasets import DatasetOptions
+from asyncpq.options import SessionOptions
 
 FILES = 45
 
@@ -91,18 +94,21 @@ def test_all_is_what_users_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "function", "others"),
+    ("keywords", "options", "others"),
     [
-        (session.SessionKeywords, asyncpq.Session.__init__, set()),
-        (session.DatasetKeywords, asyncpq.Session.open_dataset, {"target", "index"}),
-        (session.BuildKeywords, asyncpq.Session.build_index, {"target", "kinds"}),
-        (session.IndexKeywords, asyncpq.Session.open_index, {"at"}),
+        (session.SessionOptionKeywords, SessionOptions, {"disk_cache", "shared_cache"}),
+        (session.DatasetKeywords, DatasetOptions, set()),
     ],
 )
-def test_keywords_are_those_of_the_session(keywords: type, function: Callable[..., object], others: set[str]) -> None:
-    parameters = inspect.signature(function).parameters
-    wanted = {name: parameters[name].annotation for name in parameters if name != "self" and name not in others}
+def test_keywords_are_the_fields_of_the_options(keywords: type, options: Any, others: set[str]) -> None:
+    wanted = {field.name: field.type for field in fields(options) if field.name not in others}
     assert {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()} == wanted
+
+
+def test_all_arguments_of_a_session_are_its_keywords() -> None:
+    parameters = inspect.signature(asyncpq.Session).parameters
+    named = {name for name in parameters if name != "keywords"} | {*session.SessionOptionKeywords.__annotations__}
+    assert named == {*session.SessionKeywords.__annotations__}
 
 
 async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(
