@@ -17,35 +17,11 @@ from typing import Any, Final, NoReturn, TypeVar
 import pyarrow as pa
 import pyspark
 from pyspark.sql import datasource as spark
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceWriter,
-    Filter,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectChangedError, UnsupportedFeatureError
-from asyncpq.expressions import (
-    CompareOp,
-    Comparison,
-    Contains,
-    Expression,
-    In,
-    IsNull,
-    Not,
-    StartsWith,
-    conjunction,
-)
+from asyncpq.expressions import Expression, conjunction, tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -90,7 +66,7 @@ def _expression(pushed: spark.Filter) -> Expression | None:
     """The condition of one filter; None if asyncpq has none."""
     if isinstance(pushed, spark.Not):  # exact, since a filter is translated exactly or not at all
         inner = None if isinstance(pushed.child, spark.EqualNullSafe) else _expression(pushed.child)
-        return None if inner is None else Not(inner)
+        return None if inner is None else tree.Not(inner)
     path = getattr(pushed, "attribute", ())
     if not path or any("." in part for part in path):
         return None
@@ -101,28 +77,28 @@ def _expression(pushed: spark.Filter) -> Expression | None:
         return None
 
 
-def _comparison(op: CompareOp) -> Callable[[Any, str], Expression]:
-    return lambda pushed, column: Comparison(column, op, as_scalar(pushed.value))
+def _comparison(op: tree.CompareOp) -> Callable[[Any, str], Expression]:
+    return lambda pushed, column: tree.Comparison(column, op, as_scalar(pushed.value))
 
 
 _LEAVES: Final[dict[type[spark.Filter], Callable[[Any, str], Expression]]] = {
     spark.EqualTo: _comparison("=="),
     spark.EqualNullSafe: lambda pushed, column: (
-        IsNull(column) if pushed.value is None else Comparison(column, "==", as_scalar(pushed.value))
+        tree.IsNull(column) if pushed.value is None else tree.Comparison(column, "==", as_scalar(pushed.value))
     ),
     spark.GreaterThan: _comparison(">"),
     spark.GreaterThanOrEqual: _comparison(">="),
     spark.LessThan: _comparison("<"),
     spark.LessThanOrEqual: _comparison("<="),
-    spark.In: lambda pushed, column: In(column, as_scalars(pushed.value)),
-    spark.IsNull: lambda _, column: IsNull(column),
-    spark.IsNotNull: lambda _, column: Not(IsNull(column)),
-    spark.StringStartsWith: lambda pushed, column: StartsWith(column, pushed.value),
-    spark.StringContains: lambda pushed, column: Contains(column, pushed.value),
+    spark.In: lambda pushed, column: tree.In(column, as_scalars(pushed.value)),
+    spark.IsNull: lambda _, column: tree.IsNull(column),
+    spark.IsNotNull: lambda _, column: tree.Not(tree.IsNull(column)),
+    spark.StringStartsWith: lambda pushed, column: tree.StartsWith(column, pushed.value),
+    spark.StringContains: lambda pushed, column: tree.Contains(column, pushed.value),
 }
 
 
-class AsyncpqDataSource(DataSource):
+class AsyncpqDataSource(spark.DataSource):
     """The format "asyncpq". See docs/spark.md for its options, and :func:`asyncpq.spark.register`."""
 
     @classmethod
@@ -136,7 +112,7 @@ class AsyncpqDataSource(DataSource):
         check_asked(schema)
         return schema
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
         check_asked(schema)
@@ -145,11 +121,11 @@ class AsyncpqDataSource(DataSource):
         self.require_safe_pushdown()
         return PushdownReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # pyspark's name
+    def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # pyspark's name
         """Return the reader of a stream of new files."""
         return FileStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         """Return the writer, which writes files in tasks and commits them."""
         from asyncpq.spark.lake_writer import lake_writer
 
@@ -168,7 +144,7 @@ class AsyncpqDataSource(DataSource):
         require_safe_pushdown()
 
 
-class LakeReader(DataSourceReader):
+class LakeReader(spark.DataSourceReader):
     """Plans when it is pickled for the tasks, and reads in tasks.
 
     PySpark pickles the reader before it asks for partitions, and reports errors then as failures of pickling. So an
@@ -189,13 +165,13 @@ class LakeReader(DataSourceReader):
             self._failed, lake = error, None
         return {"_schema": self._schema, "_lake": lake}
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[spark.InputPartition]:
         """Return the splits; raise the error of planning."""
         if self._failed is not None:
             raise self._failed
         return [SplitPartition(split) for split in self._planned().tasks()]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if self._lake is None or not isinstance(partition, SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
@@ -214,13 +190,13 @@ class LakeReader(DataSourceReader):
 class PushdownReader(LakeReader):
     """A reader that prunes by filters that Spark pushes; Spark applies them as well."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # pyspark's name
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802  # pyspark's name
         """Keep the filters for pruning and return all of them."""
         self._pushed = pushed_expression(filters)
         return filters
 
 
-class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
     """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -240,18 +216,18 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset before all files."""
         return dict(START)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> streaming.ReadLimit:  # noqa: N802
         """The limit of the options."""
         if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadMaxFiles(self._options.max_files or MAX_FILES)
+            return streaming.ReadMaxBytes(self._options.max_bytes)
+        return streaming.ReadMaxFiles(self._options.max_files or MAX_FILES)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Ignore files that come after this call."""
         self._ends = True
         self._run(self._opened)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: streaming.ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the offset behind the next batch; UsageError if the checkpoint belongs to another stream."""
 
         async def advance(session: Session) -> dict[str, Any]:
@@ -260,7 +236,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return self._run(advance)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
         """Plan the batch between two offsets; ObjectChangedError if files have changed and no option allows that."""
         if start == end:
             return []
@@ -308,14 +284,14 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- in tasks ---------------------------------------------------------------------------------
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if not isinstance(partition, SplitPartition) or partition.lake is None:
             return iter(())
         return as_asked(read_split(partition.lake, partition.split), self._schema)
 
 
-def _limits(limit: ReadLimit) -> StreamLimits:
-    if not isinstance(limit, (ReadMaxFiles, ReadMaxBytes, ReadAllAvailable)):
+def _limits(limit: streaming.ReadLimit) -> StreamLimits:
+    if not isinstance(limit, (streaming.ReadMaxFiles, streaming.ReadMaxBytes, streaming.ReadAllAvailable)):
         raise InvalidOptionError(f"a stream of files cannot be limited by {type(limit).__name__}")
     return StreamLimits(getattr(limit, "max_files", None), getattr(limit, "max_bytes", None))

@@ -56,7 +56,7 @@ from asyncpq.spark.settings import (
     SparkSettings,
     camel_case,
     flag_option,
-    refuse_secret_url,
+    refuse_secrets,
     told_as_options,
 )
 from asyncpq.spark.types.conversion import ToParquet, from_spark
@@ -245,7 +245,7 @@ def lake_folder(name: str, target: object) -> str:
     """
     if not isinstance(target, str) or not target:
         raise InvalidOptionError(f"{name}: must be the url of a folder")
-    refuse_secret_url(name, target)
+    refuse_secrets(name, target)
     if any(character in target for character in "*?["):
         raise InvalidOptionError(f"{name}: must be a folder, not a pattern", url=safe_url(target))
     return folder_url(target)

@@ -39,7 +39,10 @@ _USER: Final = re.compile(r"[^/?#\s]*@|[^:/?#@\[\s]*:(?!\d+([/?#]|$))[^@\s]*@")
 
 
 def refuse_secrets(where: str, value: object) -> None:
-    """Raise InvalidOptionError if ``value``, or something in it, looks like a credential."""
+    """Raise InvalidOptionError for an option that looks like a credential, or a url with user info or a signed query.
+
+    ``value`` is a mapping of options, a list, or a text that may contain urls.
+    """
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(name, str) and looks_secret(name) and inner not in (None, "", False):
@@ -49,17 +52,10 @@ def refuse_secrets(where: str, value: object) -> None:
         for inner in value:
             refuse_secrets(where, inner)
     elif isinstance(value, str):
-        refuse_secret_url(where, value)
-
-
-def refuse_secret_url(where: str, value: object) -> None:
-    """Raise InvalidOptionError if ``value`` has or contains a url with user info, or with a query that looks signed."""
-    if not isinstance(value, str):
-        return
-    for rest in value.split("://")[1:]:
-        query = rest.partition("?")[2]
-        if _USER.match(rest) or any(looks_secret(part.partition("=")[0]) for part in re.split("[&;]", query)):
-            raise secret_refused(f"a part of the url ({where})")
+        for rest in value.split("://")[1:]:
+            query = rest.partition("?")[2]
+            if _USER.match(rest) or any(looks_secret(part.partition("=")[0]) for part in re.split("[&;]", query)):
+                raise secret_refused(f"a part of the url ({where})")
 
 
 def looks_secret(name: str) -> bool:
@@ -315,7 +311,7 @@ def _check_settings(spark: SparkSession) -> None:
         if not setting.startswith(PREFIX):
             continue
         if name in known:
-            refuse_secret_url(f"the setting {setting}", value)
+            refuse_secrets(f"the setting {setting}", value)
         elif looks_secret(name):
             raise secret_refused(f"the setting {setting}")
         else:

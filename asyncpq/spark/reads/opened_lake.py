@@ -16,7 +16,6 @@ from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.decoding.arrow import children_of, is_list, with_children
-from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import (
     AsyncpqError,
     ColumnNotFoundError,
@@ -27,9 +26,6 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
-from asyncpq.objects.opening import held_source, load_version, open_source
-from asyncpq.objects.version import FileVersion
-from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import (
@@ -54,7 +50,6 @@ from asyncpq.spark.types.special_types import (
     tells_more,
     with_untold,
 )
-from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
 from asyncpq.tables import catalog_of
 
@@ -286,30 +281,25 @@ class _LakeOpener:
     async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FileMetadata, pa.Schema]:
         """The first file that can be read, its footer and its Arrow schema. Caches usually have it."""
         state = self.state
-        extensions = state.runtime.options.read.extension_types
         for file in files:
             try:
                 with told_to_refresh(state.source.view is View.SNAPSHOT):
-                    version = await self._version(file)
-                metadata = version.metadata
-                return file, metadata, file_schema(version, metadata.schema.whole_fields, extensions)
+                    opened = await OpenedFile.open(
+                        state.runtime,
+                        0,
+                        file,
+                        self.operation,
+                        tail_hint=state.url,
+                        listed_at=None,
+                        listed_now=False,
+                        scan=False,
+                    )
+                await opened.close()
+                return file, opened.version.metadata, opened.schema
             except AsyncpqError:
                 if not state.skips:
                     raise
         raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
-
-    async def _version(self, file: DataFile) -> FileVersion:
-        runtime, url, entry = self.state.runtime, self.state.url, file.entry
-        if file.content is not None:
-            source = held_source(runtime, file.url, file.content, url)
-        else:
-            policy = immutable() if file.immutable else None
-            source = await open_source(runtime, file.url, tail_hint=url, policy=policy)
-        try:
-            known = None if entry is None or entry.known is None else await entry.known(self.operation)
-            return await load_version(source, RequestContext(self.operation.metrics), known)
-        finally:
-            await source.handle.close()
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
         """The columns that Spark infers from all files, those of the first file first. Errors name the file."""

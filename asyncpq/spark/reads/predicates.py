@@ -20,30 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 
 from asyncpq.errors import ExpressionError, UsageError
-from asyncpq.expressions import (
-    And,
-    Atom,
-    ColumnComparison,
-    CompareOp,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    Not,
-    Or,
-    StartsWith,
-    atoms,
-    columns,
-    parse_filters,
-    resolve_times,
-)
+from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Timestamp
 from asyncpq.spark.reads.pruning_terms import (
     SESSION_ZONE,
@@ -104,7 +81,7 @@ class Condition:
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
         """Columns in the condition that do not exist, as far as SQL is understood."""
         lake = self._columns(struct, conf)
-        understood = And(tuple([atom for atom in atoms(self._terms) if not isinstance(atom, Unknown)]))
+        understood = tree.And(tuple([atom for atom in atoms(self._terms) if not isinstance(atom, Unknown)]))
         calls = _WITHOUT_BRACKETS if self._sql is not None else ()
         return [name for name in columns(understood) if name.lower() not in calls and not lake.knows(name)]
 
@@ -171,7 +148,7 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
 
 # -- Spark's columns ------------------------------------------------------------------------------
 
-_OPERATORS: Final[dict[CompareOp, Callable[[Any, Any], Any]]] = {
+_OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -189,39 +166,43 @@ class _SparkColumns:
 
     def column(self, expr: Expression) -> Column:
         column: Column | None = None
-        if isinstance(expr, Constant):
+        if isinstance(expr, tree.Constant):
             column = F.lit(expr.value).cast("boolean")
-        elif isinstance(expr, Not):
+        elif isinstance(expr, tree.Not):
             column = ~self.column(expr.arg)
-        elif isinstance(expr, (And, Or)):
-            join = operator.and_ if isinstance(expr, And) else operator.or_
-            column = reduce(join, map(self.column, expr.args)) if expr.args else F.lit(isinstance(expr, And))
-        elif isinstance(expr, ColumnComparison):
+        elif isinstance(expr, (tree.And, tree.Or)):
+            join = operator.and_ if isinstance(expr, tree.And) else operator.or_
+            column = reduce(join, map(self.column, expr.args)) if expr.args else F.lit(isinstance(expr, tree.And))
+        elif isinstance(expr, tree.ColumnComparison):
             column = _OPERATORS[expr.op](F.col(self._text(expr.left)), F.col(self._text(expr.right)))
-        elif isinstance(expr, Atom) and expr.column is not None:
+        elif isinstance(expr, tree.Atom) and expr.column is not None:
             column = self._atom(expr, expr.column, F.col(self._text(expr.column)))
         if column is None:
-            verb = "has_tokens and has_phrase" if isinstance(expr, (HasTokens, HasPhrase)) else type(expr).__name__
+            verb = (
+                "has_tokens and has_phrase"
+                if isinstance(expr, (tree.HasTokens, tree.HasPhrase))
+                else type(expr).__name__
+            )
             raise ExpressionError(
                 f"{expr}: Spark has no condition like {verb}",
                 hint="Use contains(), like() or starts_with(), or a condition in SQL.",
             )
         return column
 
-    def _atom(self, atom: Atom, name: str, column: Column) -> Column | None:
-        if isinstance(atom, Comparison):
+    def _atom(self, atom: tree.Atom, name: str, column: Column) -> Column | None:
+        if isinstance(atom, tree.Comparison):
             return _OPERATORS[atom.op](column, self._literal(atom.value, name))  # type: ignore[no-any-return]
-        if isinstance(atom, (In, KeyIn)):
+        if isinstance(atom, (tree.In, tree.KeyIn)):
             return self._member(atom, name, column)
-        if isinstance(atom, IsNull):
+        if isinstance(atom, tree.IsNull):
             return column.isNull() | F.isnan(column) if atom.nan_is_null else column.isNull()
-        if isinstance(atom, StartsWith):
+        if isinstance(atom, tree.StartsWith):
             return column.startswith(F.lit(atom.prefix))
-        if isinstance(atom, Contains):
+        if isinstance(atom, tree.Contains):
             return column.contains(F.lit(atom.text))
-        if isinstance(atom, Like) and isinstance(atom.pattern, str):
+        if isinstance(atom, tree.Like) and isinstance(atom.pattern, str):
             return column.like(atom.pattern)
-        if isinstance(atom, Has):
+        if isinstance(atom, tree.Has):
             return F.array_contains(column, self._literal(atom.value, name))
         return None
 
@@ -230,9 +211,9 @@ class _SparkColumns:
         place, parts = self._lake.split(path)
         return quoted(path) if place is None else ".".join(map(quoted, (self._lake.struct.names[place], *parts)))
 
-    def _member(self, expr: In | KeyIn, name: str, column: Column) -> Column:
+    def _member(self, expr: tree.In | tree.KeyIn, name: str, column: Column) -> Column:
         values = [value for value in expr.values if value is not None]
-        if isinstance(expr, KeyIn):
+        if isinstance(expr, tree.KeyIn):
             values = [value for value in values if value == value]
         if not values:
             member = F.lit(False)
@@ -240,7 +221,7 @@ class _SparkColumns:
             member = F.expr(f"{self._text(name)} IN ({', '.join(map(str, values))})")
         else:
             member = column.isin([self._literal(value, name) for value in values])
-        return member | column.isNull() if isinstance(expr, In) and None in expr.values else member
+        return member | column.isNull() if isinstance(expr, tree.In) and None in expr.values else member
 
     def _literal(self, value: Any, path: str) -> Column:
         kind = self._lake.kind(path)
@@ -313,12 +294,12 @@ def _condition(node: Any) -> Expression:
     return Unknown() if condition is None else condition
 
 
-def _comparison(op: CompareOp, turned: CompareOp) -> Callable[[Any], Expression | None]:
+def _comparison(op: tree.CompareOp, turned: tree.CompareOp) -> Callable[[Any], Expression | None]:
     def read(node: Any) -> Expression | None:
         for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
             name, value = _name(left), _literal(right)
             if name is not None and value is not None:
-                return Comparison(name, asked, value)
+                return tree.Comparison(name, asked, value)
         return None
 
     return read
@@ -328,7 +309,7 @@ def _null_safe(node: Any) -> Expression | None:
     name, value = _name(node.this), _literal(node.expression)
     if name is None or value is None:
         return _is(node)
-    return And((Comparison(name, "==", value), Not(IsNull(name))))
+    return tree.And((tree.Comparison(name, "==", value), tree.Not(tree.IsNull(name))))
 
 
 def _in(node: Any) -> Expression | None:
@@ -337,31 +318,31 @@ def _in(node: Any) -> Expression | None:
     name, values = _name(node.this), [_literal(item) for item in node.expressions]
     if name is None or not values or any(value is None for value in values):
         return None
-    return In(name, tuple(values))
+    return tree.In(name, tuple(values))
 
 
 def _between(node: Any) -> Expression | None:
     name, low, high = _name(node.this), _literal(node.args["low"]), _literal(node.args["high"])
     if name is None or low is None or high is None or node.args.get("symmetric"):
         return None
-    return And((Comparison(name, ">=", low), Comparison(name, "<=", high)))
+    return tree.And((tree.Comparison(name, ">=", low), tree.Comparison(name, "<=", high)))
 
 
 def _is(node: Any) -> Expression | None:
     name = _name(node.this)
-    return IsNull(name) if name is not None and _type(node.expression) == "Null" else None
+    return tree.IsNull(name) if name is not None and _type(node.expression) == "Null" else None
 
 
 def _like(node: Any) -> Expression | None:
     name, pattern = _name(node.this), _literal(node.expression)
     others = [key for key, value in node.args.items() if value and key not in ("this", "expression")]
-    return Like(name, pattern) if name is not None and isinstance(pattern, str) and not others else None
+    return tree.Like(name, pattern) if name is not None and isinstance(pattern, str) and not others else None
 
 
 _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
-    "And": lambda node: And((_condition(node.this), _condition(node.expression))),
-    "Or": lambda node: Or((_condition(node.this), _condition(node.expression))),
-    "Not": lambda node: Not(_condition(node.this)),
+    "And": lambda node: tree.And((_condition(node.this), _condition(node.expression))),
+    "Or": lambda node: tree.Or((_condition(node.this), _condition(node.expression))),
+    "Not": lambda node: tree.Not(_condition(node.this)),
     "Paren": lambda node: _condition(node.this),
     "EQ": _comparison("==", "=="),
     "NEQ": _comparison("!=", "!="),
@@ -374,8 +355,8 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
     "Between": _between,
     "Is": _is,
     "Like": _like,
-    "Boolean": lambda node: Constant(bool(node.this)),
-    "Null": lambda node: Constant(None),
+    "Boolean": lambda node: tree.Constant(bool(node.this)),
+    "Null": lambda node: tree.Constant(None),
 }
 
 

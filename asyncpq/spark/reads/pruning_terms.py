@@ -23,37 +23,7 @@ from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation c
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AsyncpqError
-from asyncpq.expressions import (
-    And,
-    Atom,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    Has,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    Not,
-    StartsWith,
-    atoms,
-    conjunction,
-    disjunction,
-    simplify,
-)
-from asyncpq.expressions.analysis import (
-    EVERYTHING,
-    Comparable,
-    Incomparable,
-    Interval,
-    Points,
-    ResultValues,
-    Truth,
-    ValueDomain,
-    follow,
-    result_values,
-)
+from asyncpq.expressions import Expression, analysis, atoms, conjunction, disjunction, simplify, tree
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.spark.types.leaf_conversion import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
@@ -165,11 +135,13 @@ def pruning_terms(
 
     Unknown nodes do not prune, and neither do wall-clock times that are missing in ``instants``.
     """
-    terms = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction)
+    terms = analysis.follow(
+        condition, analysis.Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction
+    )
     if terms is None:
         return None
     terms = simplify(terms)
-    return None if terms == Constant(True) else terms
+    return None if terms == tree.Constant(True) else terms
 
 
 class _Terms:
@@ -180,21 +152,26 @@ class _Terms:
         self._schema = schema
         self._instants = instants
 
-    def of_atom(self, atom: Expression, truth: Truth) -> Expression | None:
+    def of_atom(self, atom: Expression, truth: analysis.Truth) -> Expression | None:
         """The predicate that holds wherever the atom has the result ``truth``; None if none is known."""
-        column = None if not isinstance(atom, Atom) or atom.column is None else self._columns.find(atom.column)
-        if column is None or not isinstance(atom, Atom) or isinstance(column.kind, T.StructType):
+        column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
+        if column is None or not isinstance(atom, tree.Atom) or isinstance(column.kind, T.StructType):
             return None
         element, is_list = column, isinstance(column.kind, T.ArrayType)
         if isinstance(column.kind, T.ArrayType) and hasattr(column.stored, "value_type"):
             element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
         elif not is_list and not column.is_floating and any(value != value for value in atom.literals):
             return None  # Spark casts the column
-        wanted = result_values(atom, truth, self._domain(element, atom))
+        wanted = analysis.result_values(atom, truth, self._domain(element, atom))
         if not wanted.of_elements:
             term = _term(column, wanted)
-        elif is_list and not element.is_floating and _is_by_bytes(element.kind) and isinstance(wanted.values, Points):
-            term = disjunction([Has(column.name, key) for key in wanted.values.keys])
+        elif (
+            is_list
+            and not element.is_floating
+            and _is_by_bytes(element.kind)
+            and isinstance(wanted.values, analysis.Points)
+        ):
+            term = disjunction([tree.Has(column.name, key) for key in wanted.values.keys])
         else:
             return None
         try:  # asyncpq would cast a value, or refuse it
@@ -202,21 +179,21 @@ class _Terms:
         except AsyncpqError:
             return None
 
-    def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
+    def _domain(self, column: LakeColumn, atom: tree.Atom) -> analysis.ValueDomain:
         """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""
         kind, values = column.kind, [value for value in atom.literals if value is not None]
-        if len(values) > 1 or isinstance(atom, (In, KeyIn)):
+        if len(values) > 1 or isinstance(atom, (tree.In, tree.KeyIn)):
             is_time = isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType))
             if is_time and str in map(type, values):
                 return _NOT_COMPARED  # a setting makes Spark compare them as strings
             if isinstance(kind, T.DecimalType) and not _comparable(kind, values):
                 return _NOT_COMPARED
 
-        def to_key(value: Scalar) -> Comparable | Incomparable:
+        def to_key(value: Scalar) -> analysis.Comparable | analysis.Incomparable:
             literal = self._literal(column, value)
-            return _FOREIGN if literal is None else Comparable(literal)
+            return _FOREIGN if literal is None else analysis.Comparable(literal)
 
-        return ValueDomain(to_key, spark=True)
+        return analysis.ValueDomain(to_key, spark=True)
 
     def _literal(self, column: LakeColumn, value: Any) -> Any:
         """The literal as the column's own type, if Spark compares it so; None otherwise."""
@@ -241,68 +218,68 @@ class _Terms:
         return None
 
 
-_FOREIGN: Final = Incomparable("Spark may cast the column")
-_NOT_COMPARED: Final = ValueDomain(lambda _: _FOREIGN, spark=True)
+_FOREIGN: Final = analysis.Incomparable("Spark may cast the column")
+_NOT_COMPARED: Final = analysis.ValueDomain(lambda _: _FOREIGN, spark=True)
 
 
 # -- from values to predicates --------------------------------------------------------------------
 
 
-def _term(column: LakeColumn, wanted: ResultValues) -> Expression | None:
+def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | None:
     """The predicate that is true for all members of the set; None if these are all values."""
     name = column.name
     nan = wanted.nan and column.is_floating
-    if not wanted.comparable or (wanted.values == EVERYTHING and wanted.null):
+    if not wanted.comparable or (wanted.values == analysis.EVERYTHING and wanted.null):
         return None
-    texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
-    if wanted.values == EVERYTHING:
+    texts = [tree.Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
+    if wanted.values == analysis.EVERYTHING:
         if texts:
             return conjunction(texts)
-        valid = Not(IsNull(name))
-        return valid if nan or not column.is_floating else And((valid, Comparison(name, "<=", math.inf)))
+        valid = tree.Not(tree.IsNull(name))
+        return valid if nan or not column.is_floating else tree.And((valid, tree.Comparison(name, "<=", math.inf)))
     terms: list[Expression | None] = []
-    if isinstance(wanted.values, Points):
+    if isinstance(wanted.values, analysis.Points):
         terms += _points(column, wanted.values, nan)
         nan = nan and not wanted.values.inverted
     else:
         parts = [_fitting(column, part) for part in wanted.values]
         if nan and parts and parts[-1].high is None and parts[-1].low is not None:
             last = parts.pop()  # NaN is greater than all numbers
-            terms.append(Not(Comparison(name, "<=" if last.low_open else "<", last.low)))
+            terms.append(tree.Not(tree.Comparison(name, "<=" if last.low_open else "<", last.low)))
             nan = False
         terms += [_interval(name, part) for part in parts]
     if nan:
-        terms.append(Not(Comparison(name, "<=", math.inf)))
+        terms.append(tree.Not(tree.Comparison(name, "<=", math.inf)))
     if wanted.null:
-        terms.append(IsNull(name))
+        terms.append(tree.IsNull(name))
     return conjunction([disjunction(terms), *(texts if len(texts) > 1 else ())])
 
 
-def _points(column: LakeColumn, points: Points, nan: bool) -> list[Expression | None]:
+def _points(column: LakeColumn, points: analysis.Points, nan: bool) -> list[Expression | None]:
     name, keys = column.name, points.keys
     if not keys:
-        return [Not(IsNull(name))] if points.inverted else []
+        return [tree.Not(tree.IsNull(name))] if points.inverted else []
     if column.is_floating and any(_nearest(column.stored, key) != key for key in keys):
         return [None]
     if len(keys) > 1:
-        term: Expression = KeyIn(name, tuple(keys))
-        term = Not(term) if points.inverted else term
+        term: Expression = tree.KeyIn(name, tuple(keys))
+        term = tree.Not(term) if points.inverted else term
     else:
-        term = Comparison(name, "!=" if points.inverted else "==", keys[0])
+        term = tree.Comparison(name, "!=" if points.inverted else "==", keys[0])
     if points.inverted and column.is_floating and not nan:
-        return [And((term, Comparison(name, "<=", math.inf)))]
+        return [tree.And((term, tree.Comparison(name, "<=", math.inf)))]
     return [term]
 
 
-def _interval(name: str, part: Interval) -> Expression | None:
+def _interval(name: str, part: analysis.Interval) -> Expression | None:
     if part.prefix is not None:
-        return StartsWith(name, part.prefix)
-    above = None if part.low is None else Comparison(name, ">" if part.low_open else ">=", part.low)
-    below = None if part.high is None else Comparison(name, "<" if part.high_open else "<=", part.high)
+        return tree.StartsWith(name, part.prefix)
+    above = None if part.low is None else tree.Comparison(name, ">" if part.low_open else ">=", part.low)
+    below = None if part.high is None else tree.Comparison(name, "<" if part.high_open else "<=", part.high)
     return conjunction([above, below])
 
 
-def _fitting(column: LakeColumn, part: Interval) -> Interval:
+def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval:
     """The interval of the same values of the column, with ends of the column's type."""
     low, high, low_open, high_open = part
     if not column.is_floating:
@@ -311,7 +288,7 @@ def _fitting(column: LakeColumn, part: Interval) -> Interval:
         low, low_open = near, near < low
     if high is not None and (near := _nearest(column.stored, high)) != high:
         high, high_open = near, near > high
-    return Interval(low, high, low_open, high_open)
+    return analysis.Interval(low, high, low_open, high_open)
 
 
 # -- literals -------------------------------------------------------------------------------------
@@ -421,7 +398,7 @@ def wall_clock_times(condition: Expression) -> set[dt.datetime]:
     """The literals that may be wall-clock times of the session's zone."""
     times: set[dt.datetime] = set()
     for atom in atoms(condition):
-        if not isinstance(atom, Atom) or isinstance(atom, (StartsWith, Contains, Like)):  # type: ignore[redundant-expr]
+        if not isinstance(atom, tree.Atom) or isinstance(atom, (tree.StartsWith, tree.Contains, tree.Like)):  # type: ignore[redundant-expr]
             continue  # string atoms, and unknown nodes
         for moment in map(_moment, atom.literals):
             if moment is not None and moment.tzinfo in (None, SESSION_ZONE):
