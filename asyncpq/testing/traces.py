@@ -203,24 +203,3 @@ def replay(trace: Iterable[Access], cache: Cache) -> Replay:
             if not scan:
                 looked_up.add(key)
     return rates
-
-
-def without_scans(trace: Iterable[Access]) -> list[Access]:
-    """The trace without scans: lookups themselves put the values that they found because of a scan."""
-    alone: list[Access] = []
-    from_scans: dict[int, int] = {}
-    by_lookups: set[int] = set()
-    for access in trace:
-        if access.operation == "offer" or (access.scan and access.operation == "put"):
-            from_scans[access.key] = access.weight
-        elif not access.scan:
-            alone.append(access)
-            if access.operation == "get" and access.key in from_scans and access.key not in by_lookups:
-                alone.append(access._replace(operation="put", weight=from_scans[access.key]))
-                by_lookups.add(access.key)
-            elif access.operation == "put":
-                by_lookups.add(access.key)
-            elif access.operation == "discard":
-                by_lookups.discard(access.key)
-                from_scans.pop(access.key, None)
-    return alone

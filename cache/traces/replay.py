@@ -6,7 +6,7 @@ Prints the table that stands in ``cache/traces/README.md``; with ``--write`` put
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,32 @@ from cachetools import LRUCache
 
 from asyncpq import MemoryCache
 from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
-from asyncpq.testing.traces import Access, Replay, read_trace, replay, without_scans
+from asyncpq.testing.traces import Access, Replay, read_trace, replay
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "README.md"
 BUDGETS_PERCENT = (5, 10, 25, 50)
+
+
+def without_scans(trace: Iterable[Access]) -> list[Access]:
+    """The trace without scans: lookups themselves put the values that they found because of a scan."""
+    alone: list[Access] = []
+    from_scans: dict[int, int] = {}
+    by_lookups: set[int] = set()
+    for access in trace:
+        if access.operation == "offer" or (access.scan and access.operation == "put"):
+            from_scans[access.key] = access.weight
+        elif not access.scan:
+            alone.append(access)
+            if access.operation == "get" and access.key in from_scans and access.key not in by_lookups:
+                alone.append(access._replace(operation="put", weight=from_scans[access.key]))
+                by_lookups.add(access.key)
+            elif access.operation == "put":
+                by_lookups.add(access.key)
+            elif access.operation == "discard":
+                by_lookups.discard(access.key)
+                from_scans.pop(access.key, None)
+    return alone
 
 
 class PlainLru:

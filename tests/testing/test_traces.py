@@ -25,10 +25,9 @@ from asyncpq.testing.traces import (
     Replay,
     read_trace,
     replay,
-    without_scans,
     write_trace,
 )
-from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces
+from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces, without_scans
 
 SCANNED = ("lookups_and_a_scan", "lookups_and_many_scans")
 
