@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import TableField
-from asyncpq.decoding.arrow import children_of, is_list, null_scalar, read_schema
-from asyncpq.decoding.casts import Match, SourcePart, cast, child_leaves, inside, is_finer, lacking, mismatch
+from asyncpq.decoding.arrow import child_leaves, children_of, is_list, null_scalar, read_schema
+from asyncpq.decoding.casts import Match, SourcePart, cast, inside, is_finer, lacking, mismatch
 from asyncpq.decoding.field_types import FieldType, field_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.shredded_variant import restoring
@@ -290,7 +290,7 @@ def _matched(
     if not same_shape:
         raise mismatch(kind, target.type)
     spans = child_leaves(kind, source.first_leaf)
-    if spans[-1][1] != source.leaf_stop:
+    if spans[-1].stop != source.leaf_stop:
         raise SchemaMismatchError(f"pyarrow gives {kind} to a column of another number of leaves")
     with_ids = () if ids is None else children_of(ids)
     children: list[Match] = []
@@ -300,8 +300,10 @@ def _matched(
             default = None if at is not None or part.default is None else _scalar(part.default, child, "")
             children.append(lacking(child, default))
             continue
-        instant = part.ignores_zone or _is_int96(schema, spans[at][0])
-        inner = SourcePart(given[at].type, at, *spans[at], instant, _resolution(part, given[at].type))
+        instant = part.ignores_zone or _is_int96(schema, spans[at].start)
+        inner = SourcePart(
+            given[at].type, at, spans[at].start, spans[at].stop, instant, _resolution(part, given[at].type)
+        )
         try:
             children.append(_matched(part, child, inner, with_ids[at].type if with_ids else None, schema))
         except AsyncpqError as error:

@@ -32,7 +32,8 @@ _LISTS = {
     pa.lib.Type_LIST_VIEW: pa.list_view,
     pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
 }
-_ALL_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
@@ -272,14 +273,7 @@ def value_bits(type_: pa.DataType) -> int:
 def has_lengths(type_: pa.DataType) -> bool:
     """Whether values of ``type_`` differ in size: strings and binary."""
     type_ = stored_as(type_)
-    return bool(
-        pa.types.is_binary(type_)
-        or pa.types.is_string(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_binary_view(type_)
-        or pa.types.is_string_view(type_)
-    )
+    return type_ in TEXTS or type_ in BINARIES
 
 
 def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
@@ -306,6 +300,15 @@ def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
     return (type_.value_field,) if is_list(type_) else ()
 
 
+def child_leaves(type_: pa.DataType, first_leaf: int) -> list[range]:
+    """The leaves of each child of ``type_``, whose leaves begin at ``first_leaf``."""
+    spans: list[range] = []
+    for child in children_of(type_):
+        spans.append(range(first_leaf, first_leaf + len(leaf_types(child.type))))
+        first_leaf = spans[-1].stop
+    return spans
+
+
 def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     """``type_`` with other children (see :func:`children_of`)."""
     if isinstance(type_, pa.StructType):
@@ -323,7 +326,7 @@ def has_text(type_: pa.DataType) -> bool:
         return has_text(type_.storage_type)
     if isinstance(type_, pa.DictionaryType):
         return has_text(type_.value_type)
-    return type_ in _ALL_TEXTS or any(has_text(child.type) for child in children_of(type_))
+    return type_ in TEXTS or any(has_text(child.type) for child in children_of(type_))
 
 
 def first_invalid(values: pa.Array) -> int | None:
@@ -365,7 +368,7 @@ def _is_valid(values: pa.Array) -> bool:
         return _is_valid(copy.keys) and _is_valid(copy.items)
     if children_of(type_):
         return _is_valid(values.flatten())
-    return type_ not in _ALL_TEXTS or _is_whole(pa.concat_arrays([values]))
+    return type_ not in TEXTS or _is_whole(pa.concat_arrays([values]))
 
 
 def null_scalar(type_: pa.DataType) -> pa.Scalar:
@@ -403,12 +406,10 @@ def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa
         return None if whole else type_
     if not isinstance(type_, pa.StructType):
         return None
-    for child in type_:
-        stop = first_leaf + len(leaf_types(child.type))
-        if leaf < stop:
-            inner = _cut(child.type, first_leaf, leaf, names[1:]) if child.name == names[0] else None
+    for child, leaves in zip(type_, child_leaves(type_, first_leaf), strict=True):
+        if leaf in leaves:
+            inner = _cut(child.type, leaves.start, leaf, names[1:]) if child.name == names[0] else None
             return None if inner is None else pa.struct([pa.field(child.name, inner, child.nullable)])
-        first_leaf = stop
     return None
 
 

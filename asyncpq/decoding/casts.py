@@ -13,7 +13,17 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import children_of, constant_array, flattened, leaf_types, null_scalar, take, validity
+from asyncpq.decoding.arrow import (
+    BINARIES,
+    child_leaves,
+    children_of,
+    constant_array,
+    flattened,
+    has_lengths,
+    null_scalar,
+    take,
+    validity,
+)
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
@@ -21,8 +31,6 @@ from asyncpq.expressions.scalars import NANOSECONDS
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _types = pa.types
-_TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
-_BYTES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 _WIDE_OFFSETS = frozenset({pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW})
 _VIEWS = frozenset({pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW})
 _DECIMAL_DIGITS = 76  # of the widest decimal
@@ -48,16 +56,6 @@ class Match:
     default: pa.Scalar | None  # the value if the file lacks it; None for null
     children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
     is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
-
-
-def child_leaves(type_: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
-    """First leaf and leaf stop of each child of ``type_``, whose leaves begin at ``first_leaf``."""
-    spans: list[tuple[int, int]] = []
-    for child in children_of(type_):
-        stop = first_leaf + len(leaf_types(child.type))
-        spans.append((first_leaf, stop))
-        first_leaf = stop
-    return spans
 
 
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
@@ -122,7 +120,7 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType) -> Cast:
 def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
     target = match.field.type
     inner = children_of(type_)
-    read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(range(*span))]
+    read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(span)]
     if len(read) != len(inner):
         raise mismatch(type_, target)
     parts: list[tuple[int | None, Cast | None, Match]] = []
@@ -130,7 +128,7 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
         index = None
         cast_array: Cast | None = None
         if child.source is not None:
-            index = read.index((child.source.first_leaf, child.source.leaf_stop))
+            index = read.index(range(child.source.first_leaf, child.source.leaf_stop))
             try:
                 cast_array = cast_to(child, inner[index].type, leaves)
             except AsyncpqError as error:
@@ -295,9 +293,9 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
         return bool(_types.is_time(target))
     if _types.is_duration(source):
         return bool(_types.is_duration(target))
-    if source in _TEXT or source in _BYTES:
-        return target in _TEXT or target in _BYTES or (source in _BYTES and _types.is_fixed_size_binary(target))
-    return _types.is_fixed_size_binary(source) and target in _BYTES
+    if has_lengths(source):
+        return has_lengths(target) or (source in BINARIES and _types.is_fixed_size_binary(target))
+    return _types.is_fixed_size_binary(source) and target in BINARIES
 
 
 def _decimal(type_: pa.DataType) -> bool:
@@ -309,11 +307,11 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
     if _types.is_integer(source) and _decimal(target):
         # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
-    if _types.is_time(source) or source in _TEXT or source in _BYTES or _types.is_fixed_size_binary(source):
+    if _types.is_time(source) or has_lengths(source) or _types.is_fixed_size_binary(source):
         try:
             pa.nulls(0, source).cast(target)
         except pa.ArrowNotImplementedError:
-            return pa.large_binary() if target in _BYTES else pa.large_string()
+            return pa.large_binary() if target in BINARIES else pa.large_string()
     return None
 
 

@@ -23,6 +23,7 @@ from asyncpq.decoding.splice import (
     ENCODING_RLE,
     FooterTemplate,
     dictionary_as_data_page,
+    page_bytes,
     root_element,
     schema_element,
 )
@@ -33,7 +34,7 @@ from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, RawPage, decode_pa
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, PageType
 from asyncpq.parquet.logical_types import PhysicalType, Repetition
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import CompactReader, CompactWriter
+from asyncpq.parquet.thrift import CompactReader
 
 ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7
@@ -93,17 +94,9 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
         raise CorruptFileError(f"a page of {header.num_values} values has {count} prefix lengths", column=leaf.dotted)
     if count == 0:
         return 0
-    writer = CompactWriter()
-    writer.field_i32(1, PageType.DATA_PAGE)
-    writer.field_i32(2, len(values))
-    writer.field_i32(3, len(values))
-    writer.begin_struct(5)
-    writer.field_i32(1, count)
-    writer.field_i32(2, ENCODING_DELTA_BINARY_PACKED)
-    writer.field_i32(3, ENCODING_RLE)
-    writer.field_i32(4, ENCODING_RLE)
-    writer.end_struct()
-    file = _PREFIX_LENGTHS.splice(b"", [writer.getvalue(), values], num_values=count, num_rows=count)
+    numbers = (count, ENCODING_DELTA_BINARY_PACKED, ENCODING_RLE, ENCODING_RLE)
+    page_of_lengths = page_bytes(PageType.DATA_PAGE, len(values), values, numbers)
+    file = _PREFIX_LENGTHS.splice(b"", [page_of_lengths], num_values=count, num_rows=count)
     lengths = read_column(file, verify_crc=False)
     if pc.min(lengths).as_py() < 0:
         raise CorruptFileError("a prefix length is negative", column=leaf.dotted)
@@ -368,39 +361,24 @@ class SizeEstimate:
             return None
         if item.kind == "part":
             chunk = self._version.chunk(self._plan.ordinal, item.leaf)
-            return _chunk_content(value) if len(value) == chunk.stop - chunk.start else None
-        try:
-            header = decode_page_header(value, complete=True)
-        except FormatError:  # is raised again by the decoder
-            return None
-        if isinstance(header, NeedMore):
-            return None
-        if item.kind == "page":
-            self.headers[item] = header
-        encoding = header.encoding
-        return _Content(
-            header.num_values,
-            header.uncompressed_size,
-            encoding in DICTIONARY_ENCODINGS,
-            encoding == ENCODING_DELTA_BYTE_ARRAY,
-        )
-
-
-def _chunk_content(chunk: bytes) -> _Content | None:
-    """The content of a whole chunk by its page headers, since footers may claim other sizes; None if unknown."""
-    num_values = size = position = 0
-    indexed = delta = False
-    while position < len(chunk):
-        try:
-            header = decode_page_header(chunk, position, complete=True)
-        except FormatError:  # is raised again by the decoder
-            return None
-        if isinstance(header, NeedMore):
-            return None
-        position += header.page_size
-        size += header.uncompressed_size
-        if header.is_data:
-            num_values += header.num_values
-            indexed |= header.encoding in DICTIONARY_ENCODINGS
-            delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
-    return _Content(num_values, size, indexed, delta)
+            if len(value) != chunk.stop - chunk.start:
+                return None
+        # By the page headers, since footers may claim other sizes.
+        num_values = size = position = 0
+        indexed = delta = False
+        while position < len(value):
+            try:
+                header = decode_page_header(value, position, complete=True)
+            except FormatError:  # is raised again by the decoder
+                return None
+            if isinstance(header, NeedMore):
+                return None
+            if item.kind == "page" and position == 0:
+                self.headers[item] = header
+            position += header.page_size
+            size += header.uncompressed_size
+            if header.is_data:
+                num_values += header.num_values
+                indexed |= header.encoding in DICTIONARY_ENCODINGS
+                delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
+        return _Content(num_values, size, indexed, delta)

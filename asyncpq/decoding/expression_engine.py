@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -60,7 +61,14 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
 }
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Kernel: TypeAlias = Callable[[Any], Any]
-_WORDED = frozenset({pa.string(), pa.large_string()})
+_OPERATORS: Mapping[str, Callable[[Any, Any], pc.Expression]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _NULL = pa.scalar(None, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
 _MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
@@ -75,7 +83,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
     if isinstance(expr, Constant):
         return pc.scalar(pa.scalar(expr.value, pa.bool_()))
     if isinstance(expr, (And, Or)):
-        return _join(expr, [to_pyarrow(arg, fields) for arg in expr.args])
+        return _join([to_pyarrow(arg, fields) for arg in expr.args], all_of=isinstance(expr, And))
     if isinstance(expr, Not):
         return ~to_pyarrow(expr.arg, fields)
     references = {name: fields[name] if fields else pc.field(*name.split(".")) for name in columns(expr)}
@@ -84,7 +92,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
 
 def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
     if isinstance(expr, ColumnComparison):
-        return _compare(references[expr.left], expr.op, references[expr.right])
+        return _OPERATORS[expr.op](references[expr.left], references[expr.right])
     (name, field), *_ = references.items()
     if isinstance(expr, IsNull):
         return field.is_null(nan_is_null=expr.nan_is_null)
@@ -96,40 +104,22 @@ def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) 
         return pc.match_like(field, expr.pattern)
     try:
         if isinstance(expr, Comparison):
-            return _compare(field, expr.op, pc.scalar(arrow_scalar(expr.value)))
+            return _OPERATORS[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
         if isinstance(expr, In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, KeyIn):
             joined = (value for value in expr.values if value is not None and value == value)  # not null, not NaN
             keys = [pc.scalar(arrow_scalar(value)) for value in joined]
-            return _join(Or(()), [field == key for key in keys])
+            return _join([field == key for key in keys], all_of=False)
     except CONVERSION_ERRORS as error:
         raise PredicateTypeError(f"{expr}: pyarrow cannot hold the literal: {error}", column=name) from error
     raise PredicateTypeError(f"{expr} has no pyarrow form")
 
 
-def _join(node: And | Or, args: Sequence[pc.Expression]) -> pc.Expression:
+def _join(args: Sequence[pc.Expression], *, all_of: bool) -> pc.Expression:
     if not args:
-        return pc.scalar(isinstance(node, And))
-    joined = args[0]
-    for arg in args[1:]:
-        joined = joined & arg if isinstance(node, And) else joined | arg
-    return joined
-
-
-def _compare(left: pc.Expression, op: str, right: pc.Expression) -> pc.Expression:
-    match op:
-        case "==":
-            return left == right
-        case "!=":
-            return left != right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-    return left >= right
+        return pc.scalar(all_of)
+    return functools.reduce(operator.and_ if all_of else operator.or_, args)
 
 
 def arrow_scalar(value: Scalar) -> pa.Scalar:
@@ -238,11 +228,6 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
 
 
-def is_text(type_: pa.DataType) -> bool:
-    """Whether values of the type have words."""
-    return type_ in _WORDED
-
-
 def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
     """The kernel of a predicate on strings or binary values."""
     if isinstance(expr, StartsWith):
@@ -278,16 +263,13 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
         undecided = pc.and_not(undecided, mask).fill_null(False)
         if undecided.true_count:
             # As bytes, since a file may hold strings that are not UTF-8.
-            texts = values.filter(undecided).cast(_binary_like(values.type)).to_pylist()
+            as_bytes = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
+            texts = values.filter(undecided).cast(as_bytes).to_pylist()
             answers = [test(tokens(text.decode("utf-8", "replace"))) for text in texts]
             mask = pc.replace_with_mask(mask, undecided, pa.array(answers, pa.bool_()))
         return mask
 
     return kernel
-
-
-def _binary_like(type_: pa.DataType) -> pa.DataType:
-    return pa.large_binary() if pa.types.is_large_string(type_) else pa.binary()
 
 
 def _pattern(asked: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import read_schema
+from asyncpq.decoding.arrow import BINARIES, TEXTS, children_of, read_schema, with_children
 from asyncpq.decoding.splice import FieldTemplate, schema_file
 from asyncpq.errors import AsyncpqError, FormatError, UnsupportedFeatureError
 from asyncpq.objects.version import FileVersion
@@ -17,8 +17,6 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Projection
 
 _FIELD_WEIGHT = 1500
-_STRINGS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
-_BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 ARROW_SCHEMA_KEY = b"ARROW:schema"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
@@ -182,7 +180,7 @@ def dictionary_type(type_: pa.DataType) -> pa.DataType:
     Types other than strings and binary stay as they are.
     """
     value = type_.value_type if pa.types.is_dictionary(type_) else type_
-    for like, plain in ((_STRINGS, pa.string()), (_BINARIES, pa.binary())):
+    for like, plain in ((TEXTS, pa.string()), (BINARIES, pa.binary())):
         if value in like:
             return pa.dictionary(pa.int32(), plain)
     return type_
@@ -248,25 +246,13 @@ class StoredArrowSchema:
             return pa.run_end_encoded(type_.run_end_type, self._show_allowed(pa.field("", type_.value_type)).type)
         if not types.is_nested(type_):
             return type_
-        if types.is_map(type_):
-            key, item = self._show_allowed(type_.key_field), self._show_allowed(type_.item_field)
-            return pa.map_(key, item, keys_sorted=type_.keys_sorted)
-        children = [self._show_allowed(type_.field(index)) for index in range(type_.num_fields)]
-        if types.is_struct(type_):
-            return pa.struct(children)
         if types.is_union(type_):
-            return pa.union(children, type_.mode, type_.type_codes)
-        if types.is_fixed_size_list(type_):
-            return pa.list_(children[0], type_.list_size)
-        for is_kind, make in (
-            (types.is_list, pa.list_),
-            (types.is_large_list, pa.large_list),
-            (types.is_list_view, pa.list_view),
-            (types.is_large_list_view, pa.large_list_view),
-        ):
-            if is_kind(type_):
-                return make(children[0])
-        raise ValueError(f"a nested type that is not known: {type_}")
+            members = [self._show_allowed(type_.field(index)) for index in range(type_.num_fields)]
+            return pa.union(members, type_.mode, type_.type_codes)
+        children = [self._show_allowed(child) for child in children_of(type_)]
+        if type_.num_fields and not children:
+            raise ValueError(f"a nested type that is not known: {type_}")
+        return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
         """The value of ``ARROW:schema`` for a file of only these fields, or None; ``as_storage`` drops extensions."""

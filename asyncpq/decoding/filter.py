@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_array, is_list
-from asyncpq.decoding.expression_engine import EngineAtom, Kernel, any_element, is_text, text_kernel, words_kernel
+from asyncpq.decoding.expression_engine import EngineAtom, Kernel, any_element, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
     between_values,
     converter,
@@ -311,7 +311,7 @@ class _Compiler:
 
     def _words(self, expr: HasTokens | HasPhrase) -> Evaluate:
         column = self._column(expr.column)
-        if not is_text(storage_type(column.type)):
+        if storage_type(column.type) not in (pa.string(), pa.large_string()):
             raise PredicateTypeError(
                 f"{expr}: {column.type} has no words", column=expr.column, hint="Ask for words of strings."
             )

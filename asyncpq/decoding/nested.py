@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import join, leaf_types, stored_as
+from asyncpq.decoding.arrow import child_leaves, join, stored_as
 from asyncpq.decoding.leaf import DecodeLimits, check_crc_alike, page_header
 from asyncpq.decoding.page import DataPage, PageQueue
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
@@ -85,18 +85,15 @@ def _merge_structs(
     inner = _check_nulls(parts, seen)
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
-    for index in range(whole.num_fields):
-        type_ = whole.field(index).type
-        stop = first_leaf + len(leaf_types(type_))
+    for child, span in zip(whole, child_leaves(whole, first_leaf), strict=True):
         inside: list[PartialField] = []
         for number, (leaves, array) in enumerate(parts):
-            selected = tuple([leaf for leaf in leaves if first_leaf <= leaf < stop])
+            selected = tuple([leaf for leaf in leaves if leaf in span])
             if selected:
                 inside.append(PartialField(selected, array.field(taken[number])))
                 taken[number] += 1
         if inside:
-            children.append(merge(inside, type_, first_leaf, target.field(len(children)).type, inner))
-        first_leaf = stop
+            children.append(merge(inside, child.type, span.start, target.field(len(children)).type, inner))
     return _rebuilt(target, parts[0].array, [], children)
 
 
@@ -228,13 +225,10 @@ def _num_levels(
         array = array.storage
     if pa.types.is_struct(whole):
         present = 0
-        for index in range(whole.num_fields):
-            type_ = whole.field(index).type
-            stop = first_leaf + len(leaf_types(type_))
-            if leaf < stop:
-                return _num_levels(array.field(present), type_, first_leaf, leaves, leaf)
-            present += any(first_leaf <= each < stop for each in leaves)
-            first_leaf = stop
+        for child, span in zip(whole, child_leaves(whole, first_leaf), strict=True):
+            if leaf in span:
+                return _num_levels(array.field(present), child.type, span.start, leaves, leaf)
+            present += any(each in span for each in leaves)
     if not pa.types.is_nested(whole):
         return None
     if is_view(whole):

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
+from asyncpq.parquet.column_chunk import ColumnChunk, PageType
 from asyncpq.parquet.logical_types import PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Leaf
@@ -57,23 +58,12 @@ class FooterTemplate:
         created_by: str | None,
     ) -> None:
         def parts(dictionary_offset: int | None) -> list[bytes]:
-            writer = CompactWriter()
-            writer.field_i32(1, 2)
-            writer.field_list(2, STRUCT, num_elements)
-            writer.raw(schema_elements)
-            writer.field_i64(3, _MARK)  # num_rows
-            writer.field_list(4, STRUCT, 1)
-            writer.begin_element()  # RowGroup
-            writer.field_list(1, STRUCT, 1)
             counts = (_MARK, _MARK, _MARK, _MARK)
-            writer.raw(_column_chunk(physical_type, path, codec, encodings, counts, dictionary_offset))
-            writer.field_i64(2, _MARK)  # total_byte_size
-            writer.field_i64(3, _MARK)  # num_rows
-            writer.end_struct()
-            key_values(writer, arrow_schema)
-            if created_by is not None:
-                writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
-            template = writer.getvalue().split(_MARK_BYTES)
+            chunk = _column_chunk(physical_type, path, codec, encodings, counts, dictionary_offset)
+            footer = _file_metadata(
+                schema_elements, num_elements, [chunk], _MARK, _MARK, arrow_schema, created_by=created_by
+            )
+            template = footer.split(_MARK_BYTES)
             if len(template) != 8:  # a name, a schema or a writer's text happens to contain the mark
                 raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
             return template
@@ -150,6 +140,18 @@ def _template(
     )
 
 
+def page_bytes(page_type: PageType, uncompressed_size: int, payload: bytes, numbers: Sequence[int]) -> bytes:
+    """A page with a header; ``numbers`` are the fields of its type's own header, from field 1 on."""
+    writer = CompactWriter()
+    for field_id, number in enumerate((page_type, uncompressed_size, len(payload)), 1):
+        writer.field_i32(field_id, number)
+    writer.begin_struct(PAGE_HEADER_FIELDS[page_type])
+    for field_id, number in enumerate(numbers, 1):
+        writer.field_i32(field_id, number)
+    writer.end_struct()
+    return writer.getvalue() + payload
+
+
 def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, level: int) -> bytes:
     """A dictionary page's payload as a V2 data page that holds each of its values once.
 
@@ -157,19 +159,8 @@ def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_siz
     stays as it is, behind the levels "all present" if the leaf's definition ``level`` is not 0.
     """
     levels = varint(num_values << 1) + bytes((level,)) if level else b""
-    writer = CompactWriter()
-    writer.field_i32(1, 3)  # DATA_PAGE_V2
-    writer.field_i32(2, uncompressed_size + len(levels))
-    writer.field_i32(3, len(payload) + len(levels))
-    writer.begin_struct(8)
-    writer.field_i32(1, num_values)
-    writer.field_i32(2, 0)  # num_nulls
-    writer.field_i32(3, num_values)  # num_rows
-    writer.field_i32(4, ENCODING_PLAIN)
-    writer.field_i32(5, len(levels))
-    writer.field_i32(6, 0)
-    writer.end_struct()
-    return writer.getvalue() + levels + payload
+    numbers = (num_values, 0, num_values, ENCODING_PLAIN, len(levels), 0)  # values, nulls, rows, ..., levels' bytes
+    return page_bytes(PageType.DATA_PAGE_V2, uncompressed_size + len(levels), levels + payload, numbers)
 
 
 def identity_dictionary(codec: int, num_values: int) -> bytes:
@@ -191,15 +182,7 @@ def _shared_identity(codec: int, size: int) -> bytes:
 def _identity_dictionary(codec: int, size: int) -> bytes:
     values = pa.arange(0, size).cast(pa.int32()).buffers()[1].slice(0, 4 * size)
     payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values.to_pybytes()
-    writer = CompactWriter()
-    writer.field_i32(1, 2)  # DICTIONARY_PAGE
-    writer.field_i32(2, 4 * size)
-    writer.field_i32(3, len(payload))
-    writer.begin_struct(7)
-    writer.field_i32(1, size)
-    writer.field_i32(2, ENCODING_PLAIN)
-    writer.end_struct()
-    return writer.getvalue() + payload
+    return page_bytes(PageType.DICTIONARY_PAGE, 4 * size, payload, (size, ENCODING_PLAIN))
 
 
 def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
@@ -209,17 +192,9 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
         for field in fields
         for index in range(field.element_index, metadata.schema.subtree_stop(field.element_index))
     ]
-    writer = CompactWriter()
-    writer.field_i32(1, 2)
-    writer.field_list(2, STRUCT, len(elements) + 1)
-    writer.raw(root_element(len(fields)))
-    for element in elements:
-        writer.raw(element)
-    writer.field_i64(3, 0)
-    writer.field_list(4, STRUCT, 0)
     pairs = {key: value for key, value in metadata.key_value_metadata.items() if key != "ARROW:schema"}
-    key_values(writer, arrow_schema, pairs)
-    footer = writer.getvalue()
+    schema = b"".join((root_element(len(fields)), *elements))
+    footer = _file_metadata(schema, len(elements) + 1, (), 0, 0, arrow_schema, pairs=pairs)
     return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
@@ -276,23 +251,49 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
     return tuple(name.encode() for name in leaf.path)
 
 
-def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
-    """Write FileMetaData.key_value_metadata, if there is any."""
-    items: list[tuple[bytes, bytes | None]] = [
-        (key.encode(), None if value is None else value.encode("utf-8", "surrogateescape"))
-        for key, value in (pairs or {}).items()
-    ]
+def _file_metadata(
+    elements: bytes,
+    num_elements: int,
+    chunks: Sequence[bytes],
+    num_rows: int,
+    num_bytes: int,
+    arrow_schema: bytes | None,
+    *,
+    created_by: str | None = None,
+    pairs: Mapping[str, str | None] | None = None,
+) -> bytes:
+    """FileMetaData of one row group of ``chunks``, or of none; ``pairs`` is other key-value metadata."""
+    writer = CompactWriter()
+    writer.field_i32(1, 2)  # version
+    writer.field_list(2, STRUCT, num_elements)
+    writer.raw(elements)
+    writer.field_i64(3, num_rows)
+    writer.field_list(4, STRUCT, 1 if chunks else 0)
+    if chunks:
+        writer.begin_element()  # RowGroup
+        writer.field_list(1, STRUCT, len(chunks))
+        writer.raw(b"".join(chunks))
+        writer.field_i64(2, num_bytes)
+        writer.field_i64(3, num_rows)
+        writer.end_struct()
+    texts = {key: None if value is None else _encoded(value) for key, value in (pairs or {}).items()}
     if arrow_schema is not None:
-        items.append((b"ARROW:schema", arrow_schema))
-    if not items:
-        return
-    writer.field_list(5, STRUCT, len(items))
-    for key, value in items:
+        texts["ARROW:schema"] = arrow_schema
+    if texts:
+        writer.field_list(5, STRUCT, len(texts))
+    for key, value in texts.items():
         writer.begin_element()
-        writer.field_binary(1, key)
+        writer.field_binary(1, key.encode())
         if value is not None:
             writer.field_binary(2, value)
         writer.end_struct()
+    if created_by is not None:
+        writer.field_binary(6, _encoded(created_by))
+    return writer.getvalue()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 class LeafContent(NamedTuple):
@@ -335,22 +336,15 @@ class FieldTemplate:
             chunks.append(_leaf_chunk(leaf, content, position))
             body += (content.dictionary, *content.pages)
             position += len(content.dictionary) + sum(map(len, content.pages))
-        writer = CompactWriter()
-        writer.field_i32(1, 2)
-        writer.field_list(2, STRUCT, self._num_elements)
-        writer.raw(self._elements)
-        writer.field_i64(3, num_rows)
-        writer.field_list(4, STRUCT, 1)
-        writer.begin_element()
-        writer.field_list(1, STRUCT, len(chunks))
-        writer.raw(b"".join(chunks))
-        writer.field_i64(2, position - len(MAGIC))
-        writer.field_i64(3, num_rows)
-        writer.end_struct()
-        key_values(writer, self._arrow_schema)
-        if self._created_by is not None:
-            writer.field_binary(6, self._created_by.encode("utf-8", "surrogateescape"))
-        footer = writer.getvalue()
+        footer = _file_metadata(
+            self._elements,
+            self._num_elements,
+            chunks,
+            num_rows,
+            position - len(MAGIC),
+            self._arrow_schema,
+            created_by=self._created_by,
+        )
         return b"".join((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 

@@ -31,16 +31,10 @@ from asyncpq.expressions.scalars import (
     unscaled_decimal,
 )
 
-_INT_RANGES = {
-    pa.int8(): (-(1 << 7), (1 << 7) - 1),
-    pa.int16(): (-(1 << 15), (1 << 15) - 1),
-    pa.int32(): (-(1 << 31), (1 << 31) - 1),
-    pa.int64(): (-(1 << 63), (1 << 63) - 1),
-    pa.uint8(): (0, (1 << 8) - 1),
-    pa.uint16(): (0, (1 << 16) - 1),
-    pa.uint32(): (0, (1 << 32) - 1),
-    pa.uint64(): (0, (1 << 64) - 1),
-}
+_SIGNED = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+_UNSIGNED = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32, pa.uint64(): 64}
+_INT_RANGES = {type_: (-(1 << bits - 1), (1 << bits - 1) - 1) for type_, bits in _SIGNED.items()}
+_INT_RANGES.update({type_: (0, (1 << bits) - 1) for type_, bits in _UNSIGNED.items()})
 _EXACT = Context(prec=80)  # more digits than any decimal has
 
 Convert = Callable[[Scalar], Any]
@@ -209,15 +203,13 @@ def _instance(kind: type) -> Convert:
 
 
 def _text(value: Scalar) -> Any:
-    return value if type(value) is str and (value.isascii() or _is_utf8(value)) else _INEXACT
-
-
-def _is_utf8(value: str) -> bool:
+    if type(value) is not str:
+        return _INEXACT
     try:
         value.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return _INEXACT
+    return value
 
 
 def _fixed(width: int) -> Convert:

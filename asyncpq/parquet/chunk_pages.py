@@ -21,7 +21,7 @@ from asyncpq.parquet.thrift_patterns import COUNT32, STATISTICS, STOP_BYTE, VARI
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
-_UNIONS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
+PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _IS_COMPRESSED_FALSE: Final = b"\x12"
 
@@ -184,7 +184,7 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
     crc = crc & 0xFFFFFFFF if type(crc) is int else None
     if page_type is PageType.INDEX_PAGE:
         return PageHeader(page_type, size, compressed, uncompressed, crc, 0, 0)
-    content = fields.get(_UNIONS[page_type])
+    content = fields.get(PAGE_HEADER_FIELDS[page_type])
     if not isinstance(content, dict):
         raise CorruptFileError(f"a page of type {page_type.name} lacks that type's header")
     num_values = _number(content, 1, "number of values")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final, Literal, NamedTuple
 
-from asyncpq.parquet.thrift import Fields, Value
+from asyncpq.parquet.thrift import Fields, Value, integer_of
 
 TimeUnit = Literal["ms", "us", "ns"]
 
@@ -155,9 +155,9 @@ def from_union(union: Value) -> LogicalType:
     if not isinstance(content, dict):
         return UNRECOGNISED
     if kind is LogicalKind.DECIMAL:
-        return LogicalType(kind, scale=_integer(content, 1), precision=_integer(content, 2))
+        return LogicalType(kind, scale=integer_of(content, 1), precision=integer_of(content, 2))
     if kind is LogicalKind.INTEGER:
-        return LogicalType(kind, bit_width=_integer(content, 1), is_signed=_boolean(content, 2))
+        return LogicalType(kind, bit_width=integer_of(content, 1), is_signed=_boolean(content, 2))
     if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
         unit = content.get(2)
         names = [_UNITS.get(member) for member in unit] if isinstance(unit, dict) else []
@@ -170,11 +170,6 @@ def from_converted(converted: ConvertedType, precision: int | None, scale: int |
     if converted is ConvertedType.DECIMAL:
         return LogicalType(LogicalKind.DECIMAL, precision=precision, scale=scale or 0)
     return _CONVERTED[converted]
-
-
-def _integer(fields: Fields, field_id: int) -> int | None:
-    value = fields.get(field_id)
-    return value if type(value) is int else None
 
 
 def _boolean(fields: Fields, field_id: int) -> bool | None:

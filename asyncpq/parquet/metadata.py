@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError
@@ -36,68 +37,28 @@ _LEAF_WEIGHT: Final = 350
 _MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
 
 
+@dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class FileMetadata:
-    """A decoded footer. Made by :func:`decode_file_metadata`.
+    """A decoded footer. Made by :func:`decode_file_metadata`."""
 
-    Attributes:
-        data: the Thrift bytes.
-        version: the format's version as written, 1 or 2; not reliable.
-        created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
-        column_orders: one for each leaf, or None. All are UNKNOWN if they differ and their number is not the leaves'.
-        dropped: statements of the footer that contradict the rest of it and are ignored.
-        has_encryption: some columns are, or may be, encrypted.
-        int96_unit: the unit in which timestamps stored as INT96 are decoded, "ns" or "us".
-    """
+    data: bytes  # the Thrift bytes
+    version: int  # of the format, 1 or 2, as written; not reliable
+    schema: ParquetSchema
+    num_rows: int
+    row_groups: tuple[RowGroup, ...]
+    created_by: str | None  # the writer, e.g. "parquet-mr version 1.8.0 (build abc)"
+    column_orders: tuple[ColumnOrder, ...] | None  # one for each leaf; all UNKNOWN if their number is not the leaves'
+    dropped: tuple[str, ...]  # statements of the footer that contradict the rest of it and are ignored
+    has_encryption: bool  # some columns are, or may be, encrypted
+    key_value_start: int | None  # position of the key-value metadata in the bytes
+    parsed_chunks: list[int]  # the row groups' counter of decoded chunks
+    int96_unit: Literal["ns", "us"] = "ns"  # in which timestamps stored as INT96 are decoded
+    writer_faults: WriterFaults = field(init=False)
+    _key_values: dict[str, str | None] | None = field(default=None, init=False)
+    _unparsed_weight: int = field(default=0, init=False)
 
-    __slots__ = (
-        "_key_value_start",
-        "_key_values",
-        "_parsed_chunks",
-        "_unparsed_weight",
-        "column_orders",
-        "created_by",
-        "data",
-        "dropped",
-        "has_encryption",
-        "int96_unit",
-        "num_rows",
-        "row_groups",
-        "schema",
-        "version",
-        "writer_faults",
-    )
-
-    def __init__(
-        self,
-        data: bytes,
-        *,
-        version: int,
-        schema: ParquetSchema,
-        num_rows: int,
-        row_groups: tuple[RowGroup, ...],
-        created_by: str | None,
-        column_orders: tuple[ColumnOrder, ...] | None,
-        dropped: tuple[str, ...],
-        has_encryption: bool,
-        key_value_start: int | None,
-        parsed_chunks: list[int],
-    ) -> None:
-        """``parsed_chunks`` is the row groups' counter of decoded chunks."""
-        self.data = data
-        self.version = version
-        self.schema = schema
-        self.num_rows = num_rows
-        self.row_groups = row_groups
-        self.created_by = created_by
-        self.column_orders = column_orders
-        self.dropped = dropped
-        self.has_encryption = has_encryption
-        self.int96_unit: Literal["ns", "us"] = "ns"
-        self._key_value_start = key_value_start
-        self._key_values: dict[str, str | None] | None = None
-        self._parsed_chunks = parsed_chunks
-        self._unparsed_weight = 0
-        self.writer_faults = WriterFaults(created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
+    def __post_init__(self) -> None:
+        self.writer_faults = WriterFaults(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
@@ -108,15 +69,15 @@ class FileMetadata:
         if not self._unparsed_weight:
             schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
             self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
-        return self._unparsed_weight + CHUNK_WEIGHT * self._parsed_chunks[0]
+        return self._unparsed_weight + CHUNK_WEIGHT * self.parsed_chunks[0]
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
         """The file's key-value metadata, the first value of a repeated key as in Arrow; escaped where not UTF-8."""
         if self._key_values is None:
             pairs: dict[str, str | None] = {}
-            if self._key_value_start is not None:
-                reader = CompactReader(self.data, self._key_value_start)
+            if self.key_value_start is not None:
+                reader = CompactReader(self.data, self.key_value_start)
                 for pair in _structs(reader.value(LIST)):
                     key, value = pair.get(1), pair.get(2)
                     if isinstance(key, bytes):
@@ -206,7 +167,7 @@ class _Footer:
             dropped.append(f"the footer has {len(orders)} column orders for {num_leaves} columns")
             orders = (orders[0] if alike else ColumnOrder.UNKNOWN,) * num_leaves
         return FileMetadata(
-            self._reader.data,
+            data=self._reader.data,
             version=self._version,
             schema=schema,
             num_rows=_checked_rows(self._num_rows, groups, dropped),
@@ -272,9 +233,9 @@ def _row_group(
     if starts is None or num_rows is None:
         raise CorruptFileError(f"row group {ordinal} lacks its columns or its row count")
     return RowGroup(
-        reader.data,
-        schema,
-        starts,
+        data=reader.data,
+        schema=schema,
+        starts=starts,
         ordinal=ordinal,
         num_rows=num_rows,
         first_row=first_row,

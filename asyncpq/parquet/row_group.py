@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
@@ -134,55 +135,24 @@ class SortingColumn(NamedTuple):
     nulls_first: bool
 
 
+@dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class RowGroup:
-    """Rows ``[first_row, first_row + num_rows)`` of the file.
+    """Rows ``[first_row, first_row + num_rows)`` of the file."""
 
-    Attributes:
-        ordinal: index in the file.
-        total_byte_size: uncompressed bytes as the writer claims; 0 if missing or negative.
-        sorting_columns: as the writer claims; not verified.
-        num_columns: the number of the schema's leaves.
-    """
+    data: bytes  # of the metadata
+    schema: ParquetSchema
+    starts: array[int]  # of the chunks' structs in the metadata, and the end of the last
+    ordinal: int
+    num_rows: int
+    first_row: int
+    total_byte_size: int  # uncompressed bytes as the writer claims; 0 if missing or negative
+    sorting_columns: tuple[SortingColumn, ...]  # as the writer claims; not verified
+    parsed_chunks: list[int]  # counts the decoded chunks of the whole file, in its only element
+    num_columns: int = field(init=False)  # the schema's leaves
+    _chunks: dict[int, ColumnChunk] = field(init=False, default_factory=dict)
 
-    __slots__ = (
-        "_chunks",
-        "_data",
-        "_parsed_chunks",
-        "_schema",
-        "_starts",
-        "first_row",
-        "num_columns",
-        "num_rows",
-        "ordinal",
-        "sorting_columns",
-        "total_byte_size",
-    )
-
-    def __init__(
-        self,
-        data: bytes,
-        schema: ParquetSchema,
-        starts: array[int],
-        *,
-        ordinal: int,
-        num_rows: int,
-        first_row: int,
-        total_byte_size: int,
-        sorting_columns: tuple[SortingColumn, ...],
-        parsed_chunks: list[int],
-    ) -> None:
-        """``parsed_chunks`` counts the decoded chunks of the whole file, in its only element."""
-        self._data = data
-        self._schema = schema
-        self._starts = starts  # of the chunks' structs, and the end of the last
-        self._chunks: dict[int, ColumnChunk] = {}
-        self._parsed_chunks = parsed_chunks
-        self.ordinal = ordinal
-        self.num_rows = num_rows
-        self.first_row = first_row
-        self.total_byte_size = total_byte_size
-        self.sorting_columns = sorting_columns
-        self.num_columns = len(starts) - 1
+    def __post_init__(self) -> None:
+        self.num_columns = len(self.starts) - 1
 
     def __repr__(self) -> str:
         return f"RowGroup({self.ordinal}, rows {self.first_row} to {self.first_row + self.num_rows})"
@@ -190,20 +160,20 @@ class RowGroup:
     @property
     def weight(self) -> int:
         """Approximate bytes held in memory, without decoded chunks."""
-        return _ROW_GROUP_WEIGHT + 8 * len(self._starts)
+        return _ROW_GROUP_WEIGHT + 8 * len(self.starts)
 
     @property
     def chunks_span(self) -> tuple[int, int]:
         """Position of all column chunks' structs in the metadata bytes."""
-        return self._starts[0], self._starts[-1]
+        return self.starts[0], self.starts[-1]
 
     def chunk_span(self, leaf_index: int) -> tuple[int, int]:
         """Position of the struct of a leaf's column chunk in the metadata bytes."""
-        return self._starts[leaf_index], self._starts[leaf_index + 1]
+        return self.starts[leaf_index], self.starts[leaf_index + 1]
 
     def index_places(self, leaf_index: int) -> IndexPlaces:
         """The locations of a leaf's page indexes. An unusual chunk is decoded; raises as :meth:`chunk`."""
-        places = find_indexes(self._data, *self.chunk_span(leaf_index))
+        places = find_indexes(self.data, *self.chunk_span(leaf_index))
         if places is not None:
             return places
         chunk = self.parse_chunk(leaf_index)
@@ -222,16 +192,16 @@ class RowGroup:
             chunk = self.parse_chunk(leaf_index)
             # Two threads may both decode it: the results are equal, and the first is kept.
             kept = self._chunks.setdefault(leaf_index, chunk)
-            self._parsed_chunks[0] += kept is chunk
+            self.parsed_chunks[0] += kept is chunk
             chunk = kept
         return chunk
 
     def confirms_num_rows(self) -> bool:
         """Whether a chunk of a leaf that is not repeated claims one value for each row; True if there is none."""
-        for leaf in self._schema.leaves:
+        for leaf in self.schema.leaves:
             start, stop = self.chunk_span(leaf.index)
             if leaf.max_repetition_level == 0 and stop - start > 1:
-                return decode_column_chunk(self._data, start, stop, leaf).num_values == self.num_rows
+                return decode_column_chunk(self.data, start, stop, leaf).num_values == self.num_rows
         return True
 
     def parse_chunk(self, leaf_index: int) -> ColumnChunk:
@@ -241,11 +211,11 @@ class RowGroup:
             return known
         if not 0 <= leaf_index < self.num_columns:
             raise IndexError(leaf_index)
-        starts = self._starts
-        leaf = self._schema.leaves[leaf_index]
+        starts = self.starts
+        leaf = self.schema.leaves[leaf_index]
         if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
             raise UnknownLeafError("nothing is known of the column's chunks", column=leaf.dotted)
-        chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
+        chunk = decode_column_chunk(self.data, starts[leaf_index], starts[leaf_index + 1], leaf)
         # A leaf that is not repeated has one value in each row, and its pages are checked against that. Statistics of
         # another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:

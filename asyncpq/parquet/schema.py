@@ -32,7 +32,7 @@ from asyncpq.parquet.logical_types import (
     from_converted,
     from_union,
 )
-from asyncpq.parquet.thrift import BINARY, MAX_DEPTH, STRUCT, CompactReader, Fields
+from asyncpq.parquet.thrift import BINARY, MAX_DEPTH, STRUCT, CompactReader, Fields, integer_of
 from asyncpq.parquet.thrift_patterns import (
     BINARY_VALUE,
     INTEGER_FIELD,
@@ -121,7 +121,7 @@ def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaEl
         raise CorruptFileError(f"the schema element at byte {start} of the metadata has no name")
     name = _decode_name(raw_name)
     physical = _member(fields, 1, _PHYSICAL_TYPES, name, "physical type")
-    code = _optional(fields, 3)
+    code = integer_of(fields, 3)
     repetition: Repetition | None
     if is_root:
         repetition = _REPETITIONS[code] if code is not None and 0 <= code < len(_REPETITIONS) else None
@@ -131,19 +131,19 @@ def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaEl
         repetition = _member(fields, 3, _REPETITIONS, name, "repetition")
         if repetition is None:  # as other readers do
             repetition = Repetition.REQUIRED
-    precision, scale = _optional(fields, 8), _optional(fields, 7)
+    precision, scale = integer_of(fields, 8), integer_of(fields, 7)
     converted, logical = _annotation(fields, precision, scale)
     return SchemaElement(
         name,
         physical,
-        _optional(fields, 2),
+        integer_of(fields, 2),
         repetition,
-        _optional(fields, 5) or 0,
+        integer_of(fields, 5) or 0,
         converted,
         logical,
         scale,
         precision,
-        _optional(fields, 9),
+        integer_of(fields, 9),
         start,
         reader.pos,
     )
@@ -159,7 +159,7 @@ def _decode_name(raw: bytes) -> str:
 def _annotation(
     fields: Fields, precision: int | None, scale: int | None
 ) -> tuple[ConvertedType | None, LogicalType | None]:
-    code = _optional(fields, 6)
+    code = integer_of(fields, 6)
     known = code is not None and 0 <= code < len(_CONVERTED_TYPES)
     converted = _CONVERTED_TYPES[code] if code is not None and known else None
     if 10 in fields:
@@ -169,13 +169,8 @@ def _annotation(
     return None, None if code is None else UNRECOGNISED
 
 
-def _optional(fields: Fields, field_id: int) -> int | None:
-    value = fields.get(field_id)
-    return value if type(value) is int else None
-
-
 def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, what: str) -> _T | None:
-    code = _optional(fields, field_id)
+    code = integer_of(fields, field_id)
     if code is None:
         return None
     if not 0 <= code < len(members):
@@ -318,7 +313,10 @@ class ParquetSchema:
     def field(self, key: str | int) -> Field:
         """The top-level field with the name or ordinal ``key``, else ColumnNotFoundError or AmbiguousColumnError."""
         if isinstance(key, int):
-            return _by_ordinal(self.fields, key, "top-level fields")
+            if not 0 <= key < len(self.fields):
+                count = len(self.fields)
+                raise ColumnNotFoundError(f"there is no column {key}: the file has {count} top-level fields")
+            return self.fields[key]
         fields = self._fields_by_name.get(key)
         if fields is None:
             raise ColumnNotFoundError("the file has no such column", column=key, hint=self._hint(key))
@@ -421,9 +419,3 @@ def _by_name(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
     for name, item in pairs:
         names.setdefault(name, []).append(item)
     return names
-
-
-def _by_ordinal(items: Sequence[_T], ordinal: int, what: str) -> _T:
-    if not 0 <= ordinal < len(items):
-        raise ColumnNotFoundError(f"there is no column {ordinal}: the file has {len(items)} {what}")
-    return items[ordinal]

@@ -118,8 +118,7 @@ def _type_order(leaf: Leaf) -> SortOrder:
 def decode_value(raw: bytes, leaf: Leaf, order: SortOrder) -> Comparable:
     """A bound (PLAIN, without a length) as a Python value that compares in ``order``.
 
-    Raises:
-        CorruptIndexError: it has the wrong length for the type, or the order is UNDEFINED.
+    Raises CorruptIndexError if it has the wrong length for the type, or the order is UNDEFINED.
     """
     value: Comparable = decode_values([raw], leaf, order)[0]
     return value
@@ -168,10 +167,6 @@ def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
         width = leaf.element.type_length if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else None
         return value.to_bytes(width or value.bit_length() // 8 + 1, "big", signed=True)
     return struct.pack(f"<{_FORMATS[leaf.physical_type, order]}", value)
-
-
-# Orders in which a bound may be a shorter value than any in the data.
-_TRUNCATED: Final = (SortOrder.BYTES,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +234,7 @@ def chunk_bounds(
         return _unknown(order, num_values, "its min is above its max")
     # The flags are newer than the fields. Without them, strings may be truncated.
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
-    if order in _TRUNCATED:
+    if order is SortOrder.BYTES:
         min_exact, max_exact = min_exact is True, max_exact is True
     exact = (min_exact is not False, max_exact is not False)
     return ChunkBounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
@@ -257,7 +252,8 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -
     if low != low or high != high:
         raise CorruptIndexError("a bound is NaN", column=leaf.dotted)
     if order in (SortOrder.FLOAT, SortOrder.FLOAT16):
-        return _wide_zero(low, -0.0), _wide_zero(high, 0.0)
+        # A min of +0 may stand for -0, a max of -0 for +0.
+        return -0.0 if low == 0 else low, 0.0 if high == 0 else high
     return low, high
 
 
@@ -273,11 +269,6 @@ def _unknown(
     order: SortOrder, num_values: int, reason: str | None = None, nulls: int | None = None, nans: int | None = None
 ) -> tuple[ChunkBounds, str | None]:
     return ChunkBounds(order, None, None, False, False, nulls, nans, num_values), reason
-
-
-def _wide_zero(value: float, zero: float) -> float:
-    # A min of +0 may stand for -0, a max of -0 for +0.
-    return zero if value == 0 else value
 
 
 @dataclass(slots=True, eq=False)

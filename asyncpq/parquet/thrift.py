@@ -41,6 +41,12 @@ _FIXED_SIZES: Final = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
 _unpack_double = struct.Struct("<d").unpack_from
 
 
+def integer_of(fields: Fields, field_id: int) -> int | None:
+    """The integer of a struct's field; None if it is absent or of another type."""
+    value = fields.get(field_id)
+    return value if type(value) is int else None
+
+
 def zigzag(n: int) -> int:
     """The signed integer whose zigzag form is ``n``."""
     return (n >> 1) ^ -(n & 1)
@@ -120,9 +126,6 @@ class CompactWriter:
             self._out.append(type_)
             self._out += zigzag_varint(field_id)
         self._last_id = field_id
-
-    def field_bool(self, field_id: int, value: bool) -> None:
-        self._field(field_id, TRUE if value else FALSE)
 
     def field_i32(self, field_id: int, value: int) -> None:
         self._field(field_id, I32)

@@ -19,7 +19,7 @@ from asyncpq.parquet.chunk_pages import (
     header_contradiction,
 )
 from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageEncodingStats, PageType
-from asyncpq.parquet.thrift import CompactWriter
+from asyncpq.parquet.thrift import FALSE, TRUE, CompactWriter
 from tests.parquet_samples import sample, sample_metadata
 
 
@@ -92,7 +92,7 @@ def header_bytes(
     for field_id, number in numbers.items():
         writer.field_i32(field_id, number)
     if flag is not None:
-        writer.field_bool(7, flag)
+        writer.field_raw(7, TRUE if flag else FALSE, b"")
     writer.end_struct()
     return writer.getvalue()
 

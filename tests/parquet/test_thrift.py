@@ -41,7 +41,7 @@ def write(writer: CompactWriter, fields: dict[int, Any]) -> None:
         elif kind == "i64":
             writer.field_i64(field_id, value)
         elif kind == "bool":
-            writer.field_bool(field_id, value)
+            writer.field_raw(field_id, thrift.TRUE if value else thrift.FALSE, b"")
         elif kind == "binary":
             writer.field_binary(field_id, value)
         elif kind == "i32s":
