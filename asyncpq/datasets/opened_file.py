@@ -38,7 +38,6 @@ from asyncpq.options import immutable
 from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.file_scan import landed
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job
@@ -258,9 +257,7 @@ class OpenedFile:
         if not self._is_current and not self.source.freshness.is_fresh(self.version):
             self._is_current = True  # it is asked once
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
-            validation = self.source.start_validation(self.version, context)
-            validation.join()
-            await landed(validation, self.operation.metrics)
+            await self.source.ensure_fresh(self.version, context)
 
     async def changed(self) -> None:
         """Forget the version in every cache: the object has another one now."""

@@ -7,9 +7,9 @@ is learnt of chunks with a page that begins inside a row, or whose pages depend 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from asyncpq.caching.entry import ContentKey, PartKind
 from asyncpq.errors import FormatError
@@ -59,148 +59,172 @@ class Unusable(NamedTuple):
     reason: str
 
 
+Place: TypeAlias = tuple[int, int]  # row group and leaf
+
+
 @dataclass(slots=True)
 class PageIndexes:
-    """What was found, by (row group, leaf). Absent and unusable indexes are simply not there."""
+    """Page indexes by row group and leaf. Absent and unusable indexes are not there."""
 
-    offsets: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)  # page locations
-    # those of them that no index gave, but the chunk itself when it was read
-    learnt: set[tuple[int, int]] = field(default_factory=set)
-    zones: dict[tuple[int, int], PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
-    spans: dict[tuple[int, int], ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were asked about
+    source: ObjectSource
+    version: FileVersion
+    context: RequestContext
+    offsets: dict[Place, OffsetIndex] = field(default_factory=dict)  # page locations
+    learnt: set[Place] = field(default_factory=set)  # those that the chunk itself gave when it was read, not an index
+    zones: dict[Place, PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
+    spans: dict[Place, ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were requested
 
+    async def fetch(self, requests: Iterable[IndexRequest]) -> None:
+        """Fetch, check and parse page indexes; all that must come from the store comes in one round.
 
-async def fetch_page_indexes(
-    source: ObjectSource, version: FileVersion, requests: Iterable[IndexRequest], context: RequestContext
-) -> PageIndexes:
-    """Fetch, check and parse page indexes; all that must come from the store comes in one round.
+        A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or
+        unusable is noted among the metrics' fallbacks.
+        """
+        metrics = self.context.metrics
+        wanted: list[tuple[IndexRequest, IndexedChunk]] = []
+        keys: list[ContentKey] = []
+        for request in requests:
+            chunk = indexed_chunk(self.version, request.row_group, request.leaf)
+            wanted.append((request, chunk))
+            self.spans[request.row_group, request.leaf] = chunk.span
+            keys.append(chunk.offsets or chunk.learnt)
+            if request.bounds and chunk.bounds is not None:
+                keys.append(chunk.bounds)
+        known = dict(zip(keys, self.source.runtime.memory.get_many(keys), strict=True))
+        missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
+        bounded: list[tuple[IndexRequest, IndexedChunk]] = []
+        for request, chunk in wanted:
+            located = self._locate(request, chunk, known[chunk.offsets or chunk.learnt], missing)
+            if not located or not request.bounds:
+                continue  # bounds without locations are of no use
+            bounded.append((request, chunk))
+            zones = None if chunk.bounds is None else known[chunk.bounds]
+            if chunk.bounds is not None and zones is None:
+                missing.append((request, chunk.bounds, chunk.chunk))
+            elif isinstance(zones, Unusable):
+                metrics.fall_back(zones.reason)
+            elif zones is not None:
+                metrics.cache_hits += 1
+                self.zones[request.row_group, request.leaf] = zones
+        if missing:
+            await self._fetch_missing(missing)
+        for request, chunk in bounded:
+            if chunk.bounds is None:
+                self._use_made_zones(request, chunk)
+            elif chunk.faults and (request.row_group, request.leaf) in self.zones:
+                metrics.fall_back_all(chunk.faults)
 
-    A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or unusable
-    is noted among the metrics' fallbacks. Raises StoreError, ObjectChangedError: the store failed.
-    """
-    indexes = PageIndexes()
-    wanted: list[tuple[IndexRequest, IndexedChunk]] = []
-    keys: list[ContentKey] = []
-    for request in requests:
-        chunk = indexed_chunk(version, request.row_group, request.leaf)
-        wanted.append((request, chunk))
-        indexes.spans[request.row_group, request.leaf] = chunk.span
-        keys.append(chunk.offsets or chunk.learnt)
-        if request.bounds and chunk.bounds is not None:
-            keys.append(chunk.bounds)
-    known = dict(zip(keys, source.runtime.memory.get_many(keys), strict=True))
-    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
-    unbounded: list[tuple[IndexRequest, IndexedChunk]] = []
-    for request, chunk in wanted:
-        if not _locations(source, version, request, chunk, known, missing, indexes, context) or not request.bounds:
-            continue  # bounds without locations are of no use
-        if chunk.bounds is None:
-            unbounded.append((request, chunk))
-            continue
-        parsed = known[chunk.bounds]
-        if parsed is None:
-            missing.append((request, chunk.bounds, chunk.chunk))
-        elif isinstance(parsed, Unusable):
-            context.metrics.fall_back(parsed.reason)
-        else:
-            context.metrics.cache_hits += 1
-            indexes.zones[request.row_group, request.leaf] = parsed
-    if missing:
-        await _fetch(source, version, missing, indexes, context)
-    for request, chunk in wanted:
-        if chunk.faults and chunk.bounds is not None and (request.row_group, request.leaf) in indexes.zones:
-            context.metrics.fall_back_all(chunk.faults)
-    if unbounded:
-        _add_made_zones(source, version, unbounded, indexes, context)
-    return indexes
-
-
-def _add_made_zones(
-    source: ObjectSource,
-    version: FileVersion,
-    unbounded: Iterable[tuple[IndexRequest, IndexedChunk]],
-    indexes: PageIndexes,
-    context: RequestContext,
-) -> None:
-    """Bounds of chunks without a ColumnIndex, where an index beside the object gives them."""
-    for request, chunk in unbounded:
+    def _locate(
+        self,
+        request: IndexRequest,
+        chunk: IndexedChunk,
+        parsed: Any,
+        missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
+    ) -> bool:
+        """Whether the pages' places are known, or will be once what is ``missing`` has come."""
         place = (request.row_group, request.leaf)
-        zones = _made_zones(source, version, request, chunk, indexes) if place in indexes.offsets else None
-        if zones is not None:
-            indexes.zones[place] = zones
+        if chunk.offsets is not None and parsed is None and place not in self.version.made:
+            missing.append((request, chunk.offsets, chunk.chunk))
+            return True
+        if chunk.offsets is not None and isinstance(parsed, OffsetIndex):
+            self.context.metrics.cache_hits += 1
+            self.offsets[place] = parsed
+            return True
+        return self._use_learnt(request, chunk, parsed)
+
+    def _use_learnt(self, request: IndexRequest, chunk: IndexedChunk, parsed: Any) -> bool:
+        """Whether page locations are known in place of an OffsetIndex of the file; else the fallback is noted."""
+        place, version, metrics = (request.row_group, request.leaf), self.version, self.context.metrics
+        learnt = parsed if chunk.offsets is None else self.source.runtime.memory.get(chunk.learnt)
+        if learnt is None and place in version.made:
+            try:
+                learnt = _offset_index(version.made[place].offsets, chunk.chunk, self._num_rows(request))
+            except FormatError as error:
+                metrics.fall_back(f"{self._name(request)}: {error.message}; the index is not used")
+                del version.made[place]
+            else:
+                self.source.runtime.memory.put(chunk.learnt, learnt, learnt.weight)
+        if learnt is None:
+            split = chunk.chunk.offset_index_range is not None
+            why = "its writer may split rows between pages" if split else "no OffsetIndex"
+            reason = f"{self._name(request)}: {why}, whole chunks are read"
+            metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
+            return False
+        metrics.cache_hits += 1
+        self.offsets[place] = learnt
+        self.learnt.add(place)
+        return True
+
+    def _use_made_zones(self, request: IndexRequest, chunk: IndexedChunk) -> None:
+        """Take bounds from an index beside the object, which has them in the order of the column's type."""
+        place, memory = (request.row_group, request.leaf), self.source.runtime.memory
+        made = self.version.made.get(place)
+        zones: PageZones | None = None
+        if made is not None and made.bounds is not None and place in self.offsets:
+            zones = memory.get(chunk.learnt_bounds)
+            if zones is None:
+                try:
+                    zones = self._page_zones(made.bounds, request, ColumnOrder.TYPE_ORDER)
+                except FormatError:
+                    self.version.made[place] = made._replace(bounds=None)
+                else:
+                    memory.put(chunk.learnt_bounds, zones, zones.weight)
+        if zones is None:
+            self.context.metrics.fall_back(f"{self._name(request)}: no ColumnIndex, its pages are not pruned")
         else:
-            context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
+            self.zones[place] = zones
 
+    async def _fetch_missing(self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]]) -> None:
+        context, memory, good = self.context, self.source.runtime.memory, True
+        keys = list(dict.fromkeys(key for _, key, _ in missing))
+        parts = await fetch_parts(self.source, self.version, keys, context.step("index", context.round))
+        # locations come first: bounds are counted against them
+        for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
+            place = (request.row_group, request.leaf)
+            parsed: OffsetIndex | PageZones
+            try:
+                if key.kind == "offset_index":
+                    parsed = _offset_index(parts.data[key], chunk, self._num_rows(request))
+                    check_page_sizes(parsed, chunk_stop=chunk.stop)
+                    self.offsets[place] = parsed
+                elif place in self.offsets:
+                    parsed = self.zones[place] = self._page_zones(parts.data[key], request)
+                else:
+                    continue
+            except FormatError as error:
+                reason = f"{self._name(request)}: {error.message}; the index is not used"
+                context.metrics.fall_back(reason)
+                memory.put(key, Unusable(reason), len(reason))
+                good = False
+            else:
+                memory.put(key, parsed, parsed.weight)
+        if good:
+            share_parts(self.source, self.version, parts)
 
-def _locations(
-    source: ObjectSource,
-    version: FileVersion,
-    request: IndexRequest,
-    chunk: IndexedChunk,
-    known: Mapping[ContentKey, Any],
-    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
-    indexes: PageIndexes,
-    context: RequestContext,
-) -> bool:
-    """Whether the pages' places are in ``indexes`` now, or will be once what is ``missing`` has come."""
-    place = (request.row_group, request.leaf)
-    parsed = known[chunk.offsets or chunk.learnt]
-    if parsed is None and chunk.offsets is not None and place not in version.made:
-        missing.append((request, chunk.offsets, chunk.chunk))
-        return True
-    if isinstance(parsed, OffsetIndex) and chunk.offsets is not None:
-        context.metrics.cache_hits += 1
-        indexes.offsets[place] = parsed
-        return True
-    learnt = parsed if chunk.offsets is None else source.runtime.memory.get(chunk.learnt)
-    if learnt is None and place in version.made:
-        learnt = _made_locations(source, version, request, chunk, context)
-    if learnt is not None:
-        context.metrics.cache_hits += 1
-        indexes.offsets[place] = learnt
-        indexes.learnt.add(place)
-        return True
-    split = chunk.chunk.offset_index_range is not None
-    why = "its writer may split rows between pages" if split else "no OffsetIndex"
-    reason = f"{_name(version, request)}: {why}, whole chunks are read"
-    context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
-    return False
+    def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
+        """Zones of a ColumnIndex; ``made_in`` is the order of bounds that an index beside the object gives."""
+        metadata, column_order = self.version.metadata, made_in
+        leaf, num_rows = metadata.schema.leaves[request.leaf], self._num_rows(request)
+        offsets = self.offsets[request.row_group, request.leaf]
+        if column_order is None and metadata.column_orders:
+            column_order = metadata.column_orders[request.leaf]
+        order = order_of(leaf, column_order)
+        bounds = page_bounds(
+            decode_column_index(data),
+            leaf,
+            order,
+            offsets.row_counts(num_rows),
+            has_column_orders=column_order is not None,
+            faults=metadata.writer_faults if made_in is None else None,
+            encodings=metadata.row_groups[request.row_group].chunk(request.leaf).encodings,
+        )
+        return PageZones(leaf, order, bounds, offsets, num_rows)
 
+    def _num_rows(self, request: IndexRequest) -> int:
+        return self.version.metadata.row_groups[request.row_group].num_rows
 
-def _made_locations(
-    source: ObjectSource, version: FileVersion, request: IndexRequest, chunk: IndexedChunk, context: RequestContext
-) -> OffsetIndex | None:
-    """Page locations that an index beside the object gives; not given again once they were found to be wrong."""
-    place = (request.row_group, request.leaf)
-    rows = version.metadata.row_groups[request.row_group].num_rows
-    try:
-        index = _offset_index(version.made[place].offsets, chunk.chunk, rows)
-    except FormatError as error:
-        context.metrics.fall_back(f"{_name(version, request)}: {error.message}; the index is not used")
-        del version.made[place]
-        return None
-    source.runtime.memory.put(chunk.learnt, index, index.weight)
-    return index
-
-
-def _made_zones(
-    source: ObjectSource, version: FileVersion, request: IndexRequest, chunk: IndexedChunk, indexes: PageIndexes
-) -> PageZones | None:
-    """Bounds of pages that an index beside the object gives. They were made in the order of the column's type."""
-    place, memory = (request.row_group, request.leaf), source.runtime.memory
-    made = version.made.get(place)
-    if made is None or made.bounds is None:
-        return None
-    zones: PageZones | None = memory.get(chunk.learnt_bounds)
-    if zones is None:
-        rows = version.metadata.row_groups[request.row_group].num_rows
-        try:
-            zones = _page_zones(made.bounds, version, request, indexes.offsets[place], rows, ColumnOrder.TYPE_ORDER)
-        except FormatError:
-            version.made[place] = made._replace(bounds=None)
-            return None
-        memory.put(chunk.learnt_bounds, zones, zones.weight)
-    return zones
+    def _name(self, request: IndexRequest) -> str:
+        return self.version.metadata.schema.leaves[request.leaf].dotted
 
 
 def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
@@ -277,41 +301,6 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     memory.put(known.learnt, index, index.weight)
 
 
-async def _fetch(
-    source: ObjectSource,
-    version: FileVersion,
-    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
-    indexes: PageIndexes,
-    context: RequestContext,
-) -> None:
-    keys = list(dict.fromkeys(key for _, key, _ in missing))
-    parts = await fetch_parts(source, version, keys, context.step("index", context.round))
-    data, memory, good = parts.data, source.runtime.memory, True
-    # locations come first: bounds are counted against them
-    for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
-        place = (request.row_group, request.leaf)
-        rows = version.metadata.row_groups[request.row_group].num_rows
-        parsed: OffsetIndex | PageZones
-        try:
-            if key.kind == "offset_index":
-                parsed = _offset_index(data[key], chunk, rows)
-                check_page_sizes(parsed, chunk_stop=chunk.stop)
-                indexes.offsets[place] = parsed
-            elif place in indexes.offsets:
-                parsed = indexes.zones[place] = _page_zones(data[key], version, request, indexes.offsets[place], rows)
-            else:
-                continue
-        except FormatError as error:
-            reason = f"{_name(version, request)}: {error.message}; the index is not used"
-            context.metrics.fall_back(reason)
-            memory.put(key, Unusable(reason), len(reason))
-            good = False
-        else:
-            memory.put(key, parsed, parsed.weight)
-    if good:
-        share_parts(source, version, parts)
-
-
 def _faults(version: FileVersion, leaf: Leaf, chunk: ColumnChunk) -> Iterator[str]:
     """What of a ColumnIndex is not believed, as its writer is known to get it wrong."""
     for claim in (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS):
@@ -326,39 +315,8 @@ def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex
     return index
 
 
-def _page_zones(
-    data: bytes,
-    version: FileVersion,
-    request: IndexRequest,
-    offsets: OffsetIndex,
-    num_rows: int,
-    column_order: ColumnOrder | None = None,
-) -> PageZones:
-    """``column_order``: in which the bounds were made, if not as the file says."""
-    metadata = version.metadata
-    leaf = metadata.schema.leaves[request.leaf]
-    faults = metadata.writer_faults if column_order is None else None
-    if column_order is None and metadata.column_orders:
-        column_order = metadata.column_orders[request.leaf]
-    order = order_of(leaf, column_order)
-    bounds = page_bounds(
-        decode_column_index(data),
-        leaf,
-        order,
-        offsets.row_counts(num_rows),
-        has_column_orders=column_order is not None,
-        faults=faults,
-        encodings=metadata.row_groups[request.row_group].chunk(request.leaf).encodings,
-    )
-    return PageZones(leaf, order, bounds, offsets, num_rows)
-
-
 def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) -> ContentKey | None:
     """Key of an index at ``place``; None without one, or with one that cannot be where the footer says."""
     if place is None or place[0] < 4 or place[1] > version.footer_start:
         return None
     return version.key(kind, *place)
-
-
-def _name(version: FileVersion, request: IndexRequest) -> str:
-    return version.metadata.schema.leaves[request.leaf].dotted

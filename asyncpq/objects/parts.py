@@ -13,18 +13,10 @@ from asyncpq.caching.single_flight import Flight, landing
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
 from asyncpq.events import Operation
-from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.source import ObjectSource, Tail, undated
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.embedded_index import (
-    EmbeddedIndex,
-    EmbeddedIndexEntry,
-    check_data,
-    check_place,
-    chunk_spans,
-    decode_entry,
-)
+from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
 from asyncpq.storage.base import RangeResult, RequestContext, is_here
 
 # So little is read here faster than tasks are made to read it side by side: one part, and all of one task.
@@ -334,12 +326,12 @@ async def load_embedded_index(
                 known = await source.version(context)
             source.describe(metrics)
             try:
-                index, validated = await _find(source, known, name, context)
-            except FormatError as error:
-                await _ensure_current(source, known, metrics)  # the present version may well be sound
+                index, validated = await _embedded_index(source, known, name, context)
+            except FormatError as error:  # the present version may well be sound
+                await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
                 raise error.locate(url=known.url) from error.__cause__
             if not validated:
-                await _ensure_current(source, known, metrics)
+                await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
             return known, index
         except ObjectChangedError:
             if known is not None:
@@ -350,55 +342,33 @@ async def load_embedded_index(
             operation.restarts()
 
 
-async def _ensure_current(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> None:
-    """Ask the store if the cache policy wants it asked before ``version`` is spoken of. Raises ObjectChangedError: the
-    object has another version now."""
-    if source.freshness.is_fresh(version):
-        return
-    flight = source.start_validation(version, RequestContext(metrics, round=metrics.rounds + 1))
-    flight.join()
-    metrics.wait_begins()
-    try:
-        await flight.wait()
-    finally:
-        metrics.wait_ends()
-        flight.leave()
-
-
-async def _find(
+async def _embedded_index(
     source: ObjectSource, version: FileVersion, name: str, context: RequestContext
 ) -> tuple[EmbeddedIndex | None, bool]:
     """The index, and whether the store said with it that ``version`` is the object's present one."""
+    runtime = source.runtime
     entry = decode_entry(name, version.metadata.key_value_metadata)
     if entry is None:
         return None, False
-    known = source.runtime.memory.get(version.key("embedded_index", entry.offset, entry.stop))
+    length, key = entry.length, version.key("embedded_index", entry.offset, entry.stop)
+    known = runtime.memory.get(key)
     if isinstance(known, EmbeddedIndex) and known.name == name:
         context.metrics.cache_hits += 1
         return known, False
     check_place(entry, version.footer_start, await _chunk_spans(source, version))
-    limits = source.runtime.options.limits
-    if entry.length > limits.max_decoded_bytes:
+    most = runtime.options.limits.max_decoded_bytes
+    if length > most:
         raise ResourceLimitError(
-            f"the embedded index {name!r} has {entry.length} bytes, allowed are {limits.max_decoded_bytes}",
+            f"the embedded index {name!r} has {length} bytes, allowed are {most}",
             hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
         )
-    if not entry.length:
+    if not length:
         return check_data(entry, b""), False
-    return await _fetch(source, version, entry, context)
-
-
-async def _fetch(
-    source: ObjectSource, version: FileVersion, entry: EmbeddedIndexEntry, context: RequestContext
-) -> tuple[EmbeddedIndex, bool]:
-    runtime, length = source.runtime, entry.length
-    key = version.key("embedded_index", entry.offset, entry.stop)
     runtime.budget.take(length)  # it waits for nobody, and others wait for it
     try:
         step = context.step("index", context.metrics.rounds + 1)
         parts = await fetch_parts(source, version, [key], step, read_bytes=length)
-        data: bytes = parts.data[key]
-        check = partial(check_data, entry, data)
+        check = partial(check_data, entry, parts.data[key])
         try:
             index = check() if length <= _INLINE_BYTES else await runtime.in_thread(check)
         except CorruptIndexError:

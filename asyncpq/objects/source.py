@@ -79,19 +79,9 @@ class Missing(NamedTuple):
 class ObjectSource:
     """Fetches footer and parts of one object through the session's caches.
 
-    Args:
-        runtime: of the session.
-        handle: the store's handle on the object.
-        namespace: who reads, for cache keys.
-        policy: how long cached parts are served without validation.
-        decryption: keys of the file, if the caller gave some.
-        tail_hint: names the objects whose tails have similar sizes; by default the folder.
-        packed: where a deflated copy of the tail is, which is fetched instead.
-        once: the object is read once: caches outside this process are not used, and memory does not keep its footer.
-
-    Attributes:
-        runtime, handle: as given.
-        freshness: which version the object had when it was last seen.
+    ``policy`` says how long cached parts are served without validation; ``tail_hint`` names the objects whose tails
+    have similar sizes, by default those of the folder. An object that is read ``once`` is not kept: neither in caches
+    outside this process, nor its footer in memory.
     """
 
     def __init__(
@@ -363,13 +353,19 @@ class ObjectSource:
         return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
-        """:meth:`validate` as a flight that reads share which began before it; the caller joins it."""
+        """:meth:`validate` as a flight that reads share which began before it; joined, for :func:`validation_ended`."""
         key = ("validate", version.digest)
         flight: Flight[None] | None = self.runtime.flights.get(key)
         if flight is None or flight.began < context.began:
             own = RequestContext(context.metrics, round=context.round)  # no scan's: it is small, and waited for
             flight = self.runtime.flights.start((key,), partial(self.validate, version, own))
+        flight.join()
         return flight
+
+    async def ensure_fresh(self, version: FileVersion, context: RequestContext) -> None:
+        """Validate ``version`` where the cache policy requires it. ObjectChangedError if the object has another one."""
+        if not self.freshness.is_fresh(version):
+            await validation_ended(self.start_validation(version, context), context.metrics)
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
         """One conditional GET of a few bytes. Raises ObjectChangedError: the object has another version now."""
@@ -407,6 +403,16 @@ class ObjectSource:
             wave=options.limits.max_connections,
             max_requests=options.requests.max_requests,
         )
+
+
+async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:
+    """Wait for a validation that was joined, and leave it."""
+    metrics.wait_begins()
+    try:
+        await validation.wait()
+    finally:
+        metrics.wait_ends()
+        validation.leave()
 
 
 def undated(context: RequestContext) -> RequestContext:

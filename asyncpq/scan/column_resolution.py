@@ -39,23 +39,8 @@ class ReadLeaf(NamedTuple):
 class ReadColumns:
     """The columns of a query, resolved against a schema: the same for all literals of one predicate.
 
-    Args:
-        schema: of the file.
-        output: the top-level fields to return, or the parts of them.
-        names: the columns that the predicate names.
-        predicate: the same, where the file has them under other names.
-
-    Attributes:
-        output: as given.
-        predicate: the predicate's columns, by name.
-        bounded: those of them that are leaves with bounds that count rows.
-        leaves: what is read of a row group that is filtered, the filter's leaves first.
-        unfiltered: what is read of one that is not.
-        with_filters: some of ``bounded`` may have Bloom filters; None before that is looked for.
-        zones: statistics of the row groups for ``bounded``, by name; None before they are asked for.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
+    ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
+    Raises ColumnNotFoundError or AmbiguousColumnError: no such column, or several.
     """
 
     __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "with_filters", "zones")
@@ -74,12 +59,13 @@ class ReadColumns:
             leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
             is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
             self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
+        # those of the predicate that are leaves with bounds that count rows
         self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
         filtering = [column.projection for column in self.predicate.values()]
-        self.leaves = _leaves(filtering, output)
-        self.unfiltered = _leaves((), output)
-        self.with_filters: bool | None = None
-        self.zones: dict[str, RowGroupZones] | None = None
+        self.leaves = _leaves(filtering, output)  # what is read of a row group that is filtered, the filter's first
+        self.unfiltered = _leaves((), output)  # what is read of one that is not
+        self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
+        self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """The same columns, of which ``names`` are not pruned by."""
@@ -90,13 +76,13 @@ class ReadColumns:
 
 
 def _leaves(filtering: Iterable[Projection], output: Iterable[Projection]) -> tuple[ReadLeaf, ...]:
-    found: dict[int, ReadLeaf] = {}
+    leaves: dict[int, ReadLeaf] = {}
     for predicate, projections in ((True, filtering), (False, output)):
         for projection in projections:
             for index in projection.leaves:
-                if index not in found:
-                    found[index] = ReadLeaf(index, projection.field, predicate)
-    return tuple(found.values())
+                if index not in leaves:
+                    leaves[index] = ReadLeaf(index, projection.field, predicate)
+    return tuple(leaves.values())
 
 
 ColumnNames: TypeAlias = Sequence[str | int]
@@ -129,37 +115,35 @@ class Resolved(NamedTuple):
         return self._replace(columns=self.columns.without_bounds(blind)) if blind else self
 
 
-def resolve(
-    version: FileVersion,
-    names: ColumnNames | None,
-    keys: Sequence[str],
-    named: Sequence[str],
-    pruning: Sequence[str],
-    read_dictionary: Sequence[str],
-    extensions: frozenset[str],
-) -> Resolved:
-    """Resolve names.
+class WantedColumns(NamedTuple):
+    """The names of one request that are resolved to columns."""
 
-    Args:
-        names, keys: columns to return (see :class:`asyncpq.scan.request.ScanRequest`).
-        named: columns that the predicate names.
-        pruning: those that it still names once it is simplified.
+    names: ColumnNames | None  # columns to return (see :class:`asyncpq.scan.request.ScanRequest`)
+    keys: Sequence[str]  # columns to return behind those
+    named: Sequence[str]  # columns that the predicate names
+    pruning: Sequence[str]  # those that it names once it is simplified, and this file's constants are in it
+    read_dictionary: Sequence[str]
+    extensions: frozenset[str]
+
+
+def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
+    """Resolve names of the file's own columns.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
         UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
     """
     schema = version.metadata.schema
-    output = (*resolve_output(schema, names), *[schema.projection(name) for name in keys])
-    fields = list(dict.fromkeys([schema.projection(name).field for name in named]))
-    kinds = field_types(version, fields, extensions) if fields else []
+    output = (*resolve_output(schema, wanted.names), *[schema.projection(name) for name in wanted.keys])
+    fields = list(dict.fromkeys([schema.projection(name).field for name in wanted.named]))
+    kinds = field_types(version, fields, wanted.extensions) if fields else []
     types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
-    arrow = file_schema(version, output, extensions)
-    dictionaries = _dictionary_fields(version, read_dictionary)
+    arrow = file_schema(version, output, wanted.extensions)
+    dictionaries = _dictionary_fields(version, wanted.read_dictionary)
     for at, projection in enumerate(output):
         if projection.field in dictionaries:
             arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
-    read = ReadColumns(schema, output, pruning)
+    read = ReadColumns(schema, output, wanted.pruning)
     weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
     return Resolved(read, arrow, dictionaries, types, weight)
 
@@ -211,39 +195,23 @@ def meant(schema: ParquetSchema, name: str) -> str | None:
     return None
 
 
-def resolve_view(
-    version: FileVersion,
-    view: SchemaAdapter,
-    names: ColumnNames | None,
-    keys: Sequence[str],
-    named: Sequence[str],
-    pruning: Sequence[str],
-    read_dictionary: Sequence[str],
-    extensions: frozenset[str],
-) -> Resolved:
-    """As :func:`resolve`, for names of a dataset's columns.
-
-    Args:
-        pruning: columns that the predicate still names once it is simplified and this file's constants are in it.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError, UnsupportedFeatureError: as :func:`resolve`.
-        SchemaMismatchError: the file has a column that cannot be the dataset's.
-    """
-    dictionaries = frozenset(_dictionary_column(view, name) for name in read_dictionary)
+def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumns) -> Resolved:
+    """As :func:`resolve`, for names of a dataset's columns. SchemaMismatchError if the file has a column that cannot be
+    the dataset's."""
+    dictionaries = frozenset(_dictionary_column(view, name) for name in wanted.read_dictionary)
 
     def columns(names: ColumnNames | None, *, unique: bool) -> list[AdaptedColumn]:
-        asked = view.ordinals(names)
-        return view.columns(version, asked, extensions, dictionaries=dictionaries, unique=unique)
+        ordinals = view.ordinals(names)
+        return view.columns(version, ordinals, wanted.extensions, dictionaries=dictionaries, unique=unique)
 
-    output = columns(names, unique=True)
-    for name in keys:
+    output = columns(wanted.names, unique=True)
+    for name in wanted.keys:
         output += columns([name], unique=True)
-    types = view.types(named)
-    predicate = {column.field.name: column for column in columns(pruning, unique=False)}
+    types = view.types(wanted.named)
+    predicate = {column.field.name: column for column in columns(wanted.pruning, unique=False)}
     reads: dict[str, PredicateColumn] = {}
     inexact: dict[str, frozenset[type]] = {}
-    for name in pruning:
+    for name in wanted.pruning:
         (ordinal,) = view.ordinals([name])
         projection = predicate[view.schema.field(ordinal).name].projection
         if projection is not None:

@@ -21,27 +21,16 @@ from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
 from asyncpq.objects.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
-from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.source import ObjectSource, validation_ended
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.storage.base import RequestContext
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
-
-
-async def landed(validation: Flight[None], metrics: ReadMetrics) -> None:
-    """Wait for a validation that was joined."""
-    metrics.wait_begins()
-    try:
-        await validation.wait()
-    finally:
-        metrics.wait_ends()
-        validation.leave()
 
 
 class Fetched(NamedTuple):
@@ -172,7 +161,7 @@ class FileScan:
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
             if validation is not None:
-                await landed(validation, self.context.metrics)
+                await validation_ended(validation, self.context.metrics)
         self.current = True
         if self._tiers is not None:
             share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
@@ -207,14 +196,12 @@ class FileScan:
     def _start_validation(self) -> Flight[None] | None:
         if self.current or self._source.freshness.is_fresh(self.version):
             return None
-        flight = self._source.start_validation(self.version, self.context)
-        flight.join()
-        return flight
+        return self._source.start_validation(self.version, self.context)
 
     async def ensure_current(self) -> None:
         """Validate the version where the cache policy requires it and no response of this scan has."""
-        if (validation := self._start_validation()) is not None:
-            await landed(validation, self.context.metrics)
+        if not self.current:
+            await self._source.ensure_fresh(self.version, self.context)
         self.current = True
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:

@@ -18,29 +18,17 @@ from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.errors import (
-    AsyncpqError,
-    ColumnNotFoundError,
-    FormatError,
-    ObjectChangedError,
-    QueryError,
-)
+from asyncpq.errors import AsyncpqError, ColumnNotFoundError, FormatError, ObjectChangedError, QueryError
 from asyncpq.events import Operation
-from asyncpq.expressions import (
-    Constant,
-    Expression,
-    columns,
-    simplify,
-    without_contradictions,
-)
+from asyncpq.expressions import Constant, Expression, columns, simplify, without_contradictions
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
-from asyncpq.scan.column_resolution import Resolved, meant, resolve, resolve_view
-from asyncpq.scan.file_scan import FileScan, landed
-from asyncpq.scan.page_planner import ResolvedRequest, plan_read, row_group_zones
+from asyncpq.scan.column_resolution import Resolved, WantedColumns, meant, resolve, resolve_view
+from asyncpq.scan.file_scan import FileScan
+from asyncpq.scan.page_planner import PagePlanner, row_group_zones
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
@@ -140,14 +128,23 @@ class ScanPlanner:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = request.access.resolve(_layout(version))
-            query = ResolvedRequest(resolved.columns, rows, self._where, self._prune, request.limit, request.rows_only)
-            step = RequestContext(metrics, None, scan, metrics.rounds + 1, "index", scan, context.began)
-            plan = await plan_read(source, version, query, step)
+            planner = PagePlanner(
+                source,
+                version,
+                context.step("index", metrics.rounds + 1),
+                resolved.columns,
+                rows,
+                self._where,
+                self._prune,
+                request.limit,
+                request.rows_only,
+            )
+            plan = await planner.plan()
         except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's present version may well have that column or row
-                await self._ensure_current(version, context)
+                await source.ensure_fresh(version, context.step("validate", metrics.rounds + 1))
             raise error.locate(url=version.url) from error.__cause__
         if version is not self._adopted:
             self._adopted = version
@@ -190,15 +187,6 @@ class ScanPlanner:
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
-
-    async def _ensure_current(self, version: FileVersion, context: RequestContext) -> None:
-        """Validate ``version`` where the cache policy requires it, before an error about it is raised. Raises
-        ObjectChangedError: the object has another version now."""
-        if not self.source.freshness.is_fresh(version):
-            context = context.step("validate", self.metrics.rounds + 1)
-            validation = self.source.start_validation(version, context)
-            validation.join()
-            await landed(validation, self.metrics)
 
     def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
         """Translate a predicate of pyarrow's: its literals are cast to the types of this version's columns."""
@@ -293,11 +281,11 @@ class ScanPlanner:
         pruning = named if self._where is request.where else () if self._where is None else columns(self._where)
         extensions = self.source.runtime.options.read.extension_types
         names = None if asked is None else tuple(asked)
-        key = (names, tuple(request.keys), named, pruning, tuple(request.read_dictionary), extensions)
+        wanted = WantedColumns(names, tuple(request.keys), named, pruning, tuple(request.read_dictionary), extensions)
         view = request.view
         if view is None:
-            return version.recent(key, lambda: resolve(version, *key))
-        resolved = version.recent((view, *key), lambda: resolve_view(version, view, *key))
+            return version.recent(wanted, lambda: resolve(version, wanted))
+        resolved = version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
         return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, schema: pa.Schema) -> None:
