@@ -107,10 +107,9 @@ class PagePlanner:
             refuse_overlaps(groups, version.metadata.schema.leaves)
         if version.has_grown:
             self.source.keep(version)
-        if version.drops or version.metadata.dropped:
-            metrics.fall_back_all(version.dropped([item.leaf for item in self.columns.leaves]))
         report = self._report(groups, kept.num_rows, bloom)
-        return FetchPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+        learnt = _learnt(groups, indexes) if indexes.learnt else ()
+        return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
         """Ordinals of the row groups that may hold wanted rows; and what statistics said."""
@@ -220,6 +219,8 @@ class PagePlanner:
                     pages += len(column.offsets.offsets)
                     pages_kept += len(column.pages)
         version, rows, metrics = self.version, self.rows, self.context.metrics
+        if version.drops or version.metadata.dropped:
+            metrics.fall_back_all(version.dropped([item.leaf for item in self.columns.leaves]))
         metrics.row_groups_by_bloom = 0 if bloom is None else bloom.dropped.num_rows
         metrics.row_groups_read = len(groups)
         metrics.pages_total = pages
@@ -281,8 +282,6 @@ def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
 
 def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
     """Fields that are read page by page by locations that no index gave."""
-    if not indexes.learnt:
-        return ()
     fields = [
         column.field
         for group in groups

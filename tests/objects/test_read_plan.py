@@ -1,0 +1,78 @@
+"""What is fetched of a row group: pages that hold wanted rows, cut into units in row order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.objects.read_plan import ChunkSpan, ColumnPlan, FetchPlan, Item, RowGroupPlan, skips_pages
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.pruning.row_ranges import RowRanges
+
+NUM_ROWS = 30
+rows_of_a_group = st.sets(st.integers(0, NUM_ROWS - 1)).map(lambda rows: RowRanges.from_rows(sorted(rows)))
+first_rows = st.sets(st.integers(1, NUM_ROWS - 1), max_size=8).map(lambda rows: [0, *sorted(rows)])
+
+
+def paged(leaf: int, firsts: list[int], rows: RowRanges, *, predicate: bool = False) -> ColumnPlan:
+    """A chunk of pages of 100 bytes behind a dictionary of 50."""
+    start = leaf * 10_000
+    offsets = OffsetIndex([start + 50 + 100 * page for page in range(len(firsts))], [100] * len(firsts), firsts)
+    chunk = ChunkSpan(leaf, start, start + 50 + 100 * len(firsts))
+    return ColumnPlan(leaf, chunk, offsets, predicate, NUM_ROWS, rows)
+
+
+def whole(leaf: int, rows: RowRanges, size: int = 700) -> ColumnPlan:
+    return ColumnPlan(leaf, ChunkSpan(leaf, leaf * 10_000, leaf * 10_000 + size), None, False, NUM_ROWS, rows)
+
+
+@given(first_rows, rows_of_a_group)
+def test_the_pages_of_a_column_are_those_that_hold_wanted_rows(firsts: list[int], rows: RowRanges) -> None:
+    column = paged(0, firsts, rows)
+    wanted = {row for start, stop in rows for row in range(start, stop)}
+    stops = [*firsts[1:], NUM_ROWS]
+    assert column.pages == [page for page, first in enumerate(firsts) if wanted & {*range(first, stops[page])}]
+    assert column.num_bytes == 50 + 100 * len(column.pages)
+    items = column.items(0, column.pages, dictionary=True)
+    assert [item.kind for item in items] == (["dictionary"] if column.pages else []) + ["page"] * len(column.pages)
+
+
+@given(first_rows, first_rows, rows_of_a_group.filter(bool), st.integers(60, 4000))
+def test_units_hold_every_page_once_in_row_order(
+    firsts: list[int], others: list[int], rows: RowRanges, unit_bytes: int
+) -> None:
+    columns = (paged(0, firsts, rows), paged(1, others, rows), whole(2, rows))
+    plan = FetchPlan((RowGroupPlan(0, NUM_ROWS, rows, columns, False),), late=False)
+    units = plan.units(unit_bytes)
+    pieces = [piece for unit in units for piece in unit.pieces]
+    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert sum(unit.num_bytes for unit in units) == plan.num_bytes() == sum(column.num_bytes for column in columns)
+    for position, column in enumerate(columns):
+        items: list[Item] = [item for piece in pieces for item in piece.items if item.column == position]
+        if column.offsets is not None:
+            assert items == column.items(position, column.pages, dictionary=True)
+        else:
+            assert [items[0].start, *[item.stop for item in items]] == [
+                *[item.start for item in items],
+                column.chunk.stop,
+            ]
+
+
+def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:
+    rows = RowRanges.from_rows(range(NUM_ROWS))
+    columns = (paged(0, [0, 15], rows, predicate=True), paged(1, [0, 10, 20], rows))
+    plan = FetchPlan((RowGroupPlan(0, NUM_ROWS, rows, columns, True),), late=True)
+    assert plan.num_bytes() == columns[0].num_bytes
+    (unit,) = plan.units(1 << 20)
+    assert {item.column for item in unit.pieces[0].items} == {0}
+    assert unit.pieces[0].late_bytes == columns[1].num_bytes
+    assert unit.num_bytes == columns[0].num_bytes + columns[1].num_bytes
+
+
+def test_pages_are_skipped_where_few_rows_are_wanted_or_a_run_of_others_is_long() -> None:
+    chunks = [ChunkSpan(0, 0, 1000)]
+    few, most = RowRanges.from_rows(range(50)), RowRanges.from_rows(range(60))
+    assert skips_pages(few, 100, chunks, 1 << 20)
+    assert skips_pages(most, 100, chunks, 399)  # the run of 40 rows has 400 bytes
+    assert not skips_pages(most, 100, chunks, 400)
+    assert not skips_pages(RowRanges.from_rows(range(100)), 100, chunks, 0)
