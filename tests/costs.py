@@ -10,8 +10,7 @@ from typing import Any
 
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import PageWalker
-from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import LoggedRequest
 from tests.parquet_files import metadata_of

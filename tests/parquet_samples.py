@@ -27,8 +27,7 @@ from asyncpq.decoding.page import DataPage, Dictionary
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk, PageType
-from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.metadata import FileMetadata, FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.schema import Field, Leaf
 from asyncpq.storage.base import Validator
 

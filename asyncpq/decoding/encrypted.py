@@ -30,7 +30,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES
+from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES
 from asyncpq.parquet.schema import Field, Projection
 
 

@@ -7,7 +7,7 @@ their length and their bytes.
     footers, leaf -1    "W": footer start, size of the object, FileMetaData as the file has it
                         "S": footer start, size, number of leaves, length of what follows before it was compressed,
                         zlib's form of: number of pieces, the pieces, which are FileMetaData without its column chunks
-                        (parquet/footer.py); most of it is the schema, whose names are alike
+                        (parquet/metadata.py); most of it is the schema, whose names are alike
     footers, leaf i     "L": number of pieces (0 beside "W"), for each row group the ColumnChunk; number of spans, for
                         each where it begins and its bytes: the leaf's ColumnIndexes and OffsetIndexes
     pages, leaf i       "P": number of row groups; for each its ordinal, its OffsetIndex, its ColumnIndex (empty: none)

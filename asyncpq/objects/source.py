@@ -30,8 +30,7 @@ from asyncpq.objects.freshness import Freshness
 from asyncpq.objects.runtime import Runtime, TailSizes
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
 from asyncpq.options import CachePolicy
-from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes, decode_file_metadata
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
 
 

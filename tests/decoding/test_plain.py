@@ -13,8 +13,7 @@ from asyncpq.decoding.page import decode_plain, plain_width
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk
-from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.schema import Leaf
 
 VALUES = list(range(1000))

@@ -8,8 +8,7 @@ from asyncpq.errors import FormatError
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import NeedMore, decode_page_header
 from asyncpq.parquet.column_chunk import validate_chunk
-from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.metadata import FileMetadata, FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.statistics import chunk_bounds, order_of, page_bounds
 from asyncpq.parquet.thrift import CompactReader

@@ -22,8 +22,7 @@ from asyncpq.parquet.embedded_index import (
     check_place,
     chunk_spans,
 )
-from asyncpq.parquet.footer import set_key_values
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import decode_file_metadata, set_key_values
 from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
 from tests.fuzz import thrift_trees
 from tests.indexing.embedded_files import BASE, added, chunks_of, embedded, texts

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
-from asyncpq.parquet.footer import FooterDecoder, FooterFound, NeedBytes
+from asyncpq.parquet.metadata import FooterDecoder, FooterFound, NeedBytes
 from tests.parquet_samples import find_footer, sample
 
 FILE = sample("flat_no_schema")

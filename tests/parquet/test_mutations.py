@@ -18,8 +18,7 @@ from asyncpq.parquet import row_group as chunk_walk
 from asyncpq.parquet import schema as schema_elements
 from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, _unusual_header, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
-from asyncpq.parquet.footer import FooterDecoder
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import FooterDecoder, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.statistics import ColumnOrder, chunk_bounds, order_of, page_bounds

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.parquet.footer import join_pieces, leaf_pieces, shared_pieces
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import decode_file_metadata, join_pieces, leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import (
     BoundaryOrder,
     ColumnIndex,

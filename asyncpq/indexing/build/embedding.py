@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from asyncpq.errors import AsyncpqError, InvalidOptionError, UnsupportedFeatureError
 from asyncpq.options import LimitOptions
 from asyncpq.parquet.embedded_index import KEY_PREFIX, EmbeddedIndex
-from asyncpq.parquet.footer import MAGIC, FooterDecoder, NeedBytes, set_key_values
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import MAGIC, FooterDecoder, NeedBytes, decode_file_metadata, set_key_values
 
 
 class EmbeddedIndexWriter:

@@ -35,7 +35,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import BuildOptions
-from asyncpq.parquet.footer import leaf_pieces, shared_pieces
+from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.storage.base import RequestContext, Validator
 
 #: A footer of at most so many bytes stands whole in the shared entry.

@@ -33,8 +33,7 @@ from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion, MadeIndex
 from asyncpq.options import LimitOptions
-from asyncpq.parquet.footer import join_pieces
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import decode_file_metadata, join_pieces
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest

@@ -33,7 +33,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.options import KIB, MIB
-from asyncpq.parquet.footer import leaf_pieces, shared_pieces
+from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
