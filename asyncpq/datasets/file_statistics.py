@@ -213,9 +213,12 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         return value_zones(kind, [file.partition[name] for file in files])
 
     def known(file: DataFile) -> ColumnBounds:
-        if name in file.partition:
-            return _of_value(file.partition[name])
-        return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+        if name not in file.partition:
+            return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+        value = file.partition[name]  # of all rows
+        if value is None:
+            return ColumnBounds(all_null=True)
+        return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
     bounds = [known(file) for file in files]
     return file_zones(
@@ -227,13 +230,6 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         may_be_nan=[item.may_be_nan for item in bounds],
         is_nested="." in name,
     )
-
-
-def _of_value(value: Any) -> ColumnBounds:
-    """Return the bounds of a column that has one value in all rows."""
-    if value is None:
-        return ColumnBounds(all_null=True)
-    return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
 
 def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:

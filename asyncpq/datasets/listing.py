@@ -182,7 +182,7 @@ async def list_files(
     if not counts and not (has_index and await commits(target.folder)):
         files = [listed for listed in files if listed.url not in written]
     if not files and not allow_empty:
-        raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(objects))
+        raise _nothing(target, hidden=bool(objects), uncommitted=bool(written) or uncommitted)
     root = "" if target.pattern is not None else target.folder
     listing = _listing([(listed.url, listed.size, listed.validator) for listed in files], root, partitioning)
     table_format = _table_format([listed.url[behind:] for listed in objects])
@@ -270,36 +270,22 @@ async def _one_file(store: Store, url: str, context: RequestContext) -> list[Lis
     return [ListedObject(url, validator.size, validator if validator.is_strong else None)]
 
 
-def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:
-    if target.pattern is not None:
-        return ObjectNotFoundError(
-            "no file matches the pattern",
-            url=safe_url(target.url),
-            hint="A pattern names files; one that ends in a slash means all files in the folders that it matches.",
-        )
+def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundError:
+    """Return the error for a target without files, though there are ``hidden`` or ``uncommitted`` ones."""
     what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
-    return ObjectNotFoundError(
-        f"{what} at the dataset's url",
-        url=safe_url(target.url),
-        hint="Look for a mistyped bucket, folder or file, or write to it first.",
-    )
-
-
-def _uncommitted(target: Target) -> ObjectNotFoundError:
-    return ObjectNotFoundError(
-        "the files at the dataset's url were written by asyncpq and never committed, or lack their index",
-        url=safe_url(target.url),
-        hint='Write them again; or pass format="parquet" to read every file that is there.',
-    )
+    message, hint = f"{what} at the dataset's url", "Look for a mistyped bucket, folder or file, or write to it first."
+    if uncommitted:
+        message = "the files at the dataset's url were written by asyncpq and never committed, or lack their index"
+        hint = 'Write them again; or pass format="parquet" to read every file that is there.'
+    elif target.pattern is not None:
+        message = "no file matches the pattern"
+        hint = "A pattern names files; one that ends in a slash means all files in the folders that it matches."
+    return ObjectNotFoundError(message, url=safe_url(target.url), hint=hint)
 
 
 def _table_format(paths: Sequence[str]) -> str | None:
-    for path in paths:
-        if path[0:1] in "_.m":
-            for begin, name in _FORMATS:
-                if begin.match(path):
-                    return name
-    return None
+    likely = (path for path in paths if path[:1] in "_.m")
+    return next((name for path in likely for begin, name in _FORMATS if begin.match(path)), None)
 
 
 def _listing(

@@ -123,10 +123,6 @@ class IndexEntry:
     validator: Validator | None = None
     known: Callable[[Operation], Awaitable[KnownVersion | None]] | None = None
 
-    def speaks_of(self, validator: Validator) -> bool:
-        """Whether the entry is of the version that a response named."""
-        return self.validator is None or self.validator.same_version(validator)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:

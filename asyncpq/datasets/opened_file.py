@@ -78,8 +78,8 @@ class OpenedFile:
         operation: Operation,
         *,
         tail_hint: str,
-        listed_at: float | None,
-        listed_now: bool,
+        listed_at: float | None = None,
+        listed_now: bool = False,
         scan: bool,
         once: bool = False,
     ) -> OpenedFile:
@@ -94,46 +94,44 @@ class OpenedFile:
         """
         if file.unreadable is not None:
             raise copy(file.unreadable)  # each read locates its own
-        policy = immutable() if file.immutable else None
         if file.content is not None:
             source = held_source(runtime, file.url, file.content, tail_hint)
         else:
+            policy = immutable() if file.immutable else None
             source = await open_source(runtime, file.url, tail_hint=tail_hint, policy=policy, once=once)
         try:
             opened = cls(number, file, source, operation)
-            metrics = operation.metrics
+            metrics, entry, listed = operation.metrics, file.entry, file.validator
             context = RequestContext(metrics, scan=scan, probation=scan, round=metrics.rounds + 1)
-            version = await opened._known_version(context)
-            if _differs(version.validator, file.validator):
+            known = None  # the version that an index knows, without a request
+            if entry is not None and entry.known is not None:
+                known = await entry.known(operation)
+                context.round = metrics.rounds + 1
+            version = await load_version(source, context, known)
+            is_strong = listed is not None and listed.is_strong
+            if _differs(version.validator, listed):
                 version = await source.reload(version, context)
-            elif listed_at is not None and file.validator is not None and file.validator.is_strong:
+            elif listed_at is not None and is_strong:
                 source.freshness.seen(version, listed_at)
-            if file.pinned and (file.validator is None or not version.validator.same_version(file.validator)):
+            if file.pinned and (listed is None or not version.validator.same_version(listed)):
                 raise ObjectChangedError(
                     "the object has another version than the one that was planned", url=version.url, hint="Plan again."
                 )
-            if listed_at is None and file.validator is None and file.size not in (None, version.size):
+            if listed_at is None and listed is None and file.size not in (None, version.size):
                 metrics.fall_back(f"the table says {file.size} bytes of a file of {version.size}: that is ignored")
-            opened.version = version
-            if opened._entry is not None and not opened._entry.speaks_of(version.validator):
+            if (
+                entry is not None
+                and entry.validator is not None
+                and not entry.validator.same_version(version.validator)
+            ):
                 opened.file, opened._entry = file.unindexed(), None
                 metrics.fall_back("a file is read without the index, which knows another version of it")
-            known = file.validator
-            opened._is_current = (
-                listed_now and known is not None and known.is_strong and not _differs(version.validator, known)
-            )
+            opened.version = version
+            opened._is_current = listed_now and is_strong and not _differs(version.validator, listed)
         except BaseException:
             await source.handle.close()
             raise
         return opened
-
-    async def _known_version(self, context: RequestContext) -> FileVersion:
-        """Return the version that an index knows, without a request; else the object's present version."""
-        known = None
-        if self._entry is not None and self._entry.known is not None:
-            known = await self._entry.known(self.operation)
-            context.round = self.operation.metrics.rounds + 1
-        return await load_version(self.source, context, known)
 
     @property
     def schema_bytes(self) -> tuple[bytes, str | None]:

@@ -175,14 +175,17 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
     """Put the value in place of each None; ``_BAD`` for a text that has none."""
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     try:
-        values = _parsed(list(texts), plain)
+        texts.update(zip(texts, _parsed(list(texts), plain), strict=True))
     except pa.ArrowInvalid:
-        values = [_parsed_alone(text, plain) for text in texts]
+        for text in texts:
+            try:
+                (texts[text],) = _parsed([text], plain)
+            except pa.ArrowInvalid:
+                texts[text] = _BAD
     except pa.ArrowNotImplementedError:
         raise InvalidOptionError(
             f"no text in a path is a {kind}", hint="Give another type in partition_types or schema."
         ) from None
-    texts.update(zip(texts, values, strict=True))
 
 
 def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
@@ -196,10 +199,3 @@ def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
         values = values.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
     unit = "us" if kind.unit == "ns" else kind.unit  # finer than Python's: refused
     return list(values.cast(pa.timestamp(unit)).cast(pa.timestamp(unit, kind.tz)).to_pylist())
-
-
-def _parsed_alone(text: str, kind: pa.DataType) -> Any:
-    try:
-        return _parsed([text], kind)[0]
-    except pa.ArrowInvalid:
-        return _BAD

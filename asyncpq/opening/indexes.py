@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
@@ -17,9 +18,9 @@ from asyncpq.indexing.backends.folder import is_json
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.index_source import (
     IndexSource,
+    another_place,
     as_committed,
     check_partitioning,
-    check_schema,
     commit_check,
     dataset_source,
     described_files,
@@ -170,7 +171,12 @@ def _look_of(
         if manifest is not None:
             if target is not None:
                 check_partitioning(manifest, options.described())
-                check_schema(manifest, options.schema)
+                for field in options.schema or ():
+                    if type_of(manifest.schema, field.name) != field.type:
+                        raise InvalidOptionError(
+                            f"schema: the index there was built with another column {field.name!r}",
+                            hint=another_place(manifest),
+                        )
             source = await listed_source(runtime, manifest, operation, urls, given=target, at=at)
             if is_committed(manifest):
                 return await only_committed(runtime, backend, manifest, source, operation)

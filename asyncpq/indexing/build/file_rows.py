@@ -205,8 +205,6 @@ async def _open(runtime: Runtime, file: DataFile, tail_hint: str, operation: Ope
             file,
             operation,
             tail_hint=tail_hint,
-            listed_at=None,
-            listed_now=False,
             scan=True,
             once=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import ExitStack, aclosing
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -33,7 +33,6 @@ _KeysOf: TypeAlias = Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int
 _CHUNK_ROWS = 1 << 20  # encoded at once
 _UNITED = 16  # batches of hashes before duplicates are dropped
 _WHOLE_FILE = -1
-_FEW_ROWS = 1 << 13  # row numbers that small files share
 
 
 class ValueCollector(Protocol):
@@ -167,7 +166,11 @@ class _Postings:
         if not number:
             return self._schema.empty_table()
         one_each, runs = not self._rows, len(self._rows)
-        rows = _row_range(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
+        if one_each:
+            ones: Any = _repeated(1, number)
+            rows = pc.cumulative_sum(ones, start=self._first_row - 1)
+        else:
+            rows = pa.concat_arrays(self._rows)
         self._pending, self._rows = [], []
         self.pending_bytes = 0
         many = self._limit is not None and number > self._limit
@@ -274,19 +277,6 @@ def _repeat_true(number: int) -> pa.BooleanArray:
 
 def _repeated(value: int, number: int) -> pa.Int64Array:
     return pa.repeat(pa.scalar(value, pa.int64()), number) if number else pa.array([], pa.int64())
-
-
-def _row_range(number: int, first: int) -> pa.Int64Array:
-    if number <= _FEW_ROWS:
-        few = _few_rows().slice(0, number)
-        return pc.add(few, first) if first else few
-    ones: Any = _repeated(1, number)
-    return pc.cumulative_sum(ones, start=first - 1)
-
-
-@cache
-def _few_rows() -> pa.Int64Array:
-    return pa.array(range(_FEW_ROWS), pa.int64())
 
 
 #: Kinds made of values; the others are made of footers.

@@ -123,7 +123,7 @@ class _Build:
     async def run(self, executor: BuildExecutor) -> Refreshed:
         base = self.base
         todo = await self._without_unchanged(await self._todo(base))
-        idle = todo.is_nothing and not self.source.alone
+        idle = not (todo.works or todo.taken or todo.removed or self.source.alone)
         if base is not None and base.is_built and idle and not await self._dead(base):
             self._log(" begins: 0 files to read, %d known", len(self.source.files))
             return Refreshed(base)

@@ -127,10 +127,6 @@ class BuildPlan(NamedTuple):
     removed: tuple[IndexedFile, ...] = ()  # files that are gone
     replaced: Mapping[str, IndexedFile] = {}  # files that have, or may have, another version, by path
 
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.works or self.taken or self.removed)
-
 
 async def differences(
     runtime: Runtime,
@@ -473,16 +469,6 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
             f"partitioning: the index was built with {known!r}",
             hint="Give the same, or open the dataset without the index.",
         )
-
-
-def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
-    """Raise InvalidOptionError if the index lacks a column of the caller's ``schema``; None: any columns."""
-    for field in schema or ():
-        if type_of(manifest.schema, field.name) != field.type:
-            raise InvalidOptionError(
-                f"schema: the index there was built with another column {field.name!r}",
-                hint=another_place(manifest),
-            )
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:

@@ -169,11 +169,21 @@ class _Compaction:
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
     """Return the segments to merge: small ones if there are too many, those of mostly retired files, and those that all
     may hold one key."""
-    small = [segment for segment in segments if not _is_full(segment, options)]
-    chosen = {segment.name for segment in (small if len(small) > max_segments else ())}
-    chosen |= {segment.name for segment in segments if _is_mostly(segment, unused)}
+
+    def is_small(segment: Segment) -> bool:
+        # concurrent writers of key ranges never fill one completely
+        return 2 * segment.num_rows < options.segment_rows and 2 * segment.data_bytes < options.segment_bytes
+
+    def is_mostly_unused(segment: Segment) -> bool:
+        files = RowRanges(segment.files)
+        return (files & unused).num_rows * 2 > files.num_rows
+
+    small = {segment.name for segment in segments if is_small(segment)}
+    chosen = {segment.name for segment in segments if is_mostly_unused(segment)}
+    if len(small) > max_segments:
+        chosen |= small
     if segments and segments[0].table.kind in BY_VALUE:
-        chosen |= {segment.name for run in _overlapping(segments, max_segments) for segment in run}
+        chosen |= {segment.name for group in _overlapping(segments, max_segments) for segment in group}
     return [segment for segment in segments if segment.name in chosen]
 
 
@@ -193,16 +203,6 @@ def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segmen
         depth, end = max(depth, len(open_)), max(open_)
     if depth > most:
         yield group
-
-
-def _is_full(segment: Segment, options: BuildOptions) -> bool:
-    """Whether a segment is at least half full. Concurrent writers of key ranges never fill one completely."""
-    return 2 * segment.num_rows >= options.segment_rows or 2 * segment.data_bytes >= options.segment_bytes
-
-
-def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
-    files = RowRanges(segment.files)
-    return (files & unused).num_rows * 2 > files.num_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +304,6 @@ class Verified:
     changed: int = 0
     rows: int = 0
     problems: list[str] = field(default_factory=list)
-
-    @property
-    def is_good(self) -> bool:
-        """Whether there are no problems."""
-        return not self.problems
 
 
 async def verify(

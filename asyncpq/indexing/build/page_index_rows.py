@@ -10,7 +10,8 @@ They are kept in the format's own bytes, so a read uses them as if the file had 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -38,7 +39,6 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.page_index import (
     BoundaryOrder,
     ColumnIndex,
-    OffsetIndex,
     encode_column_index,
     encode_offset_index,
     validate_offset_index,
@@ -229,29 +229,26 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
 def _lacking(version: FileVersion) -> list[_Chunk]:
     """Return the chunks without a usable OffsetIndex or ColumnIndex, in file order."""
     metadata = version.metadata
-    found: list[_Chunk] = []
+    chunks: list[_Chunk] = []
     if version.decryption is not None:
-        return found
+        return chunks
     for group in metadata.row_groups:
         for leaf in metadata.schema.leaves if group.num_rows else ():
-            try:
+            with suppress(FormatError):  # a read of the column raises it
                 parsed = group.parse_chunk(leaf.index)
-                if parsed.num_values == 0 or not _is_lacking(version, parsed, leaf):
-                    continue
-                chunk = version.chunk(group.ordinal, leaf.index)
-            except FormatError:
-                continue
-            found.append(_Chunk(group.ordinal, leaf.index, chunk, version.key("part", chunk.start, chunk.stop)))
-    return found
+                if parsed.num_values and _is_lacking(version, parsed, leaf):
+                    chunk = version.chunk(group.ordinal, leaf.index)
+                    key = version.key("part", chunk.start, chunk.stop)
+                    chunks.append(_Chunk(group.ordinal, leaf.index, chunk, key))
+    return chunks
 
 
 def _is_lacking(version: FileVersion, chunk: ColumnChunk, leaf: Leaf) -> bool:
     if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf, chunk.encodings) is not None:
         return False
     offsets, bounds = index_keys(version, chunk, leaf.index)
-    return offsets is None or (
-        bounds is None and not leaf.max_repetition_level
-    )  # pages of repeated leaves are not pruned
+    is_pruned = not leaf.max_repetition_level  # pages of repeated leaves are not
+    return offsets is None or (bounds is None and is_pruned)
 
 
 def _batches(chunks: Sequence[_Chunk]) -> Iterator[list[_Chunk]]:
@@ -279,52 +276,37 @@ def _make_all(
 ) -> list[tuple[_Chunk, MadeIndex]]:
     options = source.runtime.options
     limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
-    found: list[tuple[_Chunk, MadeIndex]] = []
+    made: list[tuple[_Chunk, MadeIndex]] = []
     for item in batch:
-        try:
-            made = _make(version, item, data[item.key], limits)
-        except FormatError:
-            continue
-        if made is not None:
-            found.append((item, made))
-    return found
+        with suppress(FormatError):
+            index = _make(version, item, data[item.key], limits)
+            if index is not None:
+                made.append((item, index))
+    return made
 
 
 def _make(version: FileVersion, item: _Chunk, data: bytes, limits: DecodeLimits) -> MadeIndex | None:
-    leaf = version.metadata.schema.leaves[item.leaf]
+    leaf, chunk, padded = version.metadata.schema.leaves[item.leaf], item.chunk, version.padded_chunks
     num_rows = version.metadata.row_groups[item.row_group].num_rows
     decoder = leaf_decoder(version, item.leaf, _NO_EXTENSIONS)
+    select: Callable[[RowRanges], pa.Array]
     if decoder is not None:
-        streamed = StreamedSource(decoder, item.chunk, num_rows, limits, padded=version.padded_chunks)
+        streamed = StreamedSource(decoder, chunk, num_rows, limits, padded=padded)
         streamed.feed(data)
-        offsets = streamed.locations
-        arrays = (streamed.select(rows, limits) for rows in _spans(offsets, num_rows))
+        offsets, select = streamed.locations, partial(streamed.select, limits=limits)
     else:
-        nested = NestedLeaf(leaf, item.chunk, num_rows, paged=False, padded=version.padded_chunks)
+        nested = NestedLeaf(leaf, chunk, num_rows, paged=False, padded=padded)
         nested.feed(data)
         field = version.metadata.schema.fields[leaf.field_index]
         rows_of = FieldSource(version, field, {item.leaf: nested}, num_rows, _NO_EXTENSIONS)
         whole = rows_of.select(RowRanges.all(num_rows), limits)
-        offsets = nested.locations
-        arrays = (whole.slice(rows.start, rows.num_rows) for rows in _spans(offsets, num_rows))
+        offsets, select = nested.locations, lambda rows: whole.slice(rows.start, rows.num_rows)
     if offsets is None:
         return None
-    chunk = item.chunk
     validate_offset_index(offsets, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=num_rows)
-    order = order_of(leaf, ColumnOrder.TYPE_ORDER)
-    counts = _num_values(version, leaf, chunk, data, limits)
-    pages = [PageValues(array, count) for array, count in zip(arrays, counts, strict=True)]
-    index = column_index(pages, leaf, order)
+    walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=padded)
+    headers = [page.header for page in walker.feed(data) if page.header.is_data and page.header.num_values]
+    spans = [RowRanges.from_sorted([offsets.rows_of_page(page, num_rows)]) for page in range(offsets.num_pages)]
+    pages = [PageValues(select(rows), header.num_values) for rows, header in zip(spans, headers, strict=True)]
+    index = column_index(pages, leaf, order_of(leaf, ColumnOrder.TYPE_ORDER))
     return MadeIndex(encode_offset_index(offsets), None if index is None else encode_column_index(index))
-
-
-def _spans(offsets: OffsetIndex | None, num_rows: int) -> Iterator[RowRanges]:
-    if offsets is not None:
-        for page in range(offsets.num_pages):
-            yield RowRanges.from_sorted([offsets.rows_of_page(page, num_rows)])
-
-
-def _num_values(version: FileVersion, leaf: Leaf, chunk: ColumnChunk, data: bytes, limits: DecodeLimits) -> list[int]:
-    """Return the number of values of each data page with values, by its header."""
-    walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=version.padded_chunks)
-    return [page.header.num_values for page in walker.feed(data) if page.header.is_data and page.header.num_values]
