@@ -5,6 +5,7 @@ Matches are found once for each version of a file, column by column at their fir
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -180,51 +181,43 @@ def has_coarse_timestamps(schema: pa.Schema) -> bool:
 # -- matching -------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Matcher:
-    """Matches columns of one version when they are first asked for (see :attr:`SchemaAdapter.match`)."""
+    """Matches columns of one version when they are first needed (see :attr:`SchemaAdapter.match`)."""
 
-    def __init__(
-        self,
-        fields: Sequence[TableField | None],
-        schema: pa.Schema,
-        sources: Sequence[int | None],
-        constants: Mapping[str, pa.Scalar],
-        by_id: bool,
-        extensions: frozenset[str],
-    ) -> None:
-        self._fields = fields
-        self._schema = schema
-        self._sources = sources
-        self._constants = constants
-        self._by_id = by_id
-        self._extensions = extensions
-        self._known: dict[int, Match] = {}
+    fields: Sequence[TableField | None]
+    schema: pa.Schema
+    sources: Sequence[int | None]
+    constants: Mapping[str, pa.Scalar]
+    by_id: bool
+    extensions: frozenset[str]
+    known: dict[int, Match] = dataclasses.field(default_factory=dict)
 
     def __call__(self, version: FileVersion, ordinals: Sequence[int]) -> list[Match]:
-        missing = [ordinal for ordinal in ordinals if ordinal not in self._known]
-        read = [source for at in missing if (source := self._sources[at]) is not None and source >= 0]
-        types = dict(zip(read, field_types(version, read, self._extensions), strict=True))
+        missing = [ordinal for ordinal in ordinals if ordinal not in self.known]
+        read = [source for at in missing if (source := self.sources[at]) is not None and source >= 0]
+        types = dict(zip(read, field_types(version, read, self.extensions), strict=True))
         for ordinal in missing:
             try:
-                self._known[ordinal] = self._match(version, ordinal, types)
+                self.known[ordinal] = self._match(version, ordinal, types)
             except AsyncpqError as error:
-                name = self._schema.field(ordinal).name
+                name = self.schema.field(ordinal).name
                 raise inside(error, name).locate(url=version.url) from error.__cause__
-        return [self._known[ordinal] for ordinal in ordinals]
+        return [self.known[ordinal] for ordinal in ordinals]
 
     def _match(self, version: FileVersion, ordinal: int, types: Mapping[int, FieldType]) -> Match:
-        source, target = self._sources[ordinal], self._schema.field(ordinal)
+        source, target = self.sources[ordinal], self.schema.field(ordinal)
         if source is None:
-            return lacking(target, self._constants[target.name])
+            return lacking(target, self.constants[target.name])
         if source < 0:
             raise _several(target.name)
         parquet = version.metadata.schema
         top = parquet.fields[source]
-        kind, field = types[source].arrow.type, self._fields[ordinal]
+        kind, field = types[source].arrow.type, self.fields[ordinal]
         resolution = _resolution(field, kind)
         if not kind.num_fields and kind.equals(target.type) and resolution is None:
             return Match(target, SourcePart(kind, source, top.first_leaf, top.leaf_stop), None, ())
-        ids = _plain_type(version, source) if self._by_id and children_of(kind) else None
+        ids = _plain_type(version, source) if self.by_id and children_of(kind) else None
         field = field or _table_field(target)
         instant = field.ignores_zone or _is_int96(parquet, top.first_leaf)
         part = SourcePart(kind, source, top.first_leaf, top.leaf_stop, instant, resolution)

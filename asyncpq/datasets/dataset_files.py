@@ -84,7 +84,6 @@ class SameRequest:
         self._ask = ask
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`FileRequests`."""
         state = self._state
         if state.unifier is not None and (schema_bytes := opened.schema_bytes) not in state.agreed:
             state.unifier.add(opened.version.url, opened.schema)
@@ -92,11 +91,9 @@ class SameRequest:
                 state.agreed.add(schema_bytes)
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """See :class:`FileRequests`."""
         return self._ask
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`FileRequests`."""
         return self._state.known.learn(opened, self._ask, self._state.columns)
 
 
@@ -236,7 +233,6 @@ class DatasetFiles:
         return self._ask.by_file is None and self._state.source.view is not View.TABLE
 
     async def alone(self) -> OpenedFile | None:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         if self._used is None:
             await self.start()
         todo = [item for item in self._candidates if item[0] not in self._done]
@@ -247,7 +243,6 @@ class DatasetFiles:
         return self._first
 
     async def planned(self) -> AsyncGenerator[OpenedFile]:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         first, self._first = self._first, None
         if first is not None:
             yield first
@@ -304,7 +299,6 @@ class DatasetFiles:
     # -- ends -------------------------------------------------------------------------------------
 
     async def done(self, file: OpenedFile) -> None:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         self._first = None
         self._metrics.files_read += file.has_rows
         await self._end(file)
@@ -317,13 +311,11 @@ class DatasetFiles:
         self._operation.part_ended(opened.operation, None, self._num_done)
 
     async def give_up(self, file: OpenedFile) -> None:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         self._first = None
         self._metrics.add_part(file.operation.metrics)
         await file.close()
 
     async def failed(self, file: OpenedFile, error: AsyncpqError, *, given_out: bool) -> bool:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         changed = isinstance(error, ObjectChangedError)
         relocated = False
         if isinstance(error, PageLocationError) and error.dropped:  # read it without its page index, once
@@ -363,7 +355,6 @@ class DatasetFiles:
         return self._metrics.files_ruled_out + len(self._done)
 
     async def close(self) -> None:
-        """See :class:`asyncpq.scan.executor.ScannedFiles`."""
         listing, self._listing = self._listing, None
         if listing is not None:
             listing.cancel()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -42,7 +43,6 @@ class CatalogReader:
         self._operation = operation
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         store, _ = await self._runtime.store(url)
         handle = await store.open_object(url)
         try:
@@ -57,7 +57,6 @@ class CatalogReader:
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
     ) -> pa.Table:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         source = await open_source(self._runtime, url)
         try:
             version = await load_version(source, self._context())
@@ -79,7 +78,6 @@ class CatalogReader:
         constants: Mapping[str, Any] | None = None,
         near: Expression | None = None,
     ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         schema = pa.schema([pa.field(field.name, field.type) for field in fields])
         source = await open_source(self._runtime, url, policy=immutable())
         try:
@@ -112,7 +110,6 @@ class CatalogReader:
             await source.handle.close()
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         memory = self._runtime.memory
         kept: T | None = memory.get(key)
         if kept is not None:
@@ -127,11 +124,9 @@ class CatalogReader:
 
     @property
     def trust_statistics(self) -> bool:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         return self._runtime.options.read.trust_statistics
 
     async def list_names(self, url: str) -> list[str]:
-        """See :class:`asyncpq.datasets.model.Reader`."""
         store, _ = await self._runtime.store(url)
         folder = url if url.endswith("/") else f"{url}/"
         found = await store.list_objects(folder, context=self._context(), wants=lambda below: False)
@@ -222,44 +217,25 @@ class GivenFiles:
         return self._files
 
 
+@dataclass(slots=True, eq=False)
 class ListedFiles:
-    """Files of a prefix or a pattern, listed for each read.
+    """Files of a prefix or a pattern, listed for each read."""
 
-    Args:
-        target: its name for messages.
-        list_files: lists them. A listing that equals the one before is given as that very one.
-        known: a listing that was made before.
-        max_age_s: reads may use a listing that is younger; 0: each read lists.
-        check: whether files of a listing have changed, if that takes no request (local files). A listing is then used
-            within its age only while none has. Blocks.
-    """
-
+    runtime: Runtime
+    target: str  # its name for messages
+    list_files: Callable[[RequestContext], Awaitable[FileSet]]  # gives an equal listing as that very one
+    known: FileSet  # the last listing
+    max_age_s: float  # reads may use a listing that is younger; 0: each read lists
+    # Whether files of a listing have changed, if that takes no request (local files). A listing is then used within its
+    # age only while none has. Blocks.
+    check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        target: str,
-        list_files: Callable[[RequestContext], Awaitable[FileSet]],
-        known: FileSet,
-        max_age_s: float,
-        check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None,
-    ) -> None:
-        age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
-        self.description = f"files of {target}, {age}"
-        self.known = known
-        self._runtime = runtime
-        self._list = list_files
-        self._max_age_s = max_age_s
-        self._check = check
-
-    async def _is_fresh(self, known: FileSet) -> bool:
-        if known.listed_at is None or time.monotonic() - known.listed_at >= self._max_age_s:
-            return False
-        if self._check is None:
-            return True
-        changed = partial(self._check, [(file.url, file.validator) for file in known.files])
-        return not (changed() if len(known.files) <= _FEW_FILES else await self._runtime.in_thread(changed))
+    @property
+    def description(self) -> str:
+        """See :class:`FileProvider`."""
+        age = f"listed at most {self.max_age_s:g} s before a read" if self.max_age_s else "listed for each read"
+        return f"files of {self.target}, {age}"
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
@@ -269,13 +245,21 @@ class ListedFiles:
             return known
         if not allow_stale:
             return await self._look(operation, scan)
-        renewal = self._runtime.spawn(self._look(operation, scan))
+        renewal = self.runtime.spawn(self._look(operation, scan))
         return known._replace(listed_now=True, renewal=renewal)
+
+    async def _is_fresh(self, known: FileSet) -> bool:
+        if known.listed_at is None or time.monotonic() - known.listed_at >= self.max_age_s:
+            return False
+        if self.check is None:
+            return True
+        changed = partial(self.check, [(file.url, file.validator) for file in known.files])
+        return not (changed() if len(known.files) <= _FEW_FILES else await self.runtime.in_thread(changed))
 
     async def _look(self, operation: Operation, scan: bool) -> FileSet:
         metrics, began = operation.metrics, time.monotonic()
         before = metrics.requests_by_purpose.get("list", 0)
-        files = await self._list(RequestContext(metrics, scan=scan, purpose="list"))
+        files = await self.list_files(RequestContext(metrics, scan=scan, purpose="list"))
         files = files._replace(cost=listing_cost(metrics, before, began))
         if self.known.files == files.files:
             files = files._replace(files=self.known.files)  # facts derived from these very files still serve

@@ -10,6 +10,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -209,17 +210,17 @@ class BuildExecutor(Protocol):
 ExecutorFactory: TypeAlias = Callable[[Runtime, IndexBackend, Operation, BuildOptions], BuildExecutor]
 
 
+@dataclass(frozen=True, slots=True)
 class LocalExecutor:
     """A :class:`BuildExecutor` in this process."""
 
-    def __init__(self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions) -> None:
-        self._runtime = runtime
-        self._backend = backend
-        self._operation = operation
-        self._options = options
+    runtime: Runtime
+    backend: IndexBackend
+    operation: Operation
+    options: BuildOptions
 
     def files_between_commits(self, num_files: int) -> int:
-        return self._options.checkpoint_files
+        return self.options.checkpoint_files
 
     async def segments(
         self,
@@ -229,13 +230,13 @@ class LocalExecutor:
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        rows_of_tables = SortedTables(self._runtime, index_tables, self._options)
+        rows_of_tables = SortedTables(self.runtime, index_tables, self.options)
         try:
-            async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as files:
+            async with aclosing(collect_files(self.runtime, works, wanted, self.operation)) as files:
                 async for rows, part in files:
                     await rows_of_tables.add(rows)
                     on_file_done(rows, part)
-            return await rows_of_tables.write(self._backend, build, self._operation)
+            return await rows_of_tables.write(self.backend, build, self.operation)
         finally:
             await rows_of_tables.close()
 

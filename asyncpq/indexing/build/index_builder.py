@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from asyncpq.errors import (
     AsyncpqError,
@@ -230,31 +230,23 @@ class _Build:
             return replace(newest, schema=source.schema)  # its metadata may differ
         return replace(
             newest,
-            index=new_id(),
-            root=source.root,
-            dataset=source.dataset,
-            schema=source.schema,
-            partitions=source.partitions,
-            field_ids=source.field_ids(index_tables),
-            tables=index_tables,
+            **self._described(index_tables),
             segments=tuple(segment for segment in newest.segments if segment.name.startswith(f"{self.id}-")),
             builds=tuple(begun for begun in newest.builds if begun.id == self.id),
         )
 
-    def _new(self) -> Manifest:
-        source, index_tables = self.source, tuple(self.tables or ())
-        return Manifest(
-            index=new_id(),
-            snapshot=0,
-            commit="",
-            created=source.as_of,
-            root=source.root,
-            dataset=source.dataset,
-            schema=source.schema,
-            partitions=source.partitions,
-            field_ids=source.field_ids(index_tables),
-            tables=index_tables,
-        )
+    def _described(self, index_tables: tuple[IndexTable, ...]) -> dict[str, Any]:
+        """Return what a new index takes from the source."""
+        source = self.source
+        return {
+            "index": new_id(),
+            "root": source.root,
+            "dataset": source.dataset,
+            "schema": source.schema,
+            "partitions": source.partitions,
+            "field_ids": source.field_ids(index_tables),
+            "tables": index_tables,
+        }
 
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
         """Reserve ids for the files to read, and hold the files that broken-off builds have read."""
@@ -263,7 +255,9 @@ class _Build:
             nonlocal todo
             if newest is not todo.base:
                 todo = await self._todo(newest)
-            newest = newest or self._new()
+            if newest is None:
+                described = self._described(tuple(self.tables or ()))
+                newest = Manifest(snapshot=0, commit="", created=self.source.as_of, **described)
             first = newest.next_file
             mine = RowRanges([(first, first + len(todo.works))])
             return replace(
@@ -273,8 +267,7 @@ class _Build:
                 builds=(*newest.builds, Build(self.id, mine | _ids(todo.taken))),
             )
 
-        manifest = await commit(self.backend, base, reserve, self.id, self.operation)
-        assert manifest is not None
+        manifest = await self._commit(base, reserve)
         first = manifest.next_file - len(todo.works)
         works = tuple(replace(work, id=first + number) for number, work in enumerate(todo.works))
         self.known = manifest.live
@@ -345,7 +338,12 @@ class _Build:
             newest = self._still_mine(newest)
             return replace(newest, segments=(*newest.segments, *segments))
 
-        committed = await commit(self.backend, manifest, add, self.id, self.operation)
+        return await self._commit(manifest, add)
+
+    async def _commit(
+        self, base: Manifest | None, change: Callable[[Manifest | None], Awaitable[Manifest]]
+    ) -> Manifest:
+        committed = await commit(self.backend, base, change, self.id, self.operation)
         assert committed is not None
         return committed
 
@@ -375,9 +373,7 @@ class _Build:
                 builds=tuple(begun for begun in newest.builds if begun.id != self.id and begun.id not in dead),
             )
 
-        committed = await commit(self.backend, manifest, bring, self.id, self.operation)
-        assert committed is not None
-        return committed
+        return await self._commit(manifest, bring)
 
     async def _dead(self, manifest: Manifest) -> set[str]:
         """Return the ids of expired builds. Their files are dropped, except those that this build took over."""

@@ -305,6 +305,11 @@ class Verified:
     rows: int = 0
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def is_good(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
 
 async def verify(
     runtime: Runtime,
