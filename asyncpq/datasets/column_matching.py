@@ -178,9 +178,6 @@ def has_coarse_timestamps(schema: pa.Schema) -> bool:
     return bool(units) and "ns" not in units
 
 
-# -- matching -------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class _Matcher:
     """Matches columns of one version when they are first needed (see :attr:`SchemaAdapter.match`)."""

@@ -101,12 +101,9 @@ class DatasetFiles:
     """The files of a dataset that may have matching rows: :class:`asyncpq.scan.executor.ScannedFiles`.
 
     A dataset of listed files is listed by each read. The read begins with the files of the last listing, and begins
-    anew if the new listing differs; it gives no rows out before that has come.
-
-    Args:
-        scan: rows are given out as they come; else all at the end, so any file may begin anew.
-        ordered: in the order of the files, else as they become ready.
-        requests: the request for each file; by default ``ask`` for all.
+    anew if the new listing differs; it gives no rows out before that has come. In a ``scan`` rows are given out as they
+    come; else all at the end, so any file may begin anew. Files are in order if ``ordered``, else as they become ready.
+    ``requests`` has the request for each file; by default ``ask`` for all.
     """
 
     def __init__(
@@ -138,8 +135,6 @@ class DatasetFiles:
         self._first: OpenedFile | None = None  # was opened by itself, and is given again
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by number of the file
         self._planned_bytes = 0
-
-    # -- finding ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find the files; if the predicate is never true, no store is asked."""
@@ -206,8 +201,6 @@ class DatasetFiles:
             self._state.known.keep_only(files.files)
         self._find(files)
         return True
-
-    # -- files, opened ahead ----------------------------------------------------------------------
 
     def _opener(self) -> Opener:
         state, used, limits = self._state, self._used, self._runtime.options.limits
@@ -295,8 +288,6 @@ class DatasetFiles:
                 await self._end(opened)
                 if looked is not None:
                     yield looked
-
-    # -- ends -------------------------------------------------------------------------------------
 
     async def done(self, file: OpenedFile) -> None:
         self._first = None

@@ -283,10 +283,7 @@ _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
 
 def is_bad_file(error: AsyncpqError) -> bool:
-    """Whether the error is of this file alone: it is not Parquet, is missing, cannot be read, or does not fit.
-
-    Missing credentials concern all files.
-    """
+    """Whether the error is of this file alone, such as damage or refused access, and not missing credentials."""
     return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
 
 
@@ -311,9 +308,8 @@ class Opener:
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> AsyncGenerator[tuple[OpenedFile, T]]:
-        """Yield opened files, numbered in ``todo``, with the result of ``prepare``, which runs for several at once.
-
-        The caller closes each file that it takes.
+        """Yield opened files, numbered in ``todo``, with the result of ``prepare``, which runs for several at once. The
+        caller closes each file that it takes.
         """
         most = self.runtime.options.limits.files_ahead
         remaining = iter(todo)

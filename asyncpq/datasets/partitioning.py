@@ -48,12 +48,10 @@ class Partitions(NamedTuple):
 def parse_partitioning(
     partitioning: object, types: object = None, schema: pa.Schema | None = None
 ) -> Partitioning | None:
-    """Return the caller's partitioning; raise InvalidOptionError if it is none.
+    """Return the caller's partitioning ("hive", names of the folders' columns, or None for no values in paths).
 
-    Args:
-        partitioning: "hive", the names of the columns of the folders, or None for no values in paths.
-        types: a schema, or types by column.
-        schema: the dataset's columns, if the caller named them.
+    ``types`` are a schema, or types by column; ``schema`` has the dataset's columns, if the caller named them. Raises
+    InvalidOptionError.
     """
     known = _types(types)
     if partitioning is None:
@@ -89,11 +87,8 @@ def _types(types: object) -> dict[str, pa.DataType]:
 
 
 def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning | None) -> Partitions:
-    """Return the values that the paths of files hold.
-
-    Args:
-        folders: of each file, the folders between root and file, with slashes: ``"year=2024/month=3/"``.
-        urls: of the files, for messages.
+    """Return the values that paths hold: of each file, ``folders`` has the folders between root and file, with slashes
+    (``"year=2024/month=3/"``), and ``urls`` its url for messages.
     """
     if partitioning is None:
         return Partitions(pa.schema([]), [{}] * len(folders), {})

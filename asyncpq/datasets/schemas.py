@@ -115,9 +115,6 @@ class SchemaUnifier:
             known.field = known.field.with_nullable(True)
 
 
-# -- types ----------------------------------------------------------------------------------------
-
-
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
     """Return the type for both; None if there is none."""
     if left.equals(right) or _types.is_null(right):

@@ -117,11 +117,8 @@ async def open_files(
     options: DatasetOptions,
     on_listing: Callable[[Listing], None] = lambda listing: None,
 ) -> Dataset:
-    """Open the files of a prefix, a pattern or a list.
-
-    Args:
-        commits: see :func:`asyncpq.datasets.listing.list_files`.
-        on_listing: called with the first listing, before the columns are looked for.
+    """Open the files of a prefix, a pattern or a list; ``on_listing`` is called with the first listing, before the
+    columns are looked for. ``commits`` is that of :func:`asyncpq.datasets.listing.list_files`.
 
     Raises:
         InvalidOptionError: it is a table.
@@ -250,12 +247,9 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
 def open_indexed(
     runtime: Runtime, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
 ) -> Dataset:
-    """Open the files of another dataset, pruned by an index and the caller's ``own``.
+    """Open the files of another dataset, pruned by an index (None for none) and the caller's ``own`` indexes.
 
-    Args:
-        base: of any view; of view "snapshot", by another index.
-        index: None to prune by the caller's own indexes alone.
-        folder: url that their paths are relative to.
+    ``base`` has any view; with "snapshot", by another index. Paths in the indexes are relative to ``folder``.
     """
     partitions = base.state.partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

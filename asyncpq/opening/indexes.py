@@ -27,13 +27,12 @@ from asyncpq.indexing.build.index_source import (
     folder_around,
     is_committed,
     listed_source,
-    only_committed,
     root_of,
 )
 from asyncpq.indexing.index import Index, ListFiles, build_index, open_index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import latest
+from asyncpq.indexing.manifest.commits import files_of, latest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
@@ -179,7 +178,9 @@ def _look_of(
                         )
             source = await listed_source(runtime, manifest, operation, urls, given=target, at=at)
             if is_committed(manifest):
-                return await only_committed(runtime, backend, manifest, source, operation)
+                # the other files were never committed, or were removed
+                listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
+                return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
             return source
         if target is None:
             raise ObjectNotFoundError("there is no index", hint=NOT_BUILT)

@@ -107,17 +107,24 @@ class _FilesOpening:
     place: object | None  # the index that the caller named; None for none
     own: Sequence[FileIndex]  # indexes of the caller's own
     finds: bool  # the index below the prefix is used, if there is one
-    # that the caller asks for; None: "snapshot" where the index is the table, since asyncpq wrote the files and commits
-    # them there; else "listed"
-    view: View | None
+    view: View | None  # None: "snapshot" if an index decides which of the files that asyncpq wrote are live
     options: DatasetOptions
     operation: Operation
 
     async def open(self) -> Dataset:
         if self.view is View.TABLE:
             raise InvalidOptionError("view='table': the target is no table")
-        if self.place is None:
-            return await (self._snapshot_below() if self.view is View.SNAPSHOT else self._with_index_below())
+        if self.place is None and self.view is not View.SNAPSHOT:
+            return await self._with_index_below()
+        if self.place is None:  # the index below the prefix lists the files
+            below = await self._index_if_any(f"{self._folder}{INDEX_FOLDER}") if self._folder else None
+            if below is not None:
+                return self._snapshot(below)
+            raise InvalidOptionError(
+                "view='snapshot' needs an index, and there is none",
+                url=self.operation.url,
+                hint="Build one: build_index(). Or name the one that is kept elsewhere: index=...",
+            )
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
@@ -132,17 +139,6 @@ class _FilesOpening:
             check_partitioning(index.manifest, self.options.described())
         check_columns(index.manifest, dataset.state)
         return self._indexed(dataset, index)
-
-    async def _snapshot_below(self) -> Dataset:
-        """Open the files that the index in its place below the prefix lists; nothing is listed."""
-        index = await self._index_if_any(f"{self._folder}{INDEX_FOLDER}") if self._folder else None
-        if index is None:
-            raise InvalidOptionError(
-                "view='snapshot' needs an index, and there is none",
-                url=self.operation.url,
-                hint="Build one: build_index(). Or name the one that is kept elsewhere: index=...",
-            )
-        return self._snapshot(index)
 
     @property
     def _folder(self) -> str:
@@ -212,8 +208,7 @@ class _FilesOpening:
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
         """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None: all are.
-
-        Raises InvalidOptionError if the caller names another view or index.
+        Raise InvalidOptionError if the caller names another view or index.
         """
         state = dataset.state
         may_be = state.has_index and state.is_written

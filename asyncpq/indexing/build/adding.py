@@ -153,9 +153,6 @@ def _data_file(folder: str, file: AddedFile) -> DataFile:
     )
 
 
-# -- what is not listed ---------------------------------------------------------------------------
-
-
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
     """Delete the files whose paths begin with ``prefix``, except live ones, and return their paths.
 
@@ -175,15 +172,11 @@ async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]
 
 
 async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:
-    """Delete the files that no snapshot lists, and return their paths. :meth:`Index.vacuum` removes snapshots.
+    """Delete the files that no snapshot lists, and return their paths. :meth:`Index.vacuum` removes snapshots. Only
+    files older than ``older_than_s`` go, by the store's clock; see :data:`ORPHANS_S`.
 
-    Args:
-        older_than_s: delete files older than this, by the store's clock; see :data:`ORPHANS_S`.
-
-    Raises:
-        ObjectNotFoundError: there is no index.
-        InvalidOptionError: the index is of files that others write.
-        StoreError: the store failed; some files may be left.
+    Raises ObjectNotFoundError if there is no index, InvalidOptionError if it is of files that others write. After a
+    StoreError some files may be left.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:

@@ -44,8 +44,12 @@ class EmbeddedIndexWriter:
             # pyarrow counts the bytes of its sink, so the indexes go through it too
             self._sink = where if isinstance(where, pa.NativeFile) else pa.PythonFile(where, "w")
         self._indexes: dict[str, EmbeddedIndex] = {}
+        metadata = schema.metadata or {}
+        kept = {key: value for key, value in metadata.items() if not key.startswith(KEY_PREFIX.encode())}
+        if len(kept) < len(metadata):
+            schema = schema.with_metadata(kept)
         try:
-            self._writer = pq.ParquetWriter(self._sink, _without_index_keys(schema), **options)
+            self._writer = pq.ParquetWriter(self._sink, schema, **options)
         except BaseException:
             self._close_sink()
             raise
@@ -136,12 +140,6 @@ def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) ->
         sink.write(index.data)
         keys[entry.key] = entry.value
     return keys
-
-
-def _without_index_keys(schema: pa.Schema) -> pa.Schema:
-    metadata = schema.metadata or {}
-    kept = {key: value for key, value in metadata.items() if not key.startswith(KEY_PREFIX.encode())}
-    return schema if len(kept) == len(metadata) else schema.with_metadata(kept)
 
 
 def _footer(file: IO[bytes]) -> tuple[int, bytes]:

@@ -67,10 +67,8 @@ NOTHING: Final = ZoneBounds(b"", b"", 0, 0, 0)
 def bounds_rows(version: FileVersion, file: int, name: str, schema: pa.Schema, view: SchemaAdapter | None) -> pa.Table:
     """Return the rows of "bounds" over one column, for one file, sorted; none for a file without rows.
 
-    Args:
-        name: a column of the dataset, or the dotted path of a leaf in structs.
-        schema: the dataset's.
-        view: how the file has its columns; None if it cannot have them: the file is unknown then.
+    ``name`` is a column of the dataset with ``schema``, or the dotted path of a leaf in structs; ``view`` is how the
+    file has its columns, or None if it cannot have them: the file is unknown then.
     """
     try:
         zones = None if view is None else _zones(version, name, view, schema)
@@ -105,9 +103,6 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-# -- by values ------------------------------------------------------------------------------------
-
-
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
     """Return the bounds of values of the dataset's type ``type_``, which has keys."""
     if isinstance(array.type, pa.DictionaryType):
@@ -126,9 +121,6 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
     least, greatest = (pa.array([value], value.type) for value in least_and_greatest(values))
     low, high = bound_keys(least, type_, upper=False), bound_keys(greatest, type_, upper=True)
     return ZoneBounds(low[0].as_py(), high[0].as_py(), len(values), nulls, nans)
-
-
-# -- by statistics --------------------------------------------------------------------------------
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:

@@ -234,9 +234,6 @@ def _files_row(
     return pa.Table.from_arrays(batch.columns, schema=TABLE_SCHEMAS["files"])
 
 
-# -- footers --------------------------------------------------------------------------------------
-
-
 async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
     """Return the rows of "footers" for one file, sorted. Its page indexes are fetched with coalesced GETs.
 
@@ -286,9 +283,6 @@ def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
             if offsets is not None:
                 leaf_keys += [offsets] if bounds is None else [bounds, offsets]
     return keys
-
-
-# -- names in another case ------------------------------------------------------------------------
 
 
 class CaseConflicts:

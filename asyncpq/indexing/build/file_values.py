@@ -82,9 +82,6 @@ def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> Va
     return _Blooms(schema, keys, options["fpp"])
 
 
-# -- keys of rows ---------------------------------------------------------------------------------
-
-
 def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array]:
     """Return the keys of the tokens of each string, perhaps with duplicates, and their rows; a null string counts as a
     null token."""
@@ -98,9 +95,6 @@ def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Arr
     if held.false_count:
         values, rows = values.filter(held), rows.filter(held)
     return normalised(values, pa.string()), rows
-
-
-# -- kinds ----------------------------------------------------------------------------------------
 
 
 class _Distinct:
@@ -228,9 +222,6 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
         return arrays
     (array,) = arrays
     return [pc.unique(storage_values(array))]
-
-
-# -- postings -------------------------------------------------------------------------------------
 
 
 def _grouped(

@@ -151,8 +151,6 @@ class _Build:
     def _log(self, message: str, *args: object) -> None:
         build_logger.info(f"%s of %s{message}", self.operation.name, printable(self.backend.description), *args)
 
-    # -- what is to be done -----------------------------------------------------------------------
-
     async def _todo(self, base: Manifest | None) -> BuildPlan:
         """Compare the files with ``base``; raise AsyncpqError if the index is not the required one."""
         if base is not None:
@@ -276,8 +274,6 @@ class _Build:
         self.removed = {file.id: file for file in (*todo.removed, *replaced)}
         return manifest, todo._replace(works=works)
 
-    # -- reading ----------------------------------------------------------------------------------
-
     async def _read_all(
         self, manifest: Manifest, todo: BuildPlan, executor: BuildExecutor
     ) -> tuple[Manifest, list[Segment]]:
@@ -328,8 +324,6 @@ class _Build:
             self.problems.append((work.path, rows.problem))
             logger.warning("%s is not indexed: %s", url, rows.problem)
         self.brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
-
-    # -- committing -------------------------------------------------------------------------------
 
     async def _checkpoint(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
         """Commit segments of files that readers do not see yet."""

@@ -115,9 +115,6 @@ def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str,
     return ids
 
 
-# -- differences from a snapshot --------------------------------------------------------------------
-
-
 class BuildPlan(NamedTuple):
     """The work of a build: how the files differ from a snapshot."""
 
@@ -176,17 +173,13 @@ def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile
     return BuildPlan(base, tuple(works), tuple(taken), tuple(removed), replaced)
 
 
-# -- where the files are ----------------------------------------------------------------------------
-
-
 def described_files(
     target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
 ) -> dict[str, Any]:
     """Return ``Manifest.dataset`` of a prefix, a pattern or a list of urls.
 
-    Args:
-        inside: the index is in ``_asyncpq/`` below the prefix, and moves with the folder.
-        plain: all files count, even those that asyncpq wrote and no index lists.
+    ``inside``: the index is in ``_asyncpq/`` below the prefix, and moves with the folder. ``plain``: all files count,
+    even those that asyncpq wrote and no index lists.
     """
     named = target.url if target.urls is None else list(target.urls)
     described = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
@@ -208,11 +201,9 @@ def folder_around(at: object) -> str | None:
 
 
 def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
-    """Return where to list the files of an index: the manifest's target, or the folder around the index.
+    """Return where to list the files of an index kept at ``at``: the manifest's target, or the folder around the index.
 
-    Args:
-        given: target that the caller named; raise InvalidOptionError if the index is of another.
-        at: place of the index, as the caller named it.
+    Raises InvalidOptionError if the caller named another target, ``given``.
     """
     known = parse_target(manifest.dataset["target"])
     folder = folder_around(at)
@@ -261,15 +252,11 @@ async def listed_source(
     given: Target | None = None,
     at: object = None,
 ) -> IndexSource:
-    """List the current files of the prefix, pattern or list of an index.
+    """List the current files of the prefix, pattern or list of an index; with ``urls``, look only at these files, which
+    are new, were replaced or are gone. ``given`` and ``at`` as in :func:`target_of`.
 
-    Args:
-        urls: look only at these, which are new, were replaced or are gone.
-        given, at: see :func:`target_of`.
-
-    Raises:
-        InvalidOptionError: the index is of other files than ``given``, or a url is not among them.
-        UsageError: the index is of a table.
+    Raises InvalidOptionError if the index is of other files than ``given``, or a url is not among them; UsageError if
+    it is of a table.
     """
     if manifest.dataset.get("kind") != "files":
         raise UsageError(
@@ -348,9 +335,6 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
     return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]
 
 
-# -- files that asyncpq wrote ------------------------------------------------------------------------
-
-
 def counts_all(manifest: Manifest) -> bool:
     """Whether all files count, whatever other indexes list."""
     return is_committed(manifest) or manifest.dataset.get("plain") is True
@@ -359,18 +343,6 @@ def counts_all(manifest: Manifest) -> bool:
 def is_committed(manifest: Manifest) -> bool:
     """Whether asyncpq wrote the files: a file is live once the index lists it."""
     return manifest.dataset.get("committed") is True
-
-
-async def only_committed(
-    runtime: Runtime,
-    backend: IndexBackend,
-    manifest: Manifest,
-    source: IndexSource,
-    operation: Operation | None = None,
-) -> IndexSource:
-    """Return only the files that the index lists; the others were never committed, or were removed."""
-    listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
-    return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
 
 
 async def committing_index(
@@ -394,13 +366,11 @@ def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commit
 async def as_committed(
     runtime: Runtime, target: Target, source: IndexSource, operation: Operation, *, own_columns: bool = False
 ) -> IndexSource:
-    """Return only the live files of a folder, for an index kept elsewhere (see :func:`committing_index`).
+    """Return only the live files of a folder, for an index kept elsewhere (see :func:`committing_index`); with
+    ``own_columns`` the columns of these files, since those of ``source`` may come from others.
 
     Live files that are not in ``source.files`` are added: they were committed since the listing, or they are gone and
     reading them is an error.
-
-    Args:
-        own_columns: take the columns of the live files; those of ``source`` may come from other files.
     """
     own = await committing_index(runtime, target.folder, operation)
     if own is None:
@@ -419,9 +389,6 @@ async def as_committed(
         fields = [schema.field(name) for name in source.partitions if name not in manifest.schema.names]
         schema = pa.schema([*manifest.schema, *fields])
     return replace(source, files=sorted(live, key=lambda file: file.url), schema=schema)
-
-
-# -- whether an index fits ---------------------------------------------------------------------------
 
 
 def another_place(manifest: Manifest) -> str:

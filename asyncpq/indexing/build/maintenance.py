@@ -379,17 +379,16 @@ async def _compare(
         verified.problems.append(f"{index_table} could not be read: {error}")
         return 0
     expected = table.to_pylist()
-    missing = _missing_postings(expected, held) if index_table.kind in BY_ROW else _missing(expected, held)
+    if index_table.kind in BY_ROW:
+        missing = _missing_postings(expected, held)
+    else:
+        have = {repr(row) for row in held}
+        missing = sum(repr(row) not in have for row in expected)
     if missing:
         verified.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
     if not by_value and len(held) > len(expected):
         verified.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, instead of {len(expected)}")
     return len(expected)
-
-
-def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
-    have = {repr(row) for row in held}
-    return sum(repr(row) not in have for row in expected)
 
 
 def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:

@@ -268,9 +268,6 @@ def _batches(chunks: Sequence[_Chunk]) -> Iterator[list[_Chunk]]:
         yield batch
 
 
-# -- in a thread ----------------------------------------------------------------------------------
-
-
 def _make_all(
     source: ObjectSource, version: FileVersion, batch: Sequence[_Chunk], data: dict[ContentKey, bytes]
 ) -> list[tuple[_Chunk, MadeIndex]]:

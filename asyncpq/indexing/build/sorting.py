@@ -271,9 +271,6 @@ def _put_into(folder: Path) -> Iterator[None]:
         ) from error
 
 
-# -- merging --------------------------------------------------------------------------------------
-
-
 class Merge:
     """Merges sorted streams, with one batch of each at a time; does no I/O.
 
@@ -343,9 +340,6 @@ async def merged_async(
         if batch is None:
             return
         yield batch
-
-
-# -- retired files --------------------------------------------------------------------------------
 
 
 def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
