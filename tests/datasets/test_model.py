@@ -1,0 +1,61 @@
+"""Descriptions of files and tables: a file without its index entry, and a table of files that are all known."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+import asyncpq
+from asyncpq.datasets.model import ColumnBounds, DataFile, FileList, IndexEntry, TableField, View
+from asyncpq.datasets.providers import CatalogReader
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.storage.base import Validator
+
+FILE = DataFile(
+    url="a",
+    validator=Validator(10, '"1"'),
+    size=10,
+    num_rows=3,
+    partition={"day": 1},
+    bounds={"id": ColumnBounds(min=1, max=2)},
+    entry=IndexEntry(access=AccessPlan.rows([1]), validator=Validator(10, '"1"')),
+)
+
+
+@pytest.mark.parametrize("immutable", [False, True])
+def test_a_file_without_its_index_entry(immutable: bool) -> None:
+    file = DataFile(url="a", validator=FILE.validator, size=10, num_rows=3, entry=FILE.entry, immutable=immutable)
+    unindexed = file.unindexed()
+    assert unindexed.entry is None
+    # the index may have described an older version, unless the object never changes
+    known = (FILE.validator, 10, 3) if immutable else (None, None, None)
+    assert (unindexed.validator, unindexed.size, unindexed.num_rows) == known
+
+
+def test_other_facts_of_a_file_stay() -> None:
+    unindexed = FILE.unindexed()
+    assert (unindexed.url, unindexed.partition, unindexed.bounds) == (FILE.url, FILE.partition, FILE.bounds)
+
+
+def test_entries_read_all_rows_by_default() -> None:
+    assert IndexEntry().access.is_all
+    assert IndexEntry().validator is None
+
+
+def test_descriptions_can_be_sent_to_other_processes() -> None:
+    field = TableField(name="id", type=pa.int64(), field_id=3, children=(), names=("ID",))
+    table = FileList(description="t", data_files=(DataFile(url="a", fields=(field,)),), fields=(field,))
+    assert pickle.loads(pickle.dumps(table)) == table
+
+
+async def test_a_list_of_files_gives_all_of_them() -> None:
+    table = FileList(description="t", data_files=(FILE, DataFile(url="b")))
+    async with asyncpq.Session() as session:
+        reader = CatalogReader(session.runtime, session.runtime.operation("files", "t"))
+        assert await table.files(asyncpq.col("id") == 7, reader) == table.data_files  # the caller prunes them
+
+
+def test_views_are_named_as_users_write_them() -> None:
+    assert [str(view) for view in View] == ["snapshot", "listed", "table"]
