@@ -58,11 +58,8 @@ class DiskCache(TierCounters):
         return f"DiskCache({self._path!r})"
 
     async def open(self) -> None:
-        """Make the folder if it does not exist. A folder that cannot be made or read is no error.
-
-        Raises:
-            InvalidOptionError: the path is a link or not a folder, or another user owns it or can write to it.
-        """
+        """Make the folder if it does not exist. A folder that cannot be made or read is no error. Raises
+        InvalidOptionError: the path is a link or not a folder, or another user owns it or can write to it."""
         attempt = self._begin(self._reading)
         if attempt is None:
             return

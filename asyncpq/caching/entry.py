@@ -33,15 +33,9 @@ _LENGTH = struct.Struct("<i")  # of a string; -1: None
 
 
 class EntryCodec:
-    """Encodes values to entries and decodes them, for one secret.
-
-    Args:
-        secret: key of the HMAC-SHA256 over header, key and value. With None a plain SHA-256 detects damage, but not a
-            malicious writer.
-
-    Raises:
-        InvalidOptionError: the secret is empty.
-    """
+    """Encodes values to entries and decodes them, for one secret. ``secret``: key of the HMAC-SHA256 over header, key
+    and value. With None a plain SHA-256 detects damage, but not a malicious writer. Raises InvalidOptionError: the
+    secret is empty."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not secret:
@@ -88,15 +82,8 @@ class EntryCodec:
 
 
 def encode_pointer(validator: Validator, age_s: float) -> bytes:
-    """The value of a pointer's entry.
-
-    Args:
-        validator: kept exactly; its size is below 2**64.
-        age_s: seconds from the validation to this write; infinite if unknown.
-
-    Raises:
-        ValueError: the size or the age cannot be encoded.
-    """
+    """The value of a pointer's entry. ``validator``: kept exactly; its size is below 2**64. ``age_s``: seconds from the
+    validation to this write; infinite if unknown. Raises ValueError: the size or the age cannot be encoded."""
     if not 0 <= validator.size < 1 << 64 or not age_s >= 0:
         raise ValueError(f"a pointer of size {validator.size} and age {age_s}")
     parts = [_POINTER.pack(age_s, validator.size)]
@@ -152,16 +139,11 @@ PartKind = Literal[
 
 
 class ContentKey(NamedTuple):
-    """Key of one cached part. Memory holds its bytes, or objects parsed or decoded from them; other tiers hold bytes.
+    """Key of one cached part. Memory holds its bytes or objects made of them; other tiers hold bytes."""
 
-    Attributes:
-        version: 16 bytes that name the object's version (see :func:`version_digest`).
-        kind: kind of part.
-        start, stop: its bytes in the object.
-    """
-
-    version: bytes
-    kind: PartKind
+    version: bytes  # 16 bytes that name the object's version (see :func:`version_digest`)
+    kind: PartKind  # kind of part
+    # start, stop: its bytes in the object
     start: int
     stop: int
 
@@ -189,15 +171,10 @@ class PointerKey(NamedTuple):
 
 @dataclass(slots=True)
 class Pointer:
-    """The last validator seen.
+    """The last validator seen."""
 
-    Attributes:
-        validator: of the object.
-        validated_at: ``time.monotonic()`` when the validating request was sent; minus infinity if unknown.
-    """
-
-    validator: Validator
-    validated_at: float
+    validator: Validator  # of the object
+    validated_at: float  # ``time.monotonic()`` when the validating request was sent; minus infinity if unknown
 
     @property
     def weight(self) -> int:

@@ -84,12 +84,8 @@ def add_usage(folder: int, subfolder: str, size: int) -> None:
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
     """Remove the oldest entries until the folder holds at most ``limit_bytes``. Does nothing while another one trims.
-
-    Args:
-        folder: descriptor of the cache's folder.
-        limit_bytes: bytes that may remain.
-        once: take one sample only.
-    """
+    ``folder``: descriptor of the cache's folder. ``limit_bytes``: bytes that may remain. ``once``: take one sample
+    only."""
     evicted = 0
     with _evictor(folder) as alone:
         if alone:
@@ -241,29 +237,20 @@ class UnsafeFolderError(OSError):
 
 @dataclass(slots=True)
 class Outcome:
-    """Outcome of a batch.
+    """Outcome of a batch."""
 
-    Attributes:
-        values: for each key that was read its value, or None.
-        error: ended the batch early; later keys are misses, or were not written.
-        evicted: removed entries of other keys.
-        abandoned: the caller has stopped waiting.
-    """
-
-    values: list[bytes | None]
-    error: OSError | None = None
-    evicted: int = 0
-    abandoned: bool = False
+    values: list[bytes | None]  # for each key that was read its value, or None
+    error: OSError | None = None  # ended the batch early; later keys are misses, or were not written
+    evicted: int = 0  # removed entries of other keys
+    abandoned: bool = False  # the caller has stopped waiting
 
 
 class EntryFolder:
     """Entries in a folder. Several threads may read, one writes. Holds no lock and no descriptor that a fork would
     copy.
 
-    Args:
-        path: absolute; made with its parents by the first write.
-        max_bytes: budget, in whole blocks of the entries' files.
-        codec: of the entries.
+    ``path``: absolute; made with its parents by the first write. ``max_bytes``: budget, in whole blocks of the
+    entries' files.
     """
 
     def __init__(self, path: str, max_bytes: int, codec: EntryCodec) -> None:
@@ -274,22 +261,15 @@ class EntryFolder:
         self._room = 0  # bytes that may be written before usage is looked up again
 
     def prepare(self) -> None:
-        """Make the folder, or check that the present one is safe.
-
-        Raises:
-            UnsafeFolderError: it is a link or not a folder, of another user, or writable by others.
-            OSError: it cannot be made or opened.
-        """
+        """Make the folder, or check that the present one is safe. Raises UnsafeFolderError: it is a link or not a
+        folder, of another user, or writable by others; OSError: it cannot be made or opened."""
         with self._opened(create=True):
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """Read the value of each key; entries that do not decode are removed. Never raises OSError.
-
-        Args:
-            outcome: filled and returned; has one None for each key. A caller that stops waiting takes the values so far
-                and sets ``abandoned``.
-        """
+        """Read the value of each key; entries that do not decode are removed. Never raises OSError. ``outcome``: filled
+        and returned; has one None for each key. A caller that stops waiting takes the values so far and sets
+        ``abandoned``."""
         try:
             with self._opened(create=False) as folder:
                 for place, key in enumerate(keys):
@@ -303,12 +283,8 @@ class EntryFolder:
         return outcome
 
     def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
-        """Write the values within the budget. Never raises OSError.
-
-        Args:
-            values: by key.
-            scan: mark them as unused for ``SCAN_AGE_S``, and leave existing entries as they are.
-        """
+        """Write the values within the budget. Never raises OSError. ``values``: by key. ``scan``: mark them as unused
+        for ``SCAN_AGE_S``, and leave existing entries as they are."""
         outcome = Outcome([])
         try:
             with self._opened(create=True) as folder:

@@ -93,11 +93,8 @@ _log = logging.getLogger("asyncpq.caching.shared")
 
 
 def cause_of(error: BaseException, handled: BaseException | None) -> str:
-    """The first cause of a failed exchange: its class, and the code of a server's error.
-
-    Args:
-        handled: the exception that the caller was handling before, which Python adds to the context of ``error``.
-    """
+    """The first cause of a failed exchange: its class, and the code of a server's error. ``handled``: the exception
+    that the caller was handling before, which Python adds to the context of ``error``."""
     first_error = error
     cause: BaseException | None = error
     while cause is not None and cause is not handled:
@@ -114,12 +111,8 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """The commands that one server refused, for the log.
-
-    Args:
-        place: the server, safe to be shown.
-        clock: monotonic seconds.
-    """
+    """The commands that one server refused, for the log. ``place``: the server, safe to be shown. ``clock``: monotonic
+    seconds."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -158,11 +151,8 @@ T = TypeVar("T")
 
 
 class SharedCache(TierCounters):
-    """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop.
-
-    Raises:
-        InvalidOptionError: the url cannot be used, or valkey-py is not installed.
-    """
+    """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop. Raises
+    InvalidOptionError: the url cannot be used, or valkey-py is not installed."""
 
     name: Final = "shared"
 
@@ -341,11 +331,8 @@ class SharedCache(TierCounters):
     # -- exchanges --------------------------------------------------------------------------------
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk`` on a connection. None if the server is paused, or the exchange broke off.
-
-        Args:
-            size: bytes that may go over the wire, which lengthen the timeout.
-        """
+        """Run ``talk`` on a connection. None if the server is paused, or the exchange broke off. ``size``: bytes that
+        may go over the wire, which lengthen the timeout."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
         if self._owner is None:

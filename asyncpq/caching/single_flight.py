@@ -18,12 +18,8 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One running fetch and the number of reads that wait for it.
-
-    Attributes:
-        task: the fetch.
-        began: ``time.monotonic()`` at its first step; infinite until then.
-    """
+    """One running fetch and the number of reads that wait for it. ``task``: the fetch. ``began``: ``time.monotonic()``
+    at its first step; infinite until then."""
 
     __slots__ = ("_gates", "_waiters", "began", "task")
 

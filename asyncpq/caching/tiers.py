@@ -72,14 +72,8 @@ class Tiers:
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
         """Ask each tier for the entries missing in the tiers above; put hits of a lower tier into those above it.
-
-        Args:
-            keys: distinct.
-            read_bytes, scan: as in :meth:`put_many`.
-
-        Returns:
-            The bytes found, and the number of hits by name of the tier.
-        """
+        ``keys``: distinct. ``read_bytes``, ``scan``: as in :meth:`put_many`. Returns the bytes found, and the number
+        of hits by name of the tier."""
         values_by_key: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
         missing = list(keys)
@@ -96,12 +90,8 @@ class Tiers:
         return values_by_key, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
-        """Put ``entries`` into every tier, some time after this call.
-
-        Args:
-            read_bytes: bytes of the whole read; a tier whose ``max_read_bytes`` is lower does not get the entries.
-            scan: the read is a scan.
-        """
+        """Put ``entries`` into every tier, some time after this call. ``read_bytes``: bytes of the whole read; a tier
+        whose ``max_read_bytes`` is lower does not get the entries. ``scan``: the read is a scan."""
         self._put(self._tiers, entries, read_bytes, scan)
 
     def _put(
@@ -194,11 +184,8 @@ class Backoff:
     """Pauses a tier after several failures in a row; after each pause one call probes it, and the others follow its
     success.
 
-    Args:
-        failures: in a row, until the first pause.
-        first_s: the first pause; each further failure doubles it.
-        longest_s: bound of a pause.
-        clock: monotonic seconds.
+    ``failures``: in a row, until the first pause. ``first_s``: the first pause; each further failure doubles it.
+    ``longest_s``: bound of a pause. ``clock``: monotonic seconds.
     """
 
     def __init__(

@@ -121,20 +121,11 @@ class Wire:
 
 
 class ValkeyConnections:
-    """At most ``max_connections`` connections to one server. Belongs to one event loop.
-
-    Args:
-        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password.
-        connect_timeout_s: for address, TCP, TLS and authentication.
-        max_reply_bytes: a connection is closed when the server announces a longer reply,
-        max_elements: or an array of more elements.
-
-    Attributes:
-        place: the server's address, without user and password.
-
-    Raises:
-        InvalidOptionError: the url cannot be used. The message does not show it.
-    """
+    """At most ``max_connections`` connections to one server. Belongs to one event loop. ``url``: valkey://, valkeys://
+    (TLS), redis://, rediss:// (TLS) or unix://, with user and password. ``connect_timeout_s``: for address, TCP, TLS
+    and authentication. ``max_reply_bytes``: a connection is closed when the server announces a longer reply.
+    ``max_elements``: likewise, for elements of an array. ``place``: the server's address, without user and password.
+    Raises InvalidOptionError: the url cannot be used. The message does not show it."""
 
     def __init__(
         self,
@@ -160,11 +151,8 @@ class ValkeyConnections:
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Wire]:
-        """Lend a connection for one exchange. It is closed after an error, a cancellation or an unread reply.
-
-        Raises:
-            OSError: no connection, or it broke, or the server violates the protocol.
-        """
+        """Lend a connection for one exchange. It is closed after an error, a cancellation or an unread reply. Raises
+        OSError: no connection, or it broke, or the server violates the protocol."""
         connection = await self._acquire()
         wire = Wire(connection)
         try:

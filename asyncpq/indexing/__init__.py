@@ -1,8 +1,8 @@
 """External indexes of a dataset's files, kept beside them (docs/indexes.md).
 
 ``build/`` makes segments and snapshots from files; ``manifest/`` holds snapshots; ``backends/`` store both; ``query/``
-answers predicates of reads. Here are what they share: the model (``model``), the kinds that users name (``kinds``), the
-handle (``index``), and keys and payloads as bytes (``key_encoding``, ``text_keys``, ``blooms``, ``entry_encoding``).
+answers predicates of reads. They share the model (``index_model``), the kinds that users name (``kinds``), the handle
+(``index``), and keys and payloads as bytes (``key_encoding``, ``blooms``, ``entry_encoding``).
 """
 
 from __future__ import annotations

@@ -37,31 +37,19 @@ SHARED: Final = -1
 
 
 class SharedEntry(NamedTuple):
-    """The parts of a footer that all leaves share.
+    """The parts of a footer that all leaves share."""
 
-    Attributes:
-        footer_start: offset of the footer in the object.
-        size: of the object.
-        num_leaves: in the schema; 0 if ``pieces`` is the whole footer.
-        pieces: the footer without its column chunks; or all of it, in one piece.
-    """
-
-    footer_start: int
-    size: int
-    num_leaves: int
-    pieces: Sequence[bytes]
+    footer_start: int  # offset of the footer in the object
+    size: int  # of the object
+    num_leaves: int  # in the schema; 0 if ``pieces`` is the whole footer
+    pieces: Sequence[bytes]  # the footer without its column chunks; or all of it, in one piece
 
 
 class LeafEntry(NamedTuple):
-    """The parts of a footer for one leaf.
+    """The parts of a footer for one leaf."""
 
-    Attributes:
-        chunks: its ColumnChunk of each row group; none if the shared entry has the whole footer.
-        spans: its page indexes with their offsets in the object.
-    """
-
-    chunks: Sequence[bytes]
-    spans: Sequence[tuple[int, bytes]]
+    chunks: Sequence[bytes]  # its ColumnChunk of each row group; none if the shared entry has the whole footer
+    spans: Sequence[tuple[int, bytes]]  # its page indexes with their offsets in the object
 
 
 # -- written --------------------------------------------------------------------------------------
@@ -114,11 +102,8 @@ def _strings(items: Sequence[bytes]) -> bytes:
 
 
 def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
-    """Return the payloads of "footers" or "pages" by file and leaf.
-
-    Raises:
-        CorruptIndexError: a key has the wrong length.
-    """
+    """Return the payloads of "footers" or "pages" by file and leaf. Raises CorruptIndexError: a key has the wrong
+    length."""
     by_leaf: dict[int, dict[int, bytes]] = {}
     for key, payload in zip(rows.column("key").to_pylist(), rows.column("payload").to_pylist(), strict=True):
         if len(key) != 12:
@@ -129,14 +114,8 @@ def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
 
 
 def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
-    """Return the shared entry of a file.
-
-    Args:
-        max_bytes: limit of a footer.
-
-    Raises:
-        CorruptIndexError: the payload is damaged, or not of this file.
-    """
+    """Return the shared entry of a file. ``max_bytes``: limit of a footer. Raises CorruptIndexError: the payload is
+    damaged, or not of this file."""
     reader = _body_reader(file_key(file, SHARED), payload, b"WS")
     start, size = reader.number(), reader.number()
     if payload[:1] == b"W":
@@ -167,11 +146,7 @@ def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
 
 
 def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
-    """Return the entry of a leaf.
-
-    Raises:
-        CorruptIndexError: the payload is damaged, or not of this leaf.
-    """
+    """Return the entry of a leaf. Raises CorruptIndexError: the payload is damaged, or not of this leaf."""
     reader = _body_reader(file_key(file, leaf), payload, b"L")
     chunks = reader.strings()
     spans = [(reader.number(), reader.string()) for _ in range(reader.count())]
@@ -180,11 +155,8 @@ def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
 
 
 def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
-    """Return the made page indexes of a leaf, by row group.
-
-    Raises:
-        CorruptIndexError: the payload is damaged, or not of this leaf.
-    """
+    """Return the made page indexes of a leaf, by row group. Raises CorruptIndexError: the payload is damaged, or not of
+    this leaf."""
     reader = _body_reader(file_key(file, leaf), payload, b"P")
     made: dict[int, MadeIndex] = {}
     for _ in range(reader.count()):

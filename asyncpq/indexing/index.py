@@ -357,12 +357,9 @@ async def build_index(
     options: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Build an index of ``kinds`` in the backend; or update it, if it exists.
-
-    Raises:
-        ColumnNotFoundError, InvalidOptionError: a kind does not fit the columns; or another index is there.
-        StoreError: a store failed. The next build goes on from what was committed.
-    """
+    """Build an index of ``kinds`` in the backend; or update it, if it exists. Raises ColumnNotFoundError,
+    InvalidOptionError: a kind does not fit the columns; or another index is there; StoreError: a store failed. The
+    next build goes on from what was committed."""
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]
@@ -381,15 +378,9 @@ async def open_index(
     snapshot: int | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Open an index at a recent snapshot; the first read looks for a newer one.
-
-    Args:
-        snapshot: number of the snapshot to stay at; None for the newest.
-
-    Raises:
-        ObjectNotFoundError: there is no index, or no such snapshot.
-        UsageError: the first build has not ended.
-    """
+    """Open an index at a recent snapshot; the first read looks for a newer one. ``snapshot``: number of the snapshot to
+    stay at; None for the newest. Raises ObjectNotFoundError: there is no index, or no such snapshot; UsageError: the
+    first build has not ended."""
     whole_number("snapshot", snapshot, 1)
     manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
     if manifest is not None and not manifest.is_built and snapshot is None:

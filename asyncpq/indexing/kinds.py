@@ -13,8 +13,7 @@ from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.index_model import IndexTable
-from asyncpq.indexing.key_encoding import element_type, is_indexable
-from asyncpq.indexing.text_keys import MAX_GRAM_BYTES
+from asyncpq.indexing.key_encoding import MAX_GRAM_BYTES, element_type, is_indexable
 from asyncpq.scan.request import whole_number
 
 
@@ -207,16 +206,9 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
 
 
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
-    """Check that a column can be indexed.
-
-    Args:
-        what: is made of the values, for messages.
-        lists: the column may be a list; its elements are indexed.
-
-    Raises:
-        ColumnNotFoundError: there is no such column.
-        InvalidOptionError: its values cannot be keys.
-    """
+    """Check that a column can be indexed. ``what``: is made of the values, for messages. ``lists``: the column may be a
+    list; its elements are indexed. Raises ColumnNotFoundError: there is no such column; InvalidOptionError: its
+    values cannot be keys."""
     found = type_of(schema, name)
     if found is None:
         hint = nearest_column(name, schema.names)

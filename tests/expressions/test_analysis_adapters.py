@@ -39,9 +39,8 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.analysis import Comparable, Truth, follow, result_values
-from asyncpq.indexing.key_encoding import normalised
+from asyncpq.indexing.key_encoding import needed_ngrams, normalised
 from asyncpq.indexing.query.key_ranges import atom_ranges
-from asyncpq.indexing.text_keys import needed_ngrams
 from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.statistics import ColumnOrder, order_of
 from asyncpq.pruning.bloom_filters import compile_probes, may_match, plain_encoder

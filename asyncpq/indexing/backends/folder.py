@@ -44,15 +44,8 @@ from asyncpq.storage.urls import safe_url
 
 
 class SegmentFile:
-    """A segment's file, opened for one lookup.
-
-    Args:
-        source: the object.
-        operation: counts the cost; the caller begins and ends it.
-
-    Attributes:
-        groups: the key ranges of the row groups.
-    """
+    """A segment's file, opened for one lookup. ``source``: the object. ``operation``: counts the cost; the caller
+    begins and ends it. ``groups``: the key ranges of the row groups."""
 
     def __init__(
         self,
@@ -70,11 +63,7 @@ class SegmentFile:
 
     @classmethod
     async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
-        """Load the footer, unless it is in memory.
-
-        Raises:
-            CorruptIndexError: the file is not the one that was written.
-        """
+        """Load the footer, unless it is in memory. CorruptIndexError: it is not the file that was written."""
         metrics = operation.metrics
         version = await load_version(source, RequestContext(metrics, round=metrics.rounds + 1))
         metadata = version.metadata
@@ -95,13 +84,8 @@ class SegmentFile:
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
-        """Return all rows of some row groups. Few row groups take one round.
-
-        Args:
-            ordinals: of the row groups, ascending.
-            columns: in the order of the schema.
-            scan: keep nothing in memory.
-        """
+        """Return all rows of some row groups. Few row groups take one round. ``columns``: in the order of the schema.
+        ``scan``: keep nothing in memory."""
         memory, names = self._source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self._version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
@@ -160,10 +144,7 @@ class _Bound(Sequence[bytes]):
     def __getitem__(self, at: slice) -> Sequence[bytes]: ...
 
     def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
-        """
-        Raises:
-            CorruptIndexError: a row group has no bounds.
-        """
+        """Raises CorruptIndexError: a row group has no bounds."""
         if isinstance(at, slice):
             return [self[place] for place in range(*at.indices(len(self)))]
         value = self._known[at]

@@ -33,14 +33,8 @@ def encode_latest(number: int, content: bytes) -> bytes:
 
 
 def decode_latest(data: bytes, url: str) -> tuple[int, bytes]:
-    """Return the number and the content of a manifest out of ``latest``.
-
-    Args:
-        url: of ``latest``, for messages.
-
-    Raises:
-        CorruptIndexError: the data is no such copy.
-    """
+    """Return the number and the content of a manifest out of ``latest``. Raises CorruptIndexError: the data is no such
+    copy."""
     number, newline, content = data.partition(b"\n")
     if not (newline and number.isdigit() and len(number) == _DIGITS):
         raise CorruptIndexError("no copy of a manifest", url=url, hint="Drop the index and build it again.")
@@ -67,10 +61,8 @@ class ObjectBackend:
     Objects: ``manifests/<number>.json``, each written once; ``latest``, a copy of a recent manifest;
     ``segments/<name>``; ``builds/<id>``.
 
-    Args:
-        session: reads and writes the objects; a session, or its runtime.
-        url: of the folder.
-        single_writer: only one process writes to the index. The store need not refuse to overwrite an object then.
+    ``session``: reads and writes the objects; a session, or its runtime. ``single_writer``: only one process writes
+    to the index. The store need not refuse to overwrite an object then.
     """
 
     _suffix: str  # of a segment's name
@@ -117,11 +109,8 @@ class ObjectBackend:
         digest: str,
         load: Callable[[], Coroutine[Any, Any, SortedRows]],
     ) -> SortedRows:
-        """Return a whole segment from the session's memory; or load it, and keep it there.
-
-        Raises:
-            CorruptIndexError: the segment has another number of rows than was written.
-        """
+        """Return a whole segment from the session's memory; or load it, and keep it there. Raises CorruptIndexError:
+        the segment has another number of rows than was written."""
         key = await self._key(segment, digest)
         rows: SortedRows | None = self._runtime.memory.get(key)
         if rows is None:
@@ -268,11 +257,7 @@ class ObjectBackend:
                 self._runtime.metrics.add(metrics)
 
     async def check_writable(self) -> None:
-        """Check that the store can be written.
-
-        Raises:
-            UnsupportedStoreError: it cannot.
-        """
+        """Check that the store can be written. Raises UnsupportedStoreError: it cannot."""
         await self._writable()
 
     async def _writable(self) -> WritableStore:

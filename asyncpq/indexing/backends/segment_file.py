@@ -38,21 +38,13 @@ _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED"
 
 
 class Written(NamedTuple):
-    """A segment file that was written.
+    """A segment file that was written."""
 
-    Attributes:
-        size: bytes of the file.
-        tail: bytes of the footer with its trailer.
-        footer: digest of the footer's Thrift.
-        packed: bytes of the deflated copy of the tail right before it; 0 without one.
-        whole: digest of the file; None if it is too large to be fetched whole.
-    """
-
-    size: int
-    tail: int
-    footer: str
-    packed: int
-    whole: str | None
+    size: int  # bytes of the file
+    tail: int  # bytes of the footer with its trailer
+    footer: str  # digest of the footer's Thrift
+    packed: int  # bytes of the deflated copy of the tail right before it; 0 without one
+    whole: str | None  # digest of the file; None if it is too large to be fetched whole
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -63,12 +55,8 @@ class Written(NamedTuple):
 
 
 class SegmentSpool:
-    """Keeps a segment's rows in a local file until all are known, then writes the segment. Blocking.
-
-    Args:
-        path: of the local file, which must not exist.
-        index_table: table of the rows.
-    """
+    """Keeps a segment's rows in a local file until all are known, then writes the segment. Blocking. ``path``: of the
+    local file, which must not exist. ``index_table``: table of the rows."""
 
     def __init__(self, path: Path, index_table: IndexTable) -> None:
         self._path = path
@@ -80,11 +68,7 @@ class SegmentSpool:
         self._longest: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep sorted rows.
-
-        Raises:
-            StoreError: a key is too long.
-        """
+        """Keep sorted rows. Raises StoreError: a key is too long."""
         if not batch.num_rows:
             return
         for name in BOUNDED:
@@ -150,11 +134,8 @@ class SegmentSpool:
 
 
 class RowCutter:
-    """Cuts rows into tables of about the same weight.
-
-    Args:
-        target: bytes of a table, by :func:`weights_of`; one row may exceed it, and the last table may be smaller.
-    """
+    """Cuts rows into tables of about the same weight. ``target``: bytes of a table, by :func:`weights_of`; one row may
+    exceed it, and the last table may be smaller."""
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,9 +1,11 @@
-"""Rows sorted by their first column, ``key``: check the order, and find the rows or row groups of key ranges."""
+"""Code that backends share: check that rows are sorted by ``key``, find those of key ranges, count requests."""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import Final
 
@@ -11,20 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import StoreError
+from asyncpq.events import Operation
 from asyncpq.indexing.index_model import IndexTable, KeyRange
+from asyncpq.metrics import Purpose, RequestRecord
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
 
 
 class SortedRows:
-    """A table in memory, sorted by ``key``.
-
-    Args:
-        table: its first column is ``key``.
-
-    Attributes:
-        table: as given.
-    """
+    """A table in memory, sorted by ``key``. ``table``: its first column is ``key``."""
 
     __slots__ = ("_most", "_pieces", "table")
 
@@ -102,15 +99,8 @@ def _greatest(column: pa.BinaryArray) -> list[bytes]:
 
 
 class OrderCheck:
-    """Checks the schema and the order of rows as they come.
-
-    Args:
-        index_table: table of the rows.
-        backend: its description, for messages.
-
-    Attributes:
-        num_rows: rows checked so far.
-    """
+    """Checks the schema and the order of rows as they come. ``index_table``: table of the rows. ``backend``: its
+    description, for messages. ``num_rows``: rows checked so far."""
 
     def __init__(self, index_table: IndexTable, backend: str) -> None:
         self._table = index_table
@@ -119,11 +109,8 @@ class OrderCheck:
         self.num_rows = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` with the table's own schema.
-
-        Raises:
-            StoreError: the batch has other columns, or its keys do not ascend.
-        """
+        """Return ``batch`` with the table's own schema. Raises StoreError: the batch has other columns, or its keys do
+        not ascend."""
         try:
             batch = batch.cast(self._table.schema)
             batch.validate()
@@ -165,15 +152,9 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Key ranges of the row groups of a segment file, or of chunks in another backend.
-
-    Args:
-        num_rows: of each group.
-        bounds: least and greatest values of each group, by column; of ``key`` at least.
-
-    Attributes:
-        weight: bytes in memory once all bounds are parsed, roughly.
-    """
+    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``bounds``: least and greatest
+    values of each group, by column; of ``key`` at least. ``weight``: bytes in memory once all bounds are parsed,
+    roughly."""
 
     __slots__ = ("_bounds", "_num_rows", "weight")
 
@@ -237,3 +218,33 @@ class KeyGroups:
                 start, held = ordinal + 1, 0
         if start < len(self):
             yield range(start, len(self))
+
+
+class SentRequest:
+    """A request under way. ``bytes``: of the response; set by the caller."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+@contextmanager
+def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
+    """Count one round trip. ``operation``: counts the request; None: it is not counted. ``method``: name of the
+    command, such as "SELECT"."""
+    sent = SentRequest()
+    if operation is None:
+        yield sent
+        return
+    metrics = operation.metrics
+    round_, began = metrics.rounds + 1, time.perf_counter()
+    status = 0
+    metrics.wait_begins()
+    try:
+        yield sent
+        status = 200
+    finally:
+        metrics.wait_ends()
+        seconds = time.perf_counter() - began
+        metrics.record(RequestRecord(method, purpose, 0, sent.bytes, status, sent.bytes, 1, round_, seconds))

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.counted import SentRequest, counted_request
-from asyncpq.indexing.backends.sorted_rows import OrderCheck
+from asyncpq.indexing.backends.sorted_rows import OrderCheck, SentRequest, counted_request
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 from asyncpq.storage.concurrency import Threads
@@ -188,12 +187,8 @@ class SqlBackend:
         where: ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Return rows of a complete segment, by one statement: it sees one state of the database.
-
-        Args:
-            searches: disjoint conditions; a row satisfies at most one.
-            where: a condition on each row.
-        """
+        """Return rows of a complete segment, by one statement: it sees one state of the database. ``searches``:
+        disjoint conditions; a row satisfies at most one. ``where``: a condition on each row."""
         from sqlalchemy import and_, cast, null, select, union_all
 
         from asyncpq.indexing.backends.sql_tables import to_table

@@ -27,16 +27,9 @@ from asyncpq.indexing.index_model import TABLE_SCHEMAS, KeyRange
 
 
 class IndexTables:
-    """The tables of one index.
-
-    Args:
-        name: prefix of their names.
-        schema: the database's schema for them; None for its default.
-
-    Attributes:
-        manifests, segments, builds: tables with one row for each.
-        rows: tables by kind, with the rows of all segments; indexed by segment, key and ordinal.
-    """
+    """The tables of one index. ``name``: prefix of their names. ``schema``: the database's schema for them; None for
+    its default. ``manifests``, ``segments``, ``builds``: tables with one row for each. ``rows``: tables by kind,
+    with the rows of all segments; indexed by segment, key and ordinal."""
 
     def __init__(self, name: str, schema: str | None) -> None:
         self.metadata = MetaData(schema=schema)
@@ -104,11 +97,7 @@ def to_rows(batch: pa.RecordBatch, segment: int, first: int) -> list[dict[str, A
 
 
 def to_table(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Return the rows as a table.
-
-    Raises:
-        ValueError: the values do not fit ``schema``.
-    """
+    """Return the rows as a table. Raises ValueError: the values do not fit ``schema``."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = []
     for values, field in zip(columns, schema, strict=True):

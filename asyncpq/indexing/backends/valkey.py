@@ -25,10 +25,9 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.counted import counted_request
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
 from asyncpq.indexing.backends.segment_file import RowCutter, digest_of
-from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
+from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows, counted_request
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 
@@ -352,11 +351,8 @@ class ValkeyBackend:
     async def _ask(
         self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
     ) -> list[Reply]:
-        """Send commands in one round trip; return their replies.
-
-        Raises:
-            StoreError: the server cannot be reached, or refuses a command.
-        """
+        """Send commands in one round trip; return their replies. Raises StoreError: the server cannot be reached, or
+        refuses a command."""
         if not self._is_checked:
             await self._check_server(operation)
         replies = await self._exchange(operation, commands, method, purpose)
@@ -371,11 +367,8 @@ class ValkeyBackend:
         return replies
 
     async def _check_server(self, operation: Operation | None) -> None:
-        """Check that the server keeps the index's keys.
-
-        Raises:
-            InvalidOptionError: the server evicts keys, or the index's keys expire.
-        """
+        """Check that the server keeps the index's keys. Raises InvalidOptionError: the server evicts keys, or the
+        index's keys expire."""
         commands: list[Command] = [
             (b"CONFIG", b"GET", b"maxmemory-policy"),
             (b"INFO", b"memory"),

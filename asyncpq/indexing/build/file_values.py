@@ -19,9 +19,8 @@ from asyncpq.errors import CorruptFileError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.build.sorting import LocalRows, key_order
 from asyncpq.indexing.index_model import UNKNOWN_KEY, VALUE_TAG, IndexTable, file_key
-from asyncpq.indexing.key_encoding import element_type, elements, normalised, table_keys
+from asyncpq.indexing.key_encoding import element_type, elements, ngrams, normalised, table_keys, token_lists
 from asyncpq.indexing.query.file_selection import BY_ROW
-from asyncpq.indexing.text_keys import ngrams, token_lists
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.scan.prefetch import Job, Pipeline

@@ -34,7 +34,7 @@ from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load, newest_by_path
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.segment_reads import worked
+from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest

@@ -39,7 +39,7 @@ from asyncpq.indexing.manifest.manifest import (
     encode_long,
     long_members,
 )
-from asyncpq.indexing.query.segment_reads import worked
+from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
@@ -72,10 +72,7 @@ def new_id() -> str:
 
 async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
     """Return a recent manifest, not always the newest; None without an index. One request, unless it is very large.
-
-    Raises:
-        UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read.
-    """
+    Raises UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read."""
     found = await backend.latest(operation=operation)
     return None if found is None else await _decoded(backend, *found, operation)
 
@@ -117,16 +114,8 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
 
 
 class Head:
-    """The newest known snapshot.
-
-    Args:
-        root: url that the paths of files are relative to, if not the manifest's.
-
-    Attributes:
-        manifest: of the snapshot.
-        checked_at: ``time.monotonic()`` of the last check for a newer one.
-        pinned: stay at this snapshot.
-    """
+    """The newest known snapshot. ``root``: url that the paths of files are relative to, if not the manifest's.
+    ``checked_at``: ``time.monotonic()`` of the last check for a newer one. ``pinned``: stay at this snapshot."""
 
     def __init__(
         self,
@@ -146,13 +135,8 @@ class Head:
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
         """Look for a newer snapshot; return whether there is one. One request if there is none; now and then two.
-
-        Args:
-            anew: load the newest snapshot, which also notices that the index was dropped.
-
-        Raises:
-            StaleSnapshotError: the index was dropped, or another one replaced it.
-        """
+        ``anew``: load the newest snapshot, which also notices that the index was dropped. Raises StaleSnapshotError:
+        the index was dropped, or another one replaced it."""
         known, began = self.manifest, time.monotonic()
         if self.pinned:
             return False
@@ -172,11 +156,8 @@ class Head:
         return self.manifest is not known
 
     async def reload(self, operation: Operation | None = None) -> None:
-        """Load the newest snapshot, because a segment is missing.
-
-        Raises:
-            StaleSnapshotError: there is no newer one: the index is incomplete or was dropped.
-        """
+        """Load the newest snapshot, because a segment is missing. Raises StaleSnapshotError: there is no newer one: the
+        index is incomplete or was dropped."""
         known = self.manifest
         found = await load(self._backend, operation)
         if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
@@ -201,20 +182,10 @@ def gone(backend: IndexBackend) -> StaleSnapshotError:
 async def commit(
     backend: IndexBackend, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
 ) -> Manifest | None:
-    """Commit the next snapshot.
-
-    Args:
-        base: the newest known manifest.
-        change: makes the next manifest; its errors pass through.
-        build: the names of segments that this writes begin with it.
-
-    Returns:
-        The new manifest, or the newest one if nothing changed.
-
-    Raises:
-        StaleSnapshotError: the index was dropped or replaced.
-        StoreError: other commits came first too often.
-    """
+    """Commit the next snapshot. ``base``: the newest known manifest. ``change``: makes the next manifest; its errors
+    pass through. ``build``: the names of segments that this writes begin with it. Returns the new manifest, or the
+    newest one if nothing changed. Raises StaleSnapshotError: the index was dropped or replaced; StoreError: other
+    commits came first too often."""
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # a vacuum may have removed the numbers behind it, and freed them
@@ -300,12 +271,8 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Sends heartbeats of a build, by ``async with``.
-
-    Args:
-        grace_s: after so long without a heartbeat the build has expired, and must not commit.
-        operation: counts the requests.
-    """
+    """Sends heartbeats of a build, by ``async with``. ``grace_s``: after so long without a heartbeat the build has
+    expired, and must not commit. ``operation``: counts the requests."""
 
     def __init__(self, backend: IndexBackend, build: str, grace_s: float, operation: Operation) -> None:
         self.build = build
@@ -334,11 +301,8 @@ class Heartbeat:
             )
 
     def check(self) -> None:
-        """Check that the build has not expired.
-
-        Raises:
-            StaleSnapshotError: it has; others may have taken over its files.
-        """
+        """Check that the build has not expired. Raises StaleSnapshotError: it has; others may have taken over its
+        files."""
         silent = time.time() - self._last
         if silent > self._grace_s:
             raise StaleSnapshotError(
@@ -366,19 +330,12 @@ _MOST_RANGES = 64
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file in an index.
+    """A file in an index."""
 
-    Attributes:
-        id: of the version.
-        path: relative to the dataset's root, or a whole url.
-        validator: of the version; None if the version was never read.
-        num_rows: None if the file could not be read.
-    """
-
-    id: int
-    path: str
-    validator: Validator | None
-    num_rows: int | None
+    id: int  # of the version
+    path: str  # relative to the dataset's root, or a whole url
+    validator: Validator | None  # of the version; None if the version was never read
+    num_rows: int | None  # None if the file could not be read
 
     def is_version_of(self, file: DataFile) -> bool:
         """Whether the listing or table that gave ``file`` proves that it is this version."""
@@ -407,11 +364,7 @@ def _written(file: IndexedFile) -> float | None:
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
-    """Return the files with these ids that the index lists.
-
-    Raises:
-        CorruptIndexError: a row is impossible.
-    """
+    """Return the files with these ids that the index lists. Raises CorruptIndexError: a row is impossible."""
     files: list[IndexedFile] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = [KeyRange(file_key(start), file_key(stop)) for start, stop in ids] if few else None
@@ -426,11 +379,7 @@ async def files_of(
 
 
 def files_in(table: pa.Table) -> list[IndexedFile]:
-    """Return the files in rows of the table "files".
-
-    Raises:
-        CorruptIndexError: a row is impossible.
-    """
+    """Return the files in rows of the table "files". Raises CorruptIndexError: a row is impossible."""
     names = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
     columns = [table.column(name).to_pylist() for name in names]
     files: list[IndexedFile] = []

@@ -30,59 +30,37 @@ FILES: Final = IndexTable("files")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build that has begun and has not committed its files yet.
+    """A build that has begun and has not committed its files yet."""
 
-    Attributes:
-        id: names the build; its segments' names begin with it.
-        files: ids reserved for its files. Until the build ends they are retired, so no reader sees them.
-    """
-
-    id: str
-    files: RowRanges
+    id: str  # names the build; its segments' names begin with it
+    files: RowRanges  # ids reserved for its files. Until the build ends they are retired, so no reader sees them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One snapshot of an index.
+    """One snapshot of an index."""
 
-    Attributes:
-        index: id of the index; each index ever built at a place has another.
-        snapshot: number, from 1.
-        commit: id of the commit that made the snapshot.
-        created: time of the commit by its process's clock, with a zone.
-        as_of: time at which the files were listed; None until the first build ends.
-        root: url that the paths of files are relative to; "" if paths are whole urls.
-        dataset: the indexed dataset, as JSON. Code that opens the dataset says what it holds.
-        schema: the dataset's columns; keys are of their types.
-        partitions: columns whose values come from paths or from a table's metadata.
-        field_ids: a table's field ids of the indexed columns, by name: a name may come to mean another column.
-        tables: the index tables, "files" first.
-        segments: of all tables.
-        next_file: id of the next file. No id is given twice.
-        retired: ids below ``next_file`` that are not, or not yet, live.
-        num_files, num_rows: live files; rows of those that could be read.
-        builds: under way, or broken off.
-        long: segments that hold members too long for the root, by the member's name.
-    """
-
-    index: str
-    snapshot: int
-    commit: str
-    created: datetime
-    as_of: datetime | None = None
-    root: str
+    index: str  # id of the index; each index ever built at a place has another
+    snapshot: int  # number, from 1
+    commit: str  # id of the commit that made the snapshot
+    created: datetime  # time of the commit by its process's clock, with a zone
+    as_of: datetime | None = None  # time at which the files were listed; None until the first build ends
+    root: str  # url that the paths of files are relative to; "" if paths are whole urls
+    # the indexed dataset, as JSON. Code that opens the dataset says what it holds
     dataset: Mapping[str, Any] = field(default_factory=dict)
-    schema: pa.Schema
-    partitions: tuple[str, ...] = ()
+    schema: pa.Schema  # the dataset's columns; keys are of their types
+    partitions: tuple[str, ...] = ()  # columns whose values come from paths or from a table's metadata
+    # a table's field ids of the indexed columns, by name: a name may come to mean another column
     field_ids: tuple[tuple[str, int], ...] = ()
-    tables: tuple[IndexTable, ...]
-    segments: tuple[Segment, ...] = ()
-    next_file: int = 0
-    retired: RowRanges = field(default_factory=RowRanges)
+    tables: tuple[IndexTable, ...]  # the index tables, "files" first
+    segments: tuple[Segment, ...] = ()  # of all tables
+    next_file: int = 0  # id of the next file. No id is given twice
+    retired: RowRanges = field(default_factory=RowRanges)  # ids below ``next_file`` that are not, or not yet, live
+    # num_files, num_rows: live files; rows of those that could be read
     num_files: int = 0
     num_rows: int = 0
-    builds: tuple[Build, ...] = ()
-    long: tuple[tuple[str, Segment], ...] = ()
+    builds: tuple[Build, ...] = ()  # under way, or broken off
+    long: tuple[tuple[str, Segment], ...] = ()  # segments that hold members too long for the root, by the member's name
     #: Time of loading, by this process's monotonic clock.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
     _unknown: dict[IndexTable, RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -231,17 +209,8 @@ def encode_long(manifest: Manifest, name: str) -> bytes:
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """Return the manifest.
-
-    Args:
-        content: the root.
-        long: the members that :func:`long_members` names.
-        url: of the index, for messages.
-
-    Raises:
-        UnsupportedFeatureError: the manifest is of a later version.
-        CorruptIndexError: it is damaged.
-    """
+    """Return the manifest. ``content``: the root. ``long``: the members that :func:`long_members` names. Raises
+    UnsupportedFeatureError: the manifest is of a later version; CorruptIndexError: it is damaged."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])
@@ -276,11 +245,8 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
 
 
 def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
-    """Return the members of the manifest that stand in segments of their own, by name.
-
-    Raises:
-        UnsupportedFeatureError, CorruptIndexError: as :func:`decode`.
-    """
+    """Return the members of the manifest that stand in segments of their own, by name. Raises UnsupportedFeatureError,
+    CorruptIndexError: as :func:`decode`."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])

@@ -27,9 +27,8 @@ from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_selection import FileSelection
+from asyncpq.indexing.query.file_selection import FileSelection, Reads, segment_reads, together
 from asyncpq.indexing.query.key_ranges import merged_ranges
-from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion, MadeIndex
 from asyncpq.options import LimitOptions
@@ -47,19 +46,11 @@ def known_version(
     validator: Validator,
     limits: LimitOptions,
 ) -> KnownVersion | None:
-    """Return the version of a file as the index knows it; None if the index knows nothing of it.
-
-    Args:
-        file: id of the version.
-        footers, pages: payloads of the tables "footers" and "pages" by leaf
-            (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1 in ``footers``
-            only the pages are known.
-        validator: of the version, as in the table "files".
-        limits: bound the footer.
-
-    Raises:
-        CorruptIndexError: a payload is damaged, or of another version. Treat it as missing.
-    """
+    """Return the version of a file as the index knows it; None if the index knows nothing of it. ``file``: id of the
+    version. ``footers``, ``pages``: payloads of the tables "footers" and "pages" by leaf
+    (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1 in ``footers`` only
+    the pages are known. ``validator``: of the version, as in the table "files". ``limits``: bound the footer. Raises
+    CorruptIndexError: a payload is damaged, or of another version. Treat it as missing."""
     made = _made(file, pages)
     if SHARED not in footers:
         return (
@@ -106,15 +97,10 @@ _MOST_AHEAD: Final = 2  # segments of a table that are read ahead; of more, only
 
 
 class FileEntry(NamedTuple):
-    """A file in an index.
+    """A file in an index."""
 
-    Attributes:
-        file: its version.
-        row_groups: number of rows of each; None if the file could not be read.
-    """
-
-    file: IndexedFile
-    row_groups: tuple[int, ...] | None
+    file: IndexedFile  # its version
+    row_groups: tuple[int, ...] | None  # number of rows of each; None if the file could not be read
 
     def may_match(self, access: AccessPlan) -> bool:
         """Whether the plan selects any row; also if it names rows that the file does not have."""
@@ -132,11 +118,7 @@ def _selects_rows(access: AccessPlan, row_groups: tuple[int, ...] | None) -> boo
 
 
 def entries_in(table: pa.Table) -> dict[int, FileEntry]:
-    """Return the rows of the table "files", by id.
-
-    Raises:
-        CorruptIndexError: a row is impossible.
-    """
+    """Return the rows of the table "files", by id. Raises CorruptIndexError: a row is impossible."""
     groups = table.column("row_groups").to_pylist()
     return {
         file.id: FileEntry(file, None if rows is None else tuple(rows))
@@ -159,29 +141,23 @@ def url_in(manifest: Manifest, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListingMatch:
-    """Files of one listing, by what one snapshot of an index knows of them. All reads share it.
+    """Files of one listing, by what one snapshot of an index knows of them. All reads share it."""
 
-    Attributes:
-        files: the listing.
-        manifest: the snapshot.
-        by_id: positions in ``files`` and entries of the files whose version the index knows.
-        ids: keys of ``by_id``.
-        unsure: positions and entries of files without a version in the listing; the version is compared when the file
-            is opened.
-        unknown: positions of files that are new to the index or have another version; they are read without it.
-    """
-
-    files: Sequence[DataFile]
-    manifest: Manifest
+    files: Sequence[DataFile]  # the listing
+    manifest: Manifest  # the snapshot
+    # positions in ``files`` and entries of the files whose version the index knows
     by_id: Mapping[int, tuple[int, FileEntry]]
-    ids: RowRanges
+    ids: RowRanges  # keys of ``by_id``
+    # positions and entries of files without a version in the listing; the version is compared when the file is
+    # opened
     unsure: Sequence[tuple[int, FileEntry]]
+    # positions of files that are new to the index or have another version; they are read without it
     unknown: Sequence[int]
 
     def candidates(self, selection: FileSelection) -> list[tuple[int, FileEntry | None, AccessPlan]]:
         """Return the positions of the files that may match, in order, with their entries and rows."""
         files: list[tuple[int, FileEntry | None, AccessPlan]] = []
-        for file in (selection.files & self.ids).rows():
+        for file in list((selection.files & self.ids).rows()):
             position, entry = self.by_id[file]
             access = selection.plans.get(file, _ALL)
             if entry.may_match(access):
@@ -206,11 +182,7 @@ class ListingMatch:
 
 
 def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
-    """Compare the versions of listed files with those in the index.
-
-    Args:
-        catalog: the index's entries by url.
-    """
+    """Compare the versions of listed files with those in the index. ``catalog``: the index's entries by url."""
     by_id: dict[int, tuple[int, FileEntry]] = {}
     unsure: list[tuple[int, FileEntry]] = []
     unknown: list[int] = []
@@ -233,14 +205,8 @@ def id_ranges(ids: RowRanges) -> list[KeyRange]:
 
 
 class FooterReader:
-    """Reads footers and page indexes of files from an index, for one read.
-
-    Args:
-        ask: the read's request, which says what columns it needs.
-
-    Attributes:
-        is_useful: the index holds footers or page indexes.
-    """
+    """Reads footers and page indexes of files from an index, for one read. ``ask``: the read's request, which says what
+    columns it needs. ``is_useful``: the index holds footers or page indexes."""
 
     def __init__(
         self,
@@ -290,11 +256,7 @@ class FooterReader:
         return ("known", self._manifest.index, file, self._leaves)
 
     def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
-        """Take the results of such reads.
-
-        Raises:
-            CorruptIndexError: a row is impossible.
-        """
+        """Take the results of such reads. Raises CorruptIndexError: a row is impossible."""
         for table in tables:
             if table is not None:
                 for file, payloads in by_file(table).items():
@@ -375,10 +337,7 @@ class FooterReader:
 
 def first_reads(manifest: Manifest, backend: IndexBackend, *, whole: bool) -> Reads:
     """Return reads that load the tables by file into memory, for later lookups: directories of segments, or more.
-
-    Args:
-        whole: load all rows of small segments, because files are looked up next.
-    """
+    ``whole``: load all rows of small segments, because files are looked up next."""
     reads: Reads = []
     for table in manifest.tables:
         segments = () if table.kind in BY_VALUE else manifest.segments_of(table)

@@ -25,12 +25,19 @@ from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
-from asyncpq.indexing.key_encoding import element_type, text_key
+from asyncpq.indexing.key_encoding import element_type, needed_ngrams, needed_tokens, text_key
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_selection import FileSelection, SelectedRows, select_rows
+from asyncpq.indexing.query.file_selection import (
+    FileSelection,
+    Reads,
+    SelectedRows,
+    segment_reads,
+    select_rows,
+    table_rows,
+    together,
+    worked,
+)
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
-from asyncpq.indexing.query.segment_reads import Reads, segment_reads, table_rows, together, worked
-from asyncpq.indexing.text_keys import needed_ngrams, needed_tokens
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -40,21 +47,14 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """Rows of a table with keys in ``ranges``.
-
-    Attributes:
-        points: the keys, if all ranges are single keys.
-        every: only files and rows that occur in each of the ranges count.
-        result: None before the lookup, and if the table has no answer.
-        is_asked: whether the lookup was made.
-    """
+    """Rows of a table with keys in ``ranges``."""
 
     table: IndexTable
     ranges: Ranges
-    points: tuple[bytes, ...] | None
-    every: bool = False
-    result: SelectedRows | None = None
-    is_asked: bool = False
+    points: tuple[bytes, ...] | None  # the keys, if all ranges are single keys
+    every: bool = False  # only files and rows that occur in each of the ranges count
+    result: SelectedRows | None = None  # None before the lookup, and if the table has no answer
+    is_asked: bool = False  # whether the lookup was made
 
     def selection(self) -> FileSelection | None:
         return None if self.result is None else self.result.selection
@@ -129,15 +129,9 @@ class _Wanted(NamedTuple):
 
 
 class IndexQuery:
-    """One predicate, asked of the tables of one snapshot.
-
-    Args:
-        where: over the dataset's columns, simplified, relative times resolved.
-        max_postings: a lookup that would read more rows of one segment has no answer.
-
-    Attributes:
-        bloom_tables: tables that may rule out more row groups once few files are left.
-    """
+    """One predicate, asked of the tables of one snapshot. ``where``: over the dataset's columns, simplified, relative
+    times resolved. ``max_postings``: a lookup that would read more rows of one segment has no answer.
+    ``bloom_tables``: tables that may rule out more row groups once few files are left."""
 
     def __init__(self, manifest: Manifest, where: Expression, *, max_postings: int) -> None:
         self._manifest = manifest
@@ -157,14 +151,8 @@ class IndexQuery:
     async def ask(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, beside: Reads | None = None
     ) -> FileSelection:
-        """Ask all tables at once; ask again for lookups that take the place of some without an answer.
-
-        Args:
-            beside: reads that run along, for what they leave in memory.
-
-        Raises:
-            StaleSnapshotError: a segment is gone.
-        """
+        """Ask all tables at once; ask again for lookups that take the place of some without an answer. ``beside``:
+        reads that run along, for what they leave in memory. Raises StaleSnapshotError: a segment is gone."""
         while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
             await self._ask(runtime, due, backend, operation, beside)
             beside = None

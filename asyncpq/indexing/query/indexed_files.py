@@ -27,10 +27,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_of
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, segment_reads, together, worked
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
-from asyncpq.indexing.query.segment_reads import segment_reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -48,12 +47,9 @@ class IndexedFiles:
 
     The index changes no rows. If it is dropped, reads go on without it.
 
-    Args:
-        base: provides the files.
-        index: None with only the caller's own indexes.
-        own: the caller's own indexes.
-        folder: url that paths are relative to, for the caller's own indexes.
-        partitions: columns whose values were in paths when the dataset was opened; None if no listing changes them.
+    ``base``: provides the files. ``index``: None with only the caller's own indexes. ``own``: the caller's own
+    indexes. ``folder``: url that paths are relative to, for the caller's own indexes. ``partitions``: columns whose
+    values were in paths when the dataset was opened; None if no listing changes them.
     """
 
     def __init__(
@@ -278,11 +274,8 @@ def _by_url(manifest: Manifest, tables: Sequence[pa.Table | None]) -> dict[str, 
 
 
 class SnapshotFiles:
-    """The files that an index lists. A lookup reads only the entries of files that may match.
-
-    Args:
-        own: the caller's own indexes.
-    """
+    """The files that an index lists. A lookup reads only the entries of files that may match. ``own``: the caller's own
+    indexes."""
 
     view: View = View.SNAPSHOT
 

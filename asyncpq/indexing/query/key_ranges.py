@@ -57,16 +57,10 @@ _MAX_COMPOSITE: Final = 1000
 
 
 def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
-    """Keys of the rows for which ``atom`` may have the result ``truth``.
-
-    Args:
-        atom: a comparison on one column.
-        truth: the result asked for.
-        type_: of the column in the dataset. Of lists, keys are those of their elements, and null's of a null list.
-
-    Returns:
-        Ranges, ascending and apart; none: there is no such row. None: any row may be one.
-    """
+    """Keys of the rows for which ``atom`` may have the result ``truth``. ``atom``: a comparison on one column.
+    ``truth``: the result asked for. ``type_``: of the column in the dataset. Of lists, keys are those of their
+    elements, and null's of a null list. Returns ranges, ascending and apart; none: there is no such row. None: any
+    row may be one."""
     item = element_type(type_)
     domain, locate = _column(type_ if item is None else item)
     wanted = result_values(atom, truth, domain)
@@ -119,19 +113,12 @@ def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a literal stands among the keys.
+    """Where a literal stands among the keys."""
 
-    Attributes:
-        low: keys of greater and equal values are at or above it.
-        high: keys of less and equal values are below it. Where it is ``low``, no value is equal.
-        exact: keys of other values are outside of the two.
-        point: keys of equal values.
-    """
-
-    low: bytes
-    high: bytes
-    exact: bool = True
-    point: KeyRange | None = None
+    low: bytes  # keys of greater and equal values are at or above it
+    high: bytes  # keys of less and equal values are below it. Where it is ``low``, no value is equal
+    exact: bool = True  # keys of other values are outside of the two
+    point: KeyRange | None = None  # keys of equal values
 
 
 _Locate: TypeAlias = Callable[[Any], _Place]
@@ -245,13 +232,9 @@ def composite_ranges(
     Single keys of the first columns are combined, as long as there are at most ``limit`` combinations; then come the
     ranges of one more column. What is behind that narrows nothing.
 
-    Args:
-        per_column: for the columns in their order what :func:`atom_ranges` has, for a conjunction; None: any key.
-        types: of the columns.
-        limit: at most so many ranges; with more of a column, one that holds them all.
-
-    Returns:
-        Ranges, ascending and apart; None: any row.
+    ``per_column``: for the columns in their order what :func:`atom_ranges` has, for a conjunction; None: any key.
+    ``limit``: at most so many ranges; with more of a column, one that holds them all. Returns ranges, ascending and
+    apart; None: any row.
     """
     if () in per_column:
         return ()

@@ -18,9 +18,8 @@ from asyncpq.indexing.index_model import IndexBackend, whole_bytes
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, bloom_reads, first_reads
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices, Reads, together, worked
 from asyncpq.indexing.query.index_query import IndexQuery
-from asyncpq.indexing.query.segment_reads import Reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -30,22 +29,14 @@ from asyncpq.storage.concurrency import results_of
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that a dataset has open.
+    """An index that a dataset has open."""
 
-    Attributes:
-        backend: holds the index.
-        head: the newest known snapshot.
-        max_age_s: a read may use a snapshot that was the newest so many seconds ago; 0: each read checks.
-        checked: a newer snapshot was looked for at least once.
-        begun: number of the snapshot whose tables by file were loaded into memory.
-        catalog: the entries of all files by url, for one snapshot; made when first needed.
-    """
-
-    backend: IndexBackend
-    head: Head
-    max_age_s: float = 0.0
-    checked: bool = False
-    begun: int = 0
+    backend: IndexBackend  # holds the index
+    head: Head  # the newest known snapshot
+    max_age_s: float = 0.0  # a read may use a snapshot that was the newest so many seconds ago; 0: each read checks
+    checked: bool = False  # a newer snapshot was looked for at least once
+    begun: int = 0  # number of the snapshot whose tables by file were loaded into memory
+    # the entries of all files by url, for one snapshot; made when first needed
     catalog: tuple[Manifest, Mapping[str, FileEntry]] | None = field(default=None, repr=False)
 
     @property
@@ -68,11 +59,8 @@ class OpenIndex:
         self.checked = True
 
     async def renew(self, used: Manifest, operation: Operation) -> None:
-        """Load the newest snapshot, after a segment of ``used`` was vacuumed.
-
-        Raises:
-            StaleSnapshotError: there is no newer one.
-        """
+        """Load the newest snapshot, after a segment of ``used`` was vacuumed. Raises StaleSnapshotError: there is no
+        newer one."""
         if self.manifest is used:
             await together(operation, [self.head.reload])
 
@@ -86,17 +74,11 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:
-    """Answers of the index and of the caller's own indexes to one predicate.
+    """Answers of the index and of the caller's own indexes to one predicate."""
 
-    Attributes:
-        selection: files by id; None without an index.
-        query: asked these; None without an index or a predicate.
-        own: answers of the caller's own indexes.
-    """
-
-    selection: FileSelection | None
-    query: IndexQuery | None
-    own: Sequence[FileSlices]
+    selection: FileSelection | None  # files by id; None without an index
+    query: IndexQuery | None  # asked these; None without an index or a predicate
+    own: Sequence[FileSlices]  # answers of the caller's own indexes
 
     def report(self) -> tuple[str, ...]:
         """Return lines for ``explain()``."""
@@ -156,17 +138,10 @@ async def read_details(
     operation: Operation,
     others: Reads | None = None,
 ) -> list[pa.Table | None]:
-    """Read the footers and Bloom filters of a few files from the index, in one round.
-
-    Args:
-        ids: the files.
-        footers, query: take the footers and the Bloom filters.
-        others: further reads of the same round.
-
-    Returns:
-        The results of ``others``.
-    """
-    footer_reads = footers.reads(ids.rows())
+    """Read the footers and Bloom filters of a few files from the index, in one round. ``ids``: the files. ``footers``,
+    ``query``: take the footers and the Bloom filters. ``others``: further reads of the same round. Returns the
+    results of ``others``."""
+    footer_reads = footers.reads(list(ids.rows()))
     bloom_tables = () if query is None else query.bloom_tables
     if not (others or footer_reads or bloom_tables):
         return []

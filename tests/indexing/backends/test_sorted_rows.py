@@ -1,4 +1,4 @@
-"""Rows in key ranges, out of sorted tables."""
+"""Rows in key ranges, out of sorted tables; requests to servers are counted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import random
 import pyarrow as pa
 import pytest
 
+from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.backends.sorted_rows import counted_request
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, KeyRange
+from asyncpq.metrics import ReadMetrics
 from asyncpq.testing.backend_contract import write
 
 
@@ -35,3 +38,22 @@ async def test_many_zones_some_of_which_reach_far(seed: int) -> None:
             found = await backend.read_segment(segment, ranges, at_least=("max", ends[1]))
             assert found is not None
             assert found["file"].to_pylist() == [zone[2] for zone in within if zone[1] >= ends[1]]
+
+
+def test_a_request_is_one_round_with_its_bytes() -> None:
+    operation = Operation("read", "index", ReadMetrics(), None)
+    with counted_request(operation, "SELECT") as sent:
+        sent.bytes = 10
+    assert (operation.metrics.requests, operation.metrics.rounds, operation.metrics.bytes_fetched) == (1, 1, 10)
+
+
+def test_a_request_that_fails_is_counted() -> None:
+    operation = Operation("read", "index", ReadMetrics(), None)
+    with pytest.raises(OSError, match="down"), counted_request(operation, "SELECT"):
+        raise OSError("down")
+    assert operation.metrics.requests == 1
+
+
+def test_without_an_operation_nothing_is_counted() -> None:
+    with counted_request(None, "SELECT") as sent:
+        sent.bytes = 10

@@ -18,6 +18,7 @@ from asyncpq.indexing.backends.memory_backend import MemoryBackend
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.query import file_selection as part_reads
 from asyncpq.indexing.query import (
     index_query as answers,
 )
@@ -26,9 +27,6 @@ from asyncpq.indexing.query import (
 )
 from asyncpq.indexing.query import (
     indexed_files as snapshot_files,
-)
-from asyncpq.indexing.query import (
-    segment_reads as part_reads,
 )
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from asyncpq.expressions import Comparison, Contains, Expression, In, KeyIn, Like, StartsWith
 from asyncpq.expressions.analysis import Truth
-from asyncpq.indexing import text_keys as grams
-from asyncpq.indexing.text_keys import needed_ngrams, ngrams
+from asyncpq.indexing import key_encoding as grams
+from asyncpq.indexing.key_encoding import needed_ngrams, ngrams
 
 _FULL = st.text(st.sampled_from("abc é\0%_\\"), max_size=8)
 
