@@ -116,7 +116,11 @@ class DiskCache(TierCounters):
     def _put_pointer(self, name: bytes, pointer: Pointer, change: int) -> Outcome:
         """Write the pointer, in the writing thread."""
         dropped = self._pointers.dropped_at(name)
-        if dropped > change or (not dropped and self._holds_younger(name, pointer)):
+        if dropped > change:
+            return Outcome([])
+        value = None if dropped else self._folder.read_many([name], Outcome([None])).values[0]
+        present = None if value is None else _decode_pointer(value)
+        if present is not None and present.validated_at > pointer.validated_at:
             return Outcome([])
         if dropped:
             removal = self._folder.drop(name)
@@ -130,12 +134,6 @@ class DiskCache(TierCounters):
         if self._pointers.dropped_at(name) > change:  # during the write
             outcome.error = self._folder.drop(name).error or outcome.error
         return outcome
-
-    def _holds_younger(self, name: bytes, pointer: Pointer) -> bool:
-        """Whether the pointer on disk was validated later."""
-        (value,) = self._folder.read_many([name], Outcome([None])).values
-        present = None if value is None else _decode_pointer(value)
-        return present is not None and present.validated_at > pointer.validated_at
 
     async def drop_pointer(self, key: PointerKey) -> None:
         """Hide the pointer from this process at once, and remove it from the disk if that works."""
@@ -169,8 +167,6 @@ class DiskCache(TierCounters):
         if threads is not None and threads.process == os.getpid():
             await threads.writing.close(self._timeout_s)
             await threads.reading.close(self._timeout_s)
-
-    # -- threads --------------------------------------------------------------------------------
 
     async def _read(self, keys: list[bytes]) -> list[bytes | None]:
         attempt = self._begin(self._reading)

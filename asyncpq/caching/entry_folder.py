@@ -314,8 +314,6 @@ class EntryFolder:
             outcome.error = error
         return outcome
 
-    # -- one entry ------------------------------------------------------------------------------
-
     def _holds(self, folder: int, key: bytes) -> bool:
         """Whether there is an entry under ``key``, without reading it."""
         name = key.hex()
@@ -405,8 +403,6 @@ class EntryFolder:
             self._room = max(size, min(self._max_bytes // CHECK_PART, self._max_bytes - trimmed.usage_bytes))
         self._room -= size
         return True
-
-    # -- the folder -----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool) -> Iterator[int]:

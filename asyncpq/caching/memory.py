@@ -129,8 +129,6 @@ class MemoryCache:
             self._remembered.clear()
             self._remembered_weight = 0
 
-    # -- under the lock ---------------------------------------------------------------------------
-
     def _put(self, key: Hashable, value: Any, weight: int, scan: bool) -> None:
         main, probation = self._main, self._probation
         on_probation = False

@@ -188,8 +188,6 @@ class SharedCache(TierCounters):
     def __repr__(self) -> str:
         return f"SharedCache({self._connections.place!r})"
 
-    # -- entries ----------------------------------------------------------------------------------
-
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         """The bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
         values: list[bytes | None] = [None] * len(keys)
@@ -291,8 +289,6 @@ class SharedCache(TierCounters):
         # if the server's clock was set back, the age is unknown
         return Pointer(validator, asked_at - age_s - kept_s if kept_s >= 0 else -float("inf"))
 
-    # -- commands ---------------------------------------------------------------------------------
-
     def _get(self, name: bytes, max_bytes: int) -> tuple[bytes | int, ...]:
         return (b"GETRANGE", self._prefix + name, 0, max_bytes - 1)
 
@@ -327,8 +323,6 @@ class SharedCache(TierCounters):
     def _refused(self, command: str, reply: Exception) -> None:
         self.errors += 1
         self._refusals.add(command, str(reply))
-
-    # -- exchanges --------------------------------------------------------------------------------
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
         """Run ``talk`` on a connection. None if the server is paused, or the exchange broke off. ``size``: bytes that

@@ -163,21 +163,11 @@ class TierCounters:
     """
 
     def __init__(self) -> None:
-        self.hits = 0
-        self.misses = 0
-        self.errors = 0
-        self.skipped = 0
-        self.evictions = 0
+        self.hits = self.misses = self.errors = self.skipped = self.evictions = 0
 
     def counters(self) -> dict[str, int]:
         """All counters by name."""
-        return {
-            "hits": self.hits,
-            "misses": self.misses,
-            "errors": self.errors,
-            "skipped": self.skipped,
-            "evictions": self.evictions,
-        }
+        return {name: getattr(self, name) for name in ("hits", "misses", "errors", "skipped", "evictions")}
 
 
 class Backoff:

@@ -137,7 +137,8 @@ class ValkeyConnections:
         max_elements: int = MAX_ELEMENTS,
     ) -> None:
         self._factory: Any = _factory(url, max_reply_bytes, max_elements)
-        self.place = _place(self._factory.connection_kwargs)
+        arguments = self._factory.connection_kwargs
+        self.place = str(arguments.get("path", f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"))
         self._max_connections = max_connections
         self._connect_timeout_s = connect_timeout_s
         self._idle: list[AbstractConnection] = []
@@ -264,12 +265,6 @@ async def _see_out(writer: asyncio.StreamWriter) -> None:
 
 def _parser(connection: AbstractConnection) -> _Parser:
     return cast("_Parser", connection._parser)
-
-
-def _place(arguments: dict[str, Any]) -> str:
-    if "path" in arguments:
-        return str(arguments["path"])
-    return f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
 
 
 def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:

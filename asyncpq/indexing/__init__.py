@@ -56,43 +56,35 @@ __all__ = [
 
 # A read through an index loads no builder and no other backend: each module loads when one of its names is first used.
 _MODULES = {
-    "Bloom": "asyncpq.indexing.kinds",
-    "Bounds": "asyncpq.indexing.kinds",
-    "EmbeddedIndex": "asyncpq.parquet.embedded_index",
-    "EmbeddedIndexEntry": "asyncpq.parquet.embedded_index",
-    "EmbeddedIndexWriter": "asyncpq.indexing.build.embedding",
-    "FileIndex": "asyncpq.indexing.query.file_selection",
-    "FileSlice": "asyncpq.indexing.query.file_selection",
-    "FileSlices": "asyncpq.indexing.query.file_selection",
-    "FolderBackend": "asyncpq.indexing.backends.folder",
-    "Footers": "asyncpq.indexing.kinds",
-    "Index": "asyncpq.indexing.index",
-    "IndexReport": "asyncpq.indexing.index",
-    "JsonBackend": "asyncpq.indexing.backends.folder",
-    "KeyRange": "asyncpq.indexing.index_model",
-    "Keys": "asyncpq.indexing.kinds",
-    "IndexKind": "asyncpq.indexing.kinds",
-    "MemoryBackend": "asyncpq.indexing.backends.memory_backend",
-    "NGrams": "asyncpq.indexing.kinds",
-    "Pages": "asyncpq.indexing.kinds",
-    "IndexTable": "asyncpq.indexing.index_model",
-    "TableReport": "asyncpq.indexing.index",
-    "IndexBackend": "asyncpq.indexing.index_model",
-    "Segment": "asyncpq.indexing.index_model",
-    "SqlBackend": "asyncpq.indexing.backends.sql",
-    "Staleness": "asyncpq.indexing.index",
-    "Text": "asyncpq.indexing.kinds",
-    "ValkeyBackend": "asyncpq.indexing.backends.valkey",
-    "ValueSet": "asyncpq.indexing.kinds",
-    "embed_indexes": "asyncpq.indexing.build.embedding",
+    "asyncpq.indexing.backends.folder": ("FolderBackend", "JsonBackend"),
+    "asyncpq.indexing.backends.memory_backend": ("MemoryBackend",),
+    "asyncpq.indexing.backends.sql": ("SqlBackend",),
+    "asyncpq.indexing.backends.valkey": ("ValkeyBackend",),
+    "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
+    "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
+    "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),
+    "asyncpq.indexing.kinds": (
+        "Bloom",
+        "Bounds",
+        "Footers",
+        "IndexKind",
+        "Keys",
+        "NGrams",
+        "Pages",
+        "Text",
+        "ValueSet",
+    ),
+    "asyncpq.indexing.query.file_selection": ("FileIndex", "FileSlice", "FileSlices"),
+    "asyncpq.parquet.embedded_index": ("EmbeddedIndex", "EmbeddedIndexEntry"),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # type checkers would take it that every name exists
 
     def __getattr__(name: str) -> object:
-        if name not in _MODULES:
+        if name not in _MODULE_OF:
             raise AttributeError(f"module 'asyncpq.indexing' has no attribute {name!r}")
-        value = getattr(import_module(_MODULES[name]), name)
+        value = getattr(import_module(_MODULE_OF[name]), name)
         globals()[name] = value
         return value
 

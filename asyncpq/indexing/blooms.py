@@ -79,9 +79,6 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
     return b"\xff" * size if validity is None else validity.slice(0, size).to_pybytes()
 
 
-# -- hashes ---------------------------------------------------------------------------------------
-
-
 def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
     """Return XXH64 (seed 0) of each key, in another order than the keys."""
     if not len(keys):
@@ -102,8 +99,10 @@ def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
 
 def _hashed(keys: pa.BinaryArray, size: int) -> pa.UInt64Array:
     """Return XXH64 of keys that all have ``size`` bytes."""
-    number = len(keys)
-    data = _data(keys, number * size)
+    number, data = len(keys), b""
+    if size:
+        start = int.from_bytes(keys.buffers()[1].slice(4 * keys.offset, 4).to_pybytes(), "little")
+        data = bytes(keys.buffers()[2].slice(start, number * size))
 
     def word(at: int, width: int = 8) -> pa.UInt64Array:
         """Return ``width`` bytes of each key from ``at`` on, as little-endian numbers."""
@@ -137,14 +136,6 @@ def _hashed(keys: pa.BinaryArray, size: int) -> pa.UInt64Array:
     hash_ = pc.multiply(pc.bit_wise_xor(hash_, pc.shift_right(hash_, _u64(33))), _S2)
     hash_ = pc.multiply(pc.bit_wise_xor(hash_, pc.shift_right(hash_, _u64(29))), _S3)
     return pc.bit_wise_xor(hash_, pc.shift_right(hash_, _u64(32)))
-
-
-def _data(keys: pa.BinaryArray, num_bytes: int) -> bytes:
-    """Return the concatenated bytes of the keys."""
-    if not num_bytes:
-        return b""
-    start = int.from_bytes(keys.buffers()[1].slice(4 * keys.offset, 4).to_pybytes(), "little")
-    return bytes(keys.buffers()[2].slice(start, num_bytes))
 
 
 def _round(lane: pa.UInt64Array | None, word: pa.UInt64Array) -> pa.UInt64Array:

@@ -52,9 +52,6 @@ class LeafEntry(NamedTuple):
     spans: Sequence[tuple[int, bytes]]  # its page indexes with their offsets in the object
 
 
-# -- written --------------------------------------------------------------------------------------
-
-
 def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
     """Return the payload of "footers" for leaf -1."""
     place = varint(entry.footer_start) + varint(entry.size)
@@ -96,9 +93,6 @@ def _string(data: bytes) -> bytes:
 
 def _strings(items: Sequence[bytes]) -> bytes:
     return varint(len(items)) + b"".join([_string(item) for item in items])
-
-
-# -- read -----------------------------------------------------------------------------------------
 
 
 def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:

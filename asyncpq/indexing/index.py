@@ -327,8 +327,6 @@ class Index(Unpicklable):
                 )
             await self._backend.drop(operation=operation)
 
-    # -- inside -----------------------------------------------------------------------------------
-
     @contextmanager
     def _operation(self, name: OperationName) -> Iterator[Operation]:
         self._runtime.check()

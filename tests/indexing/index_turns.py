@@ -106,7 +106,7 @@ class TurnPlace:
         size, extra = await self._kept.backend.write_segment(name, part, rows, folder=folder)
         self._kept.segments[name] = self._turns.now
         if part == FILES:
-            table = self._kept.backend._segments[name].value.table
+            table = self._kept.backend._segments[name][0].table
             for row in table.to_pylist():
                 file, version = int.from_bytes(row["key"], "big"), (row["path"], row["etag"])
                 assert self._kept.versions.setdefault(file, version) == version, "an id is used twice"
@@ -221,7 +221,7 @@ def check(kept: Kept, manifest: Manifest) -> dict[str, str | None]:
     listed: dict[int, tuple[str, str | None]] = {}
     postings: dict[int, int] = {}
     for segment in manifest.segments:
-        table = stored[segment.name].value.table
+        table = stored[segment.name][0].table
         assert table.num_rows == segment.num_rows
         for row in table.to_pylist():
             if segment.table == FILES:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -137,23 +137,15 @@ class _Bound(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._known)
 
-    @overload
-    def __getitem__(self, at: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
-
-    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+    def __getitem__(self, ordinal: int) -> bytes:  # type: ignore[override]  # no slices
         """Raises CorruptIndexError: a row group has no bounds."""
-        if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        value = self._known[at]
+        value = self._known[ordinal]
         if value is None:
-            found = self._groups[at].parse_chunk(self._leaf).statistics
-            value = None if found is None else found.min_value if self._least else found.max_value
+            statistics = self._groups[ordinal].parse_chunk(self._leaf).statistics
+            value = None if statistics is None else statistics.min_value if self._least else statistics.max_value
             if value is None:
                 raise CorruptIndexError("a row group without bounds of its keys")
-            self._known[at] = value
+            self._known[ordinal] = value
         return value
 
 
@@ -180,8 +172,6 @@ class FolderBackend(ObjectBackend):
     def check(self, kinds: Sequence[str]) -> None:
         """Every kind may be kept in a folder."""
 
-    # -- writing ----------------------------------------------------------------------------------
-
     async def write_segment(
         self,
         name: str,
@@ -199,7 +189,8 @@ class FolderBackend(ObjectBackend):
             spool = SegmentSpool(Path(local, "rows.arrow"), index_table)
             try:
                 async for batch in rows:
-                    await in_thread(partial(_add, spool, order, batch))
+                    checked = await in_thread(partial(order.take, batch))
+                    await in_thread(partial(spool.add, checked))
                 path = Path(local, name.replace("/", "_") + self._suffix)
                 written = await in_thread(partial(spool.write, path, most))
             except (pa.ArrowException, OSError) as error:
@@ -213,8 +204,6 @@ class FolderBackend(ObjectBackend):
             await store.put_file(url, path, context=self._context(operation, "write"))
         return written.size, written.extra
 
-    # -- reading ----------------------------------------------------------------------------------
-
     async def read_segment(
         self,
         segment: Segment,
@@ -226,7 +215,8 @@ class FolderBackend(ObjectBackend):
         operation: Operation | None = None,
     ) -> pa.Table | None:
         if await self._comes_whole(segment, ranges):
-            rows = await self._whole(operation, segment)
+            load = partial(self._load_whole, operation, segment)
+            rows = await self._kept(operation, segment, segment.extra["whole"], load)
             return rows.select(ranges, columns, at_least=at_least, limit=limit)
         async with self._opened(operation, segment) as segment_file:
             ordinals = segment_file.groups.touched(ranges, at_least)
@@ -267,13 +257,8 @@ class FolderBackend(ObjectBackend):
             await source.handle.close()
         return source.held_version() is None
 
-    async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
-        """Return a small segment, decoded; fetch it once, in one request."""
-        return await self._kept(
-            operation, segment, segment.extra["whole"], partial(self._load_whole, operation, segment)
-        )
-
     async def _load_whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
+        """Return a small segment, decoded; fetch it in one request."""
         url = self._segment_url(segment.name)
         with self._reading(operation, url) as part, self._typed(segment):
             data = await self._fetch(part, url, at_most=segment.size)
@@ -307,8 +292,6 @@ class FolderBackend(ObjectBackend):
         runtime.tail_sizes.learn(tail_hint, extra["tail"] * 4 // 5)  # a quarter is added
         return source
 
-    # -- errors -----------------------------------------------------------------------------------
-
     @contextmanager
     def _typed(self, segment: Segment) -> Iterator[None]:
         """Turn errors of a segment's file into errors of the index."""
@@ -330,10 +313,6 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
     except OSError as error:
         where = parent or tempfile.gettempdir()
         raise StoreError(f"a segment needs a local file: {error}", url=where, hint=_HINT) from error
-
-
-def _add(spool: SegmentSpool, order: OrderCheck, batch: pa.RecordBatch) -> None:
-    spool.add(order.take(batch))
 
 
 MAX_ROWS: Final = 10_000  # of a segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,13 +15,6 @@ from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 
 
-class _Kept(NamedTuple):
-    """A value, and when it was stored (``time.monotonic()``)."""
-
-    value: Any
-    since: float
-
-
 class MemoryBackend:
     """An index in memory. All sessions and threads of a process may share it."""
 
@@ -29,8 +22,9 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._segments: dict[str, _Kept] = {}
-        self._manifests: dict[int, _Kept] = {}
+        # each with the ``time.monotonic()`` at which it was stored
+        self._segments: dict[str, tuple[SortedRows, float]] = {}
+        self._manifests: dict[int, tuple[bytes, float]] = {}
         self._builds: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -38,8 +32,6 @@ class MemoryBackend:
 
     def check(self, kinds: Sequence[str]) -> None:
         """Memory takes every kind."""
-
-    # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
         self,
@@ -54,7 +46,7 @@ class MemoryBackend:
         batches = [order.take(batch) async for batch in rows]
         kept = SortedRows(pa.Table.from_batches(batches, schema=index_table.schema))
         with self._lock:
-            self._segments[name] = _Kept(kept, time.monotonic())
+            self._segments[name] = kept, time.monotonic()
         return int(kept.table.nbytes), {}
 
     async def read_segment(
@@ -79,7 +71,7 @@ class MemoryBackend:
         kept = self._segments.get(segment.name)
         if kept is None:
             raise StaleSnapshotError(f"segment {segment.name} of the index is gone", url=self.description)
-        rows: SortedRows = kept.value
+        rows, _ = kept
         if rows.table.num_rows != segment.num_rows:
             raise CorruptIndexError(
                 f"segment {segment.name} has {rows.table.num_rows} rows, where the index has {segment.num_rows}",
@@ -95,23 +87,19 @@ class MemoryBackend:
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         now = time.monotonic()
         with self._lock:
-            return {name: now - kept.since for name, kept in self._segments.items()}
-
-    # -- manifests --------------------------------------------------------------------------------
+            return {name: now - since for name, (_, since) in self._segments.items()}
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         with self._lock:
-            if not self._manifests:
-                return None
-            number = max(self._manifests)
-            return number, self._manifests[number].value
+            number = max(self._manifests, default=None)
+            return None if number is None else (number, self._manifests[number][0])
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         kept = self._manifests.get(number)
-        return None if kept is None else kept.value
+        return None if kept is None else kept[0]
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        kept = _Kept(content, time.monotonic())
+        kept = content, time.monotonic()
         with self._lock:
             return self._manifests.setdefault(number, kept) is kept
 
@@ -123,9 +111,7 @@ class MemoryBackend:
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         now = time.monotonic()
         with self._lock:
-            return {number: now - kept.since for number, kept in self._manifests.items()}
-
-    # -- builds -----------------------------------------------------------------------------------
+            return {number: now - since for number, (_, since) in self._manifests.items()}
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         with self._lock:

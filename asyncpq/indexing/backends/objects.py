@@ -164,7 +164,9 @@ class ObjectBackend:
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         store, url, context = await self._writable(), self._manifest_url(number), self._context(operation, "write")
-        if not await self._can_create(operation, store):
+        if self._creates is None:
+            self._creates = await store.probe_create(self._folder, context=self._context(operation, "write"))
+        if not self._creates:
             if not self._single_writer:
                 raise ConcurrentCommitUnsupported(
                     "the store overwrites objects that exist, so two concurrent commits could both succeed",
@@ -176,24 +178,14 @@ class ObjectBackend:
             await store.put_object(url, content, context=context)
         elif not await store.create_object(url, content, context=context):
             return False
-        newest = await self._newest(operation)
-        if newest is None or newest < number:  # `latest` never goes back, but for a race between these requests
+        try:
+            newest = await self.latest(operation=operation)
+        except CorruptIndexError:
+            newest = None
+        if newest is None or newest[0] < number:  # `latest` never goes back, but for a race between these requests
             data = encode_latest(number, content)
             await store.put_object(self._url("latest"), data, context=self._context(operation, "write"))
         return True
-
-    async def _newest(self, operation: Operation | None) -> int | None:
-        """Return the number in ``latest``, if that can be read."""
-        try:
-            latest = await self.latest(operation=operation)
-        except CorruptIndexError:
-            return None
-        return None if latest is None else latest[0]
-
-    async def _can_create(self, operation: Operation | None, store: WritableStore) -> bool:
-        if self._creates is None:
-            self._creates = await store.probe_create(self._folder, context=self._context(operation, "write"))
-        return self._creates
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         await self._delete(operation, [self._manifest_url(number) for number in numbers])
@@ -217,10 +209,10 @@ class ObjectBackend:
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        first = [self._url("latest")]
-        found = {folder: await self._list(operation, folder) for folder in ("manifests", "builds", "segments")}
-        await self._delete(operation, first)  # manifests before segments: an index that a reader finds is whole
-        for listed in found.values():
+        listings = [await self._list(operation, folder) for folder in ("manifests", "builds", "segments")]
+        # manifests before segments: an index that a reader finds is whole
+        await self._delete(operation, [self._url("latest")])
+        for listed in listings:
             await self._delete(operation, [item.url for item in listed])
 
     async def close(self) -> None:

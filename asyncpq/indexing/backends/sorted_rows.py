@@ -46,7 +46,7 @@ class SortedRows:
         """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does."""
         found = self.table
         if ranges is not None or at_least is not None:
-            spans = self._all() if ranges is None else self._within(ranges)
+            spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
             if at_least is not None:
                 spans = self._reaching(spans, *at_least)
             batches = [self._pieces[piece][1].slice(start, stop - start) for piece, start, stop in spans]
@@ -58,16 +58,18 @@ class SortedRows:
             return None
         return found if columns is None else found.select(list(columns))
 
-    def _all(self) -> Iterator[tuple[int, int, int]]:
-        for piece, (_, batch) in enumerate(self._pieces):
-            yield piece, 0, batch.num_rows
-
     def _reaching(
         self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
     ) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of ``spans`` in blocks that may reach ``least``."""
         if name not in self._most:
-            self._most[name] = [_greatest(batch.column(name)) for _, batch in self._pieces]
+            self._most[name] = [
+                [
+                    pc.max(column.slice(start, _BLOCK_ROWS)).as_py() or b""
+                    for start in range(0, len(column), _BLOCK_ROWS)
+                ]
+                for column in (batch.column(name) for _, batch in self._pieces)
+            ]
         for piece, start, stop in spans:
             most = self._most[name][piece]
             blocks = range(start // _BLOCK_ROWS, -(-stop // _BLOCK_ROWS))
@@ -90,12 +92,6 @@ class SortedRows:
                 stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high, lo=start)
                 if stop > start:
                     yield piece, start, stop
-
-
-def _greatest(column: pa.BinaryArray) -> list[bytes]:
-    """Return the greatest value of each block."""
-    blocks = [column.slice(start, _BLOCK_ROWS) for start in range(0, len(column), _BLOCK_ROWS)]
-    return [pc.max(block).as_py() or b"" for block in blocks]
 
 
 class OrderCheck:

@@ -126,7 +126,9 @@ class ValkeyBackend:
     ) -> tuple[int, Mapping[str, Any]]:
         order, cutter = OrderCheck(index_table, self.description), RowCutter(_CHUNK_BYTES)
         writer = _Chunks(partial(self._ask, operation), self._key(b"segment", name.encode()))
-        await self._register(operation, name)
+        now = await self._clock(operation)
+        # recorded before its first chunk, so that a vacuum finds it if the write breaks off
+        await self._ask(operation, [(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
         try:
             async for batch in rows:
                 for table in cutter.add(order.take(batch)):
@@ -138,11 +140,6 @@ class ValkeyBackend:
             await self.delete_segments([name], operation=operation)
             raise
         return writer.size, {"directory": digest}
-
-    async def _register(self, operation: Operation | None, name: str) -> None:
-        """Record the segment before its first chunk, so that a vacuum finds it if the write breaks off."""
-        now = await self._clock(operation)
-        await self._ask(operation, [(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
 
     async def read_segment(
         self,

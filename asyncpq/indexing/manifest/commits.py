@@ -67,9 +67,6 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-# -- loading --------------------------------------------------------------------------------------
-
-
 async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
     """Return a recent manifest, not always the newest; None without an index. One request, unless it is very large.
     Raises UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read."""
@@ -174,9 +171,6 @@ def gone(backend: IndexBackend) -> StaleSnapshotError:
     return StaleSnapshotError(
         "the index was dropped or replaced, or parts of it are gone", url=backend.description, hint="Open it again."
     )
-
-
-# -- committing -----------------------------------------------------------------------------------
 
 
 async def commit(

@@ -285,9 +285,6 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-# -- its members ----------------------------------------------------------------------------------
-
-
 def _member(manifest: Manifest, name: str) -> Any:
     if name == "schema":
         return _packed(manifest.schema.serialize().to_pybytes())
@@ -346,15 +343,15 @@ def _segment_record(
 
 
 def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segment, ...]:
-    found: list[Segment] = []
+    """Return the segments, without those made of statistics that this version of asyncpq does not trust."""
+    segments: list[Segment] = []
     for record in records:
-        found.append(_segment(record, index_tables, found))
-    return tuple([segment for segment, record in zip(found, records, strict=True) if _is_believed(segment, record)])
-
-
-def _is_believed(segment: Segment, record: Any) -> bool:
-    """Whether this version of asyncpq trusts the statistics that a segment was made of."""
-    return segment.table.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
+        segments.append(_segment(record, index_tables, segments))
+    return tuple(
+        segment
+        for segment, record in zip(segments, records, strict=True)
+        if segment.table.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
+    )
 
 
 def _segment(record: Any, index_tables: tuple[IndexTable, ...], before: Sequence[Segment] = ()) -> Segment:

@@ -27,9 +27,8 @@ from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_selection import FileSelection, Reads, segment_reads, together
+from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together
 from asyncpq.indexing.query.key_ranges import merged_ranges
-from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion, MadeIndex
 from asyncpq.options import LimitOptions
 from asyncpq.parquet.metadata import decode_file_metadata, join_pieces
@@ -205,31 +204,20 @@ def id_ranges(ids: RowRanges) -> list[KeyRange]:
 
 
 class FooterReader:
-    """Reads footers and page indexes of files from an index, for one read. ``ask``: the read's request, which says what
-    columns it needs. ``is_useful``: the index holds footers or page indexes."""
+    """Reads footers and page indexes of files from an index, for one read. ``is_useful``: the index has some."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        backend: IndexBackend,
-        manifest: Manifest,
-        ask: ScanRequest,
-        payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None,
-    ) -> None:
-        self._runtime = runtime
-        self._backend = backend
-        self._manifest = manifest
-        self._ask = ask
+    def __init__(self, read: SnapshotRead, payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None) -> None:
+        self._read = read
         self._ids: Sequence[int] = ()
         self._positions: dict[int, int] = {}
-        self._leaves = needed_leaves(manifest, ask)
-        self.is_useful = bool(manifest.footer_tables)
+        self._leaves = needed_leaves(read.manifest, read.ask)
+        self.is_useful = bool(read.manifest.footer_tables)
         self._payloads = dict(payloads or {})
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
     def again(self) -> FooterReader:
         """Return a reader for the same request over other files; it has the payloads that were read already."""
-        return FooterReader(self._runtime, self._backend, self._manifest, self._ask, self._payloads)
+        return FooterReader(self._read, self._payloads)
 
     def expect(self, ids: Sequence[int]) -> None:
         """Expect the read to need these files, in this order."""
@@ -238,7 +226,7 @@ class FooterReader:
 
     def file_reads(self, ids: RowRanges) -> Reads:
         """Return the reads of the files' rows in the table "files"."""
-        return segment_reads(self._manifest, self._backend, FILES, id_ranges(ids))
+        return self._read.segments(FILES, id_ranges(ids))
 
     def reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
         """Return the reads of footers and page indexes that memory lacks, with the kind of their table."""
@@ -247,13 +235,13 @@ class FooterReader:
             return []
         ranges = merged_ranges([wanted for file in missing for wanted in self._ranges(file)])
         reads = [
-            (table.kind, segment_reads(self._manifest, self._backend, table, ranges, tolerant=True))
-            for table in self._manifest.footer_tables
+            (table.kind, self._read.segments(table, ranges, tolerant=True))
+            for table in self._read.manifest.footer_tables
         ]
         return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
 
     def _key(self, file: int) -> tuple[object, ...]:
-        return ("known", self._manifest.index, file, self._leaves)
+        return ("known", self._read.manifest.index, file, self._leaves)
 
     def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
         """Take the results of such reads. Raises CorruptIndexError: a row is impossible."""
@@ -275,7 +263,7 @@ class FooterReader:
             if file not in self._payloads:
                 await self._read_ahead(file, operation)
             payloads = self._payloads.pop(file, {})
-            limits = self._runtime.options.limits
+            limits = self._read.runtime.options.limits
             footers, pages = payloads.get("footers", {}), payloads.get("pages", {})
             found = known_version(file, footers, pages, validator, limits)
         except (CorruptIndexError, StaleSnapshotError) as error:
@@ -287,11 +275,11 @@ class FooterReader:
 
     def _held(self, file: int) -> KnownVersion | None:
         """Return the version that memory has."""
-        held: KnownVersion | weakref.ref[KnownVersion] | None = self._runtime.memory.get(self._key(file))
+        held: KnownVersion | weakref.ref[KnownVersion] | None = self._read.runtime.memory.get(self._key(file))
         return held() if isinstance(held, weakref.ref) else held
 
     def _hold(self, file: int, found: KnownVersion) -> None:
-        memory, key = self._runtime.memory, self._key(file)
+        memory, key = self._read.runtime.memory, self._key(file)
         if found.metadata is not None and found.leaves is None:
             # memory holds the version that is made of it: its bytes must not count twice
             memory.put(key, weakref.ref(found), 300)
@@ -304,14 +292,14 @@ class FooterReader:
         """Read the footers of the file and of those that follow it, once for all of them."""
         position = self._positions.get(file)
         if position is None:  # the read began again, with other files
-            await self._read(operation, [file])
+            await self._load(operation, [file])
             return
         chunk = position // _CHUNK
         async with self._chunks.setdefault(chunk, asyncio.Lock()):
             if file in self._payloads:
                 return
             ids = self._ids[chunk * _CHUNK : (chunk + 1) * _CHUNK]
-            await self._read(operation, ids)
+            await self._load(operation, ids)
             for other in ids:
                 self._payloads.setdefault(other, {})
             while len(self._chunks) > _CHUNKS:
@@ -319,9 +307,9 @@ class FooterReader:
                 for other in self._ids[old * _CHUNK : (old + 1) * _CHUNK]:
                     self._payloads.pop(other, None)
 
-    async def _read(self, operation: Operation, ids: Sequence[int]) -> None:
+    async def _load(self, operation: Operation, ids: Sequence[int]) -> None:
         reads = self.reads(sorted(ids))
-        index_reads = operation.part(self._backend.description, operation.metrics.rounds)
+        index_reads = operation.part(self._read.backend.description, operation.metrics.rounds)
         try:
             tables = iter(await together(index_reads, [read for _, kind_reads in reads for read in kind_reads]))
         finally:
@@ -335,14 +323,14 @@ class FooterReader:
         return [KeyRange.point(file_key(file, leaf)) for leaf in (SHARED, *sorted(self._leaves))]
 
 
-def first_reads(manifest: Manifest, backend: IndexBackend, *, whole: bool) -> Reads:
+def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
     """Return reads that load the tables by file into memory, for later lookups: directories of segments, or more.
     ``whole``: load all rows of small segments, because files are looked up next."""
     reads: Reads = []
-    for table in manifest.tables:
-        segments = () if table.kind in BY_VALUE else manifest.segments_of(table)
+    for table in read.manifest.tables:
+        segments = () if table.kind in BY_VALUE else read.manifest.segments_of(table)
         if len(segments) <= _MOST_AHEAD:
-            reads += [partial(_load, backend, segment, whole=whole) for segment in segments]
+            reads += [partial(_load, read.backend, segment, whole=whole) for segment in segments]
     return reads
 
 
@@ -357,9 +345,9 @@ async def _load(backend: IndexBackend, segment: Segment, operation: Operation, *
         return None
 
 
-def bloom_reads(manifest: Manifest, backend: IndexBackend, table: IndexTable, ids: RowRanges) -> Reads:
+def bloom_reads(read: SnapshotRead, table: IndexTable, ids: RowRanges) -> Reads:
     """Return the reads of these files' Bloom filters."""
-    return segment_reads(manifest, backend, table, id_ranges(ids), tolerant=True)
+    return read.segments(table, id_ranges(ids), tolerant=True)
 
 
 def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None:

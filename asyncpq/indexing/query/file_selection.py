@@ -24,6 +24,7 @@ from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.concurrency import results_of
 
 T = TypeVar("T")
@@ -69,25 +70,35 @@ async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
     return work() if rows <= _FEW_ROWS else await runtime.in_thread(work)
 
 
-def segment_reads(
-    manifest: Manifest,
-    backend: IndexBackend,
-    table: IndexTable,
-    ranges: Sequence[KeyRange] | None,
-    *,
-    at_least: tuple[str, bytes] | None = None,
-    limit: int | None = None,
-    tolerant: bool = False,
-) -> Reads:
-    """Return one read for each segment that may hold keys in ``ranges`` (see :meth:`IndexBackend.read_segment`).
-    ``ranges``: ascending and apart; None for all rows. ``tolerant``: a damaged segment gives None instead of an
-    error: pruning then does without it."""
-    reads: Reads = []
-    for segment in manifest.segments_of(table):
-        within = None if ranges is None else _ranges_in(segment, ranges)
-        if within is None or within:
-            reads.append(_segment_read(backend, segment, within, at_least, limit, tolerant))
-    return reads
+@dataclass(frozen=True, slots=True)
+class SnapshotRead:
+    """One read through one snapshot of an index: its environment, its request, and the operation that counts it."""
+
+    runtime: Runtime
+    backend: IndexBackend
+    manifest: Manifest
+    ask: ScanRequest
+    operation: Operation
+
+    def segments(
+        self,
+        table: IndexTable,
+        ranges: Sequence[KeyRange] | None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+        tolerant: bool = False,
+    ) -> Reads:
+        """Return one read for each segment that may hold keys in ``ranges`` (see :meth:`IndexBackend.read_segment`).
+
+        ``ranges``: ascending and apart; None for all rows. ``tolerant``: a damaged segment gives None instead of an
+        error: pruning then does without it."""
+        reads: Reads = []
+        for segment in self.manifest.segments_of(table):
+            within = None if ranges is None else _ranges_in(segment, ranges)
+            if within is None or within:
+                reads.append(_segment_read(self.backend, segment, within, at_least, limit, tolerant))
+        return reads
 
 
 def _segment_read(
@@ -144,7 +155,8 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
         rows = rows.filter(_are_in(files, live))
     if has_unknown:
         is_unknown = pc.equal(rows.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
-        unknown |= _ids(rows.filter(is_unknown).column("file"))
+        ids = pc.unique(rows.filter(is_unknown).column("file")).to_pylist()
+        unknown |= RowRanges.from_rows(sorted(ids))
         rows = rows.filter(pc.invert(is_unknown))
     if unknown.num_rows and rows.num_rows:
         rows = rows.filter(pc.invert(_are_in(rows.column("file"), unknown)))
@@ -156,10 +168,6 @@ def _are_in(files: pa.ChunkedArray, ids: RowRanges) -> pa.ChunkedArray:
         return pc.and_(pc.greater_equal(files, ids.start), pc.less(files, ids.stop))
     kept = [file for file in pc.unique(files).to_pylist() if file in ids]
     return pc.is_in(files, pa.array(kept, pa.int64()))
-
-
-def _ids(files: pa.ChunkedArray) -> RowRanges:
-    return RowRanges.from_rows(sorted(pc.unique(files).to_pylist()))
 
 
 _ALL = AccessPlan.all()
@@ -302,22 +310,23 @@ def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], 
     common: SelectedRows | None = None
     for wanted in ranges:
         selected = _selected(table, _within(rows.rows, [wanted]), rows.unknown)
-        common = selected if common is None else _both(common, selected)
+        if common is not None:
+            is_counted = common.num_rows is not None and selected.num_rows is not None
+            num_rows = min(common.num_rows or 0, selected.num_rows or 0) if is_counted else None
+            selected = SelectedRows(common.selection & selected.selection, num_rows)
+        common = selected
     return common or SelectedRows(FileSelection(rows.unknown), None)
-
-
-def _both(left: SelectedRows, right: SelectedRows) -> SelectedRows:
-    selection = left.selection & right.selection
-    if left.num_rows is None or right.num_rows is None:
-        return SelectedRows(selection, None)
-    return SelectedRows(selection, min(left.num_rows, right.num_rows))
 
 
 def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
     """Return the rows with keys in one of the ranges. Rows of several segments are not sorted by key."""
     keys = table.column("key")
-    if not table.num_rows or (len(ranges) == 1 and _holds(ranges[0], keys)):
+    if not table.num_rows:
         return table
+    if len(ranges) == 1:
+        least, greatest = pc.min_max(keys).values()
+        if least.as_py() in ranges[0] and greatest.as_py() in ranges[0]:
+            return table
     points = [low for low, high in ranges if high == low + b"\x00"]
     mask = pc.is_in(keys, pa.array(points, pa.binary()))
     for low, high in ranges:
@@ -327,12 +336,6 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
                 inside = pc.and_(inside, pc.less(keys, pa.scalar(high, pa.binary())))
             mask = pc.or_(mask, inside)
     return table.filter(mask)
-
-
-def _holds(range_: KeyRange, keys: pa.ChunkedArray) -> bool:
-    """Whether the range holds all keys."""
-    least, greatest = pc.min_max(keys).values()
-    return least.as_py() in range_ and greatest.as_py() in range_
 
 
 def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:

@@ -19,30 +19,26 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
-from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
+from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexTable, KeyRange
 from asyncpq.indexing.key_encoding import element_type, needed_ngrams, needed_tokens, text_key
-from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import (
     FileSelection,
+    Read,
     Reads,
     SelectedRows,
-    segment_reads,
+    SnapshotRead,
     select_rows,
     table_rows,
     together,
     worked,
 )
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
-from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-
-# -- the tree of lookups --------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -129,13 +125,15 @@ class _Wanted(NamedTuple):
 
 
 class IndexQuery:
-    """One predicate, asked of the tables of one snapshot. ``where``: over the dataset's columns, simplified, relative
-    times resolved. ``max_postings``: a lookup that would read more rows of one segment has no answer.
-    ``bloom_tables``: tables that may rule out more row groups once few files are left."""
+    """One predicate, asked of the tables of one snapshot.
 
-    def __init__(self, manifest: Manifest, where: Expression, *, max_postings: int) -> None:
-        self._manifest = manifest
-        self._max_postings = max_postings
+    ``where`` is over the dataset's columns, simplified, relative times resolved. A lookup that would read more than
+    ``LimitOptions.max_postings`` rows of one segment has no answer. ``bloom_tables`` may rule out more row groups once
+    few files are left."""
+
+    def __init__(self, read: SnapshotRead, where: Expression) -> None:
+        self._read = read
+        self._manifest = read.manifest
         self._lookups: dict[tuple[IndexTable, Ranges, bool], _Lookup] = {}
         self._blooms: list[_BloomProbe] = []
         self._root = self._conjunction([follow(where, Truth.TRUE, _Wanted, self._conjunction, self._disjunction)])
@@ -148,40 +146,31 @@ class IndexQuery:
         """The tables that the first step asks."""
         return list(dict.fromkeys([lookup.table for lookup in _due_lookups(self._root)]))
 
-    async def ask(
-        self, runtime: Runtime, backend: IndexBackend, operation: Operation, beside: Reads | None = None
-    ) -> FileSelection:
+    async def run(self, beside: Reads | None = None) -> FileSelection:
         """Ask all tables at once; ask again for lookups that take the place of some without an answer. ``beside``:
         reads that run along, for what they leave in memory. Raises StaleSnapshotError: a segment is gone."""
         while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
-            await self._ask(runtime, due, backend, operation, beside)
+            await self._look_up(due, beside or ())
             beside = None
             if None not in [lookup.result for lookup in due]:
                 break
         if beside:
-            await together(operation, beside)
+            await together(self._read.operation, beside)
         return self.selection()
 
-    async def _ask(
-        self,
-        runtime: Runtime,
-        due: Sequence[_Lookup],
-        backend: IndexBackend,
-        operation: Operation,
-        beside: Reads | None,
-    ) -> None:
+    async def _look_up(self, due: Sequence[_Lookup], beside: Sequence[Read]) -> None:
         groups: dict[tuple[Any, ...], list[_Lookup]] = {}
         for lookup in due:
             lookup.is_asked = True
             # max_postings is for each lookup: one of many rows does not share a read with one of few
             alone = () if lookup.points is not None else lookup.ranges
             groups.setdefault((lookup.table, alone), []).append(lookup)
-        reads = [self._reads(backend, table, lookups) for (table, _), lookups in groups.items()]
-        pieces = iter(await together(operation, [*chain.from_iterable(reads), *(beside or ())]))
+        reads = [self._reads(table, lookups) for (table, _), lookups in groups.items()]
+        pieces = iter(await together(self._read.operation, [*chain.from_iterable(reads), *beside]))
         for group_reads, ((table, _), lookups) in zip(reads, groups.items(), strict=True):
             tables = [next(pieces) for _ in group_reads]
             num_rows = sum([piece.num_rows for piece in tables if piece is not None])
-            await worked(runtime, num_rows, partial(self._take, table, tables, lookups))
+            await worked(self._read.runtime, num_rows, partial(self._take, table, tables, lookups))
 
     def _take(self, table: IndexTable, pieces: Sequence[pa.Table | None], lookups: Sequence[_Lookup]) -> None:
         rows = table_rows(self._manifest, table, pieces)
@@ -235,17 +224,16 @@ class IndexQuery:
                 lines[f"{probe.table}: {probe.result.files.num_rows} of {total} files"] = None
         return tuple(lines)
 
-    def _reads(self, backend: IndexBackend, table: IndexTable, lookups: Sequence[_Lookup]) -> Reads:
+    def _reads(self, table: IndexTable, lookups: Sequence[_Lookup]) -> Reads:
         ranges = lookups[0].ranges
         if len(lookups) > 1:
             ranges = merged_ranges([wanted for lookup in lookups for wanted in lookup.ranges])
         if table.kind != "bounds":
-            return segment_reads(self._manifest, backend, table, ranges, limit=self._max_postings, tolerant=True)
+            limit = self._read.runtime.options.limits.max_postings
+            return self._read.segments(table, ranges, limit=limit, tolerant=True)
         # intervals that begin below the end of the ranges, and end above their beginning
         below, least = [KeyRange(b"", ranges[-1].high)], ("max", ranges[0].low)
-        return segment_reads(self._manifest, backend, table, below, at_least=least, tolerant=True)
-
-    # -- from the predicate to lookups ------------------------------------------------------------
+        return self._read.segments(table, below, at_least=least, tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
         """Return the lookups for rows where any of ``args`` holds; None: any row may be one."""

@@ -27,7 +27,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_of
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, segment_reads, together, worked
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, worked
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
 from asyncpq.objects.runtime import Runtime
@@ -141,25 +141,25 @@ class IndexedFiles:
         while (index := self.index) is not None:
             manifest = index.head.manifest
             try:
-                return await self._indexed_pruner(index, manifest, ask, operation)
+                return await self._indexed_pruner(
+                    index, SnapshotRead(self._runtime, index.backend, manifest, ask, operation)
+                )
             except CorruptIndexError as error:
                 self._give_up(error, operation)
             except StaleSnapshotError as error:
                 if restarts == 0 or not await _has_newer(index, manifest, operation):
                     self._give_up(error, operation)
                 restarts -= 1
-        answered = await answer(self._runtime, None, None, self._own, ask, operation)
+        answered = await answer(None, None, self._own, ask)
         return lambda listed: self._with_own(listed, list(listed.files), answered, None)
 
-    async def _indexed_pruner(
-        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation
-    ) -> Prune:
-        footers = FooterReader(self._runtime, index.backend, manifest, ask)
+    async def _indexed_pruner(self, index: OpenIndex, read: SnapshotRead) -> Prune:
+        footers, manifest = FooterReader(read), read.manifest
         if index.catalog is not None and index.catalog[0] is manifest:
             catalog = index.catalog[1]
-            answered, selection = await self._ask(index, manifest, ask, operation, footers)
+            answered, selection = await self._ask(index, read, footers)
         else:
-            catalog, (answered, selection) = await self._ask_with_catalog(index, manifest, ask, operation, footers)
+            catalog, (answered, selection) = await self._ask_with_catalog(index, read, footers)
 
         def prune(listed: FileSet) -> FileSet:
             match = self._match
@@ -180,12 +180,13 @@ class IndexedFiles:
         return not any(name in changed for index_table in manifest.tables for name in index_table.columns)
 
     async def _ask_with_catalog(
-        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation, footers: FooterReader
+        self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
     ) -> tuple[Mapping[str, FileEntry], tuple[IndexAnswer, FileSelection]]:
         """Ask the index, and load the entries of all files by url at the same time."""
-        beside, loop = operation.part(operation.url, operation.metrics.rounds), asyncio.get_running_loop()
-        loading = loop.create_task(self._catalog(index, manifest, beside))
-        asking = loop.create_task(self._ask(index, manifest, ask, operation, footers))
+        operation, loop = read.operation, asyncio.get_running_loop()
+        beside = operation.part(operation.url, operation.metrics.rounds)
+        loading = loop.create_task(self._catalog(index, replace(read, operation=beside)))
+        asking = loop.create_task(self._ask(index, read, footers))
         try:
             await results_of([loading, asking])
         finally:
@@ -193,21 +194,21 @@ class IndexedFiles:
         return loading.result(), asking.result()
 
     async def _ask(
-        self, index: OpenIndex, manifest: Manifest, ask: ScanRequest, operation: Operation, footers: FooterReader
+        self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
     ) -> tuple[IndexAnswer, FileSelection]:
-        answered = await answer(self._runtime, index, manifest, self._own, ask, operation)
-        selection = answered.selection or FileSelection(manifest.live)
+        answered = await answer(read, index, self._own, read.ask)
+        selection = answered.selection or FileSelection(read.manifest.live)
         if 0 < selection.files.num_rows <= self._runtime.options.limits.files_ahead:
             query = answered.query
-            await read_details(self._runtime, index, manifest, selection.files, footers, query, operation)
+            await read_details(read, selection.files, footers, query)
             if query is not None and query.bloom_tables:
                 selection = query.selection()
         return answered, selection
 
-    async def _catalog(self, index: OpenIndex, manifest: Manifest, operation: Operation) -> Mapping[str, FileEntry]:
-        tables = await together(operation, segment_reads(manifest, index.backend, FILES, None))
-        by_url = await worked(self._runtime, manifest.num_files, partial(_by_url, manifest, tables))
-        index.catalog = (manifest, by_url)
+    async def _catalog(self, index: OpenIndex, read: SnapshotRead) -> Mapping[str, FileEntry]:
+        tables = await together(read.operation, read.segments(FILES, None))
+        by_url = await worked(read.runtime, read.manifest.num_files, partial(_by_url, read.manifest, tables))
+        index.catalog = (read.manifest, by_url)
         return by_url
 
     def _pruned(
@@ -317,7 +318,8 @@ class SnapshotFiles:
         if self.index.manifest is manifest:
             return found
         _, again = await self._find_newest(ask, operation, rounds=1)
-        return found if _same(again.files, found.files) else again
+        is_same = [_shown(file) for file in again.files] == [_shown(file) for file in found.files]
+        return found if is_same else again
 
     async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """Return the newest known snapshot, and the files by it."""
@@ -336,50 +338,46 @@ class SnapshotFiles:
             operation.metrics.add_part(index_reads.metrics)
 
     async def _find(self, manifest: Manifest, ask: ScanRequest, operation: Operation) -> FileSet:
-        backend = self.index.backend
-        answered = await answer(self._runtime, self.index, manifest, self._own, ask, operation)
+        read = SnapshotRead(self._runtime, self.index.backend, manifest, ask, operation)
+        answered = await answer(read, self.index, self._own, ask)
         selection = answered.selection or FileSelection(manifest.live)
-        footers = FooterReader(self._runtime, backend, manifest, ask)
-        entries = await self._entries(manifest, selection.files, footers, answered.query, operation)
+        footers = FooterReader(read)
+        entries = await _entries(read, selection.files, footers, answered.query)
         selection = selection if answered.query is None else answered.query.selection()
         plans = {file: selection.plan(file) for file in selection.files.rows()}
         if len(plans) <= self._runtime.options.limits.files_ahead:
             plans = {file: plan for file, plan in plans.items() if entries[file].may_match(plan)}
-        files = await worked(self._runtime, len(plans), partial(_data_files, manifest, entries, plans, footers, ask))
+        files = await worked(read.runtime, len(plans), partial(_data_files, manifest, entries, plans, footers, ask))
         if answered.own:
             files = [file for file in (with_own(file, answered.own, manifest.root) for file in files) if file]
         return FileSet(files, total=manifest.num_files, rounds=operation.metrics.rounds, report=answered.report)
 
-    async def _entries(
-        self,
-        manifest: Manifest,
-        ids: RowRanges,
-        footers: FooterReader,
-        query: IndexQuery | None,
-        operation: Operation,
-    ) -> dict[int, FileEntry]:
-        """Return the entries of files; of a few files, read footers and Bloom filters in the same round."""
-        backend, memory = self.index.backend, self._runtime.memory
-        few = ids.num_rows <= self._runtime.options.limits.files_ahead
-        entries: dict[int, FileEntry] = {}
-        if few:
-            held = {file: memory.get(("index entry", manifest.index, file)) for file in ids.rows()}
-            entries = {file: entry for file, entry in held.items() if entry is not None}
-        missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
-        files = footers.file_reads(missing) if missing else []
-        if few:
-            tables = await read_details(self._runtime, self.index, manifest, ids, footers, query, operation, files)
-        else:
-            tables = await together(operation, files) if files else []
-        for table in tables:
-            if table is not None:
-                entries.update(await worked(self._runtime, table.num_rows, partial(entries_in, table)))
-        if not all(file in entries for file in ids.rows()):
-            raise CorruptIndexError("the index does not list all of its files", url=backend.description)
-        if few:
-            for file, entry in entries.items():
-                memory.put(("index entry", manifest.index, file), entry, 600 + len(entry.file.path))
-        return entries
+
+async def _entries(
+    read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None
+) -> dict[int, FileEntry]:
+    """Return the entries of files; of a few files, read footers and Bloom filters in the same round."""
+    memory, index = read.runtime.memory, read.manifest.index
+    few = ids.num_rows <= read.runtime.options.limits.files_ahead
+    entries: dict[int, FileEntry] = {}
+    if few:
+        held = {file: memory.get(("index entry", index, file)) for file in ids.rows()}
+        entries = {file: entry for file, entry in held.items() if entry is not None}
+    missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
+    file_reads = footers.file_reads(missing) if missing else []
+    if few:
+        tables = await read_details(read, ids, footers, query, file_reads)
+    else:
+        tables = await together(read.operation, file_reads)
+    for table in tables:
+        if table is not None:
+            entries.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
+    if not all(file in entries for file in ids.rows()):
+        raise CorruptIndexError("the index does not list all of its files", url=read.backend.description)
+    if few:
+        for file, entry in entries.items():
+            memory.put(("index entry", index, file), entry, 600 + len(entry.file.path))
+    return entries
 
 
 def _data_files(
@@ -396,7 +394,9 @@ def _data_files(
     named.sort(key=lambda item: item[0].encode("utf-8", "surrogatepass") if manifest.root else item[1])
     urls = [url for url, _ in named]
     partitioning = partitioning_of(manifest)
-    root = manifest.root if partitioning is not None and _counts_from_root(manifest) else ""
+    # only folders below the root hold partition values; a pattern may name some in the root itself
+    counts_from_root = partitioning is not None and parse_target(manifest.dataset["target"]).pattern is None
+    root = manifest.root if counts_from_root else ""
     partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
     for error in partitions.errors.values():
         raise error
@@ -414,15 +414,6 @@ def _data_files(
     ]
 
 
-def _counts_from_root(manifest: Manifest) -> bool:
-    """Whether only folders below the root hold partition values; a pattern may name some in the root itself."""
-    return parse_target(manifest.dataset["target"]).pattern is None
-
-
-def _same(files: Sequence[DataFile], others: Sequence[DataFile]) -> bool:
-    """Whether both are the same versions with the same rows."""
-    return [_shown(file) for file in files] == [_shown(file) for file in others]
-
-
 def _shown(file: DataFile) -> tuple[str, Validator | None, AccessPlan | None]:
+    """Return the file's version and rows."""
     return file.url, file.validator, None if file.entry is None else file.entry.access

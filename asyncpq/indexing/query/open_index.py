@@ -18,9 +18,16 @@ from asyncpq.indexing.index_model import IndexBackend, whole_bytes
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, bloom_reads, first_reads
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices, Reads, together, worked
+from asyncpq.indexing.query.file_selection import (
+    FileIndex,
+    FileSelection,
+    FileSlices,
+    Read,
+    SnapshotRead,
+    together,
+    worked,
+)
 from asyncpq.indexing.query.index_query import IndexQuery
-from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
@@ -90,12 +97,7 @@ class IndexAnswer:
 
 
 async def answer(
-    runtime: Runtime,
-    index: OpenIndex | None,
-    manifest: Manifest | None,
-    own: Sequence[FileIndex],
-    ask: ScanRequest,
-    operation: Operation,
+    read: SnapshotRead | None, index: OpenIndex | None, own: Sequence[FileIndex], ask: ScanRequest
 ) -> IndexAnswer:
     """Ask one snapshot of an index, and the caller's own indexes, for the files that may match a request.
 
@@ -103,64 +105,49 @@ async def answer(
     """
     where = ask.where if ask.prune is None else ask.prune
     if where is None or ask.by_file is not None:
-        return IndexAnswer(None if manifest is None else FileSelection(manifest.live), None, ())
+        return IndexAnswer(None if read is None else FileSelection(read.manifest.live), None, ())
     where = simplify(where)
     if not own:
-        return IndexAnswer(*await _ask_index(runtime, index, manifest, where, operation), ())
-    work: list[Awaitable[Any]] = [_ask_index(runtime, index, manifest, where, operation)]
+        return IndexAnswer(*await _ask_index(read, index, where), ())
+    work: list[Awaitable[Any]] = [_ask_index(read, index, where)]
     (selection, query), *theirs = await results_of([*work, *(other.prune(where) for other in own)])
     return IndexAnswer(selection, query, theirs)
 
 
 async def _ask_index(
-    runtime: Runtime, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
+    read: SnapshotRead | None, index: OpenIndex | None, where: Expression
 ) -> tuple[FileSelection | None, IndexQuery | None]:
-    if index is None or manifest is None:
+    if index is None or read is None:
         return None, None
-    query = IndexQuery(manifest, where, max_postings=runtime.options.limits.max_postings)
+    query = IndexQuery(read, where)
     beside = None
-    if index.begun != manifest.snapshot:
-        most = runtime.options.requests.whole_segment_bytes
-        segments = [segment for table in query.first_tables for segment in manifest.segments_of(table)]
-        whole = all(segment.size <= whole_bytes(segment.table, most) for segment in segments)
-        beside = first_reads(manifest, index.backend, whole=whole)
-    index.begun = manifest.snapshot
-    return await query.ask(runtime, index.backend, operation, beside), query
+    if index.begun != read.manifest.snapshot:
+        most = read.runtime.options.requests.whole_segment_bytes
+        segments = [segment for table in query.first_tables for segment in read.manifest.segments_of(table)]
+        beside = first_reads(read, whole=all(segment.size <= whole_bytes(segment.table, most) for segment in segments))
+    index.begun = read.manifest.snapshot
+    return await query.run(beside), query
 
 
 async def read_details(
-    runtime: Runtime,
-    index: OpenIndex,
-    manifest: Manifest,
-    ids: RowRanges,
-    footers: FooterReader,
-    query: IndexQuery | None,
-    operation: Operation,
-    others: Reads | None = None,
+    read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
 ) -> list[pa.Table | None]:
-    """Read the footers and Bloom filters of a few files from the index, in one round. ``ids``: the files. ``footers``,
-    ``query``: take the footers and the Bloom filters. ``others``: further reads of the same round. Returns the
-    results of ``others``."""
+    """Read the footers and Bloom filters of the files ``ids``, which are few, in one round; and ``others``, whose
+    results it returns. ``footers`` and ``query`` take what is theirs."""
     footer_reads = footers.reads(list(ids.rows()))
     bloom_tables = () if query is None else query.bloom_tables
-    if not (others or footer_reads or bloom_tables):
-        return []
-    blooms = [bloom_reads(manifest, index.backend, table, ids) for table in bloom_tables]
-    reads = [
-        *(others or ()),
-        *chain.from_iterable([kind_reads for _, kind_reads in footer_reads]),
-        *chain.from_iterable(blooms),
-    ]
+    blooms = [bloom_reads(read, table, ids) for table in bloom_tables]
+    reads = [*others, *chain.from_iterable(kind_reads for _, kind_reads in footer_reads), *chain.from_iterable(blooms)]
     if not reads:
         return []
-    results = iter(await together(operation, reads))
-    given = [next(results) for _ in others or ()]
+    results = iter(await together(read.operation, reads))
+    given = [next(results) for _ in others]
     for kind, kind_reads in footer_reads:
         footers.take(kind, [next(results) for _ in kind_reads])
     for table, table_reads in zip(bloom_tables, blooms, strict=True):
         for _ in table_reads:
             if query is not None and (filters := next(results)) is not None:
-                await worked(runtime, filters.num_rows, partial(query.take_blooms, table, filters))
+                await worked(read.runtime, filters.num_rows, partial(query.take_blooms, table, filters))
     return given
 
 

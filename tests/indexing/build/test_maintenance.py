@@ -27,7 +27,7 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
             index = await session.build_index(str(tmp_path), [KINDS[kind]], at=backend)
             assert (await index.verify(sample=WHOLE_SAMPLE)).problems == []
             segment = index.manifest.segments_of(index.manifest.tables[1])[0]
-            table = backend._segments[segment.name].value.table
+            table = backend._segments[segment.name][0].table
             if table.num_rows:
                 await _store(backend, index, table.slice(1))
                 found = await index.verify(sample=WHOLE_SAMPLE, rows=WHOLE_SAMPLE)

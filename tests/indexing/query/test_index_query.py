@@ -20,11 +20,12 @@ from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_entries import bloom_reads
-from asyncpq.indexing.query.file_selection import FileSelection
+from asyncpq.indexing.query.file_selection import FileSelection, SnapshotRead
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import SessionOptions
+from asyncpq.options import LimitOptions, SessionOptions
+from asyncpq.scan.request import ScanRequest
 from tests.indexing.brute_indexes import NGRAM, TEXT, BruteFile, write_index
 from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
 
@@ -84,11 +85,13 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     """With and without bloom filters, one of which is a superset of the other."""
     backend = MemoryBackend()
     manifest = await write_index(backend, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
-    query = IndexQuery(manifest, simplify(where), max_postings=max_postings)
     operation = Operation("plan", "index", ReadMetrics(), None)
-    found = await query.ask(Runtime(SessionOptions(), {}), backend, operation)
+    runtime = Runtime(SessionOptions(limits=LimitOptions(max_postings=max_postings)), {})
+    snapshot = SnapshotRead(runtime, backend, manifest, ScanRequest(where=where), operation)
+    query = IndexQuery(snapshot, simplify(where))
+    found = await query.run()
     for part in query.bloom_tables:
-        for read in bloom_reads(manifest, backend, part, found.files):
+        for read in bloom_reads(snapshot, part, found.files):
             table = await read(operation)
             assert table is not None
             query.take_blooms(part, table)
