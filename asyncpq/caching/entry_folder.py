@@ -76,12 +76,6 @@ def blocks(size: int) -> int:
     return -(-size // BLOCK_BYTES)
 
 
-def add_usage(folder: int, subfolder: str, size: int) -> None:
-    """Count a file of ``size`` bytes before it is written."""
-    with _usage_file(folder, subfolder) as descriptor:
-        os.write(descriptor, bytes(blocks(size)))
-
-
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
     """Remove the oldest entries until the folder holds at most ``limit_bytes``. Does nothing while another one trims.
     ``folder``: descriptor of the cache's folder. ``limit_bytes``: bytes that may remain. ``once``: take one sample
@@ -371,7 +365,8 @@ class EntryFolder:
         name = key.hex()
         with entered(folder, name[:2], create=True) as inner:
             # counted first, so that the count includes the file of a writer that dies
-            add_usage(folder, name[:2], len(entry))
+            with _usage_file(folder, name[:2]) as usage:
+                os.write(usage, bytes(blocks(len(entry))))
             temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
             descriptor = os.open(temporary, _CREATE_ENTRY, 0o600, dir_fd=inner)
             try:

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,23 +44,15 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 
+@dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment's file, opened for one lookup. ``source``: the object. ``operation``: counts the cost; the caller
-    begins and ends it. ``groups``: the key ranges of the row groups."""
+    """A segment's file, opened for one lookup. The caller begins and ends ``operation``, which counts the cost."""
 
-    def __init__(
-        self,
-        source: ObjectSource,
-        index_table: IndexTable,
-        version: FileVersion,
-        groups: KeyGroups,
-        operation: Operation,
-    ) -> None:
-        self._source = source
-        self._table = index_table
-        self._version = version
-        self._operation = operation
-        self.groups = groups
+    source: ObjectSource
+    index_table: IndexTable
+    version: FileVersion
+    groups: KeyGroups  # the key ranges of the row groups
+    operation: Operation
 
     @classmethod
     async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
@@ -86,31 +79,31 @@ class SegmentFile:
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
         """Return all rows of some row groups. Few row groups take one round. ``columns``: in the order of the schema.
         ``scan``: keep nothing in memory."""
-        memory, names = self._source.runtime.memory, tuple(columns)
-        keys = [("row group of a segment", self._version.digest, ordinal, names) for ordinal in ordinals]
+        memory, names = self.source.runtime.memory, tuple(columns)
+        keys = [("row group of a segment", self.version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
         missing = [place for place, table in enumerate(tables) if table is None]
-        self._operation.metrics.cache_hits += len(tables) - len(missing)
+        self.operation.metrics.cache_hits += len(tables) - len(missing)
         if missing:
             fetched = await self._fetch([ordinals[place] for place in missing], names)
             keeps = not scan and fetched.nbytes * 16 <= memory.max_bytes
             start = 0
             for place in missing:
-                num_rows = self.groups.num_rows_of(ordinals[place])
+                num_rows = self.groups.group_rows[ordinals[place]]
                 table = tables[place] = fetched.slice(start, num_rows)
                 start += num_rows
                 if keeps:
                     memory.put(keys[place], table, table.nbytes + 500)
-        return pa.concat_tables(tables) if tables else self._table.schema.empty_table().select(columns)
+        return pa.concat_tables(tables) if tables else self.index_table.schema.empty_table().select(columns)
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
         request = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
-        planner = ScanPlanner(self._source, request, self._version, lambda version: None, self._operation)
+        planner = ScanPlanner(self.source, request, self.version, lambda version: None, self.operation)
         # Pages are not kept: whole chunks come, and no lookup asks for one page
-        planner.other_bytes = self._source.runtime.memory.max_bytes
+        planner.other_bytes = self.source.runtime.memory.max_bytes
         file = OneFile(planner, scan=False)
         async with planner.deadline():
-            ((_, tables),) = await ScanExecutor(self._source.runtime, self._source.handle.url, file).collect()
+            ((_, tables),) = await ScanExecutor(self.source.runtime, self.source.handle.url, file).collect()
         return one_table([batch for table in tables for batch in table.to_batches()], file.schema())
 
 
@@ -202,7 +195,7 @@ class FolderBackend(ObjectBackend):
                 with suppress(pa.ArrowException, OSError):  # the first error is the one to raise
                     spool.close()
             await store.put_file(url, path, context=self._context(operation, "write"))
-        return written.size, written.extra
+        return written
 
     async def read_segment(
         self,

@@ -13,7 +13,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,23 +35,6 @@ _NUMBER_BYTES = 4  # of a number: most are small, and delta encoding packs them
 _MAX_BOUND_BYTES = 4096  # pyarrow writes no longer bounds
 _MAX_PAGE_BYTES = 64 << 20
 _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED", pa.int32(): "DELTA_BINARY_PACKED"}
-
-
-class Written(NamedTuple):
-    """A segment file that was written."""
-
-    size: int  # bytes of the file
-    tail: int  # bytes of the footer with its trailer
-    footer: str  # digest of the footer's Thrift
-    packed: int  # bytes of the deflated copy of the tail right before it; 0 without one
-    whole: str | None  # digest of the file; None if it is too large to be fetched whole
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """``Segment.extra``."""
-        packed = {"packed": self.packed} if self.packed else {}
-        whole = {} if self.whole is None else {"whole": self.whole}
-        return {"tail": self.tail, "footer": self.footer, **packed, **whole}
 
 
 class SegmentSpool:
@@ -86,8 +69,12 @@ class SegmentSpool:
         with self._sink:
             self._writer.close()
 
-    def write(self, path: Path, whole_bytes: int) -> Written:
-        """Write the rows as a Parquet file; one of at most ``whole_bytes`` gets a digest, so readers fetch it whole."""
+    def write(self, path: Path, whole_bytes: int) -> tuple[int, dict[str, Any]]:
+        """Write the rows as a Parquet file; return its size and ``Segment.extra``.
+
+        ``extra`` has the bytes of the footer with its trailer (tail), the digest of the footer's Thrift (footer), the
+        bytes of the tail's deflated copy right before it (packed), and of a file of at most ``whole_bytes`` the digest,
+        so that readers fetch it whole (whole)."""
         self.close()
         schema = self._schema
         encodings = {field.name: _ENCODINGS[field.type] for field in schema if field.type in _ENCODINGS}
@@ -115,9 +102,12 @@ class SegmentSpool:
                 file.seek(start)
                 file.write(packed + tail)
                 size += len(packed)
-        footer = digest_of(tail[:-TRAILER_BYTES])
-        whole = digest_of(path.read_bytes()) if size <= whole_bytes else None
-        return Written(size, length, footer, len(packed), whole)
+        extra: dict[str, Any] = {"tail": length, "footer": digest_of(tail[:-TRAILER_BYTES])}
+        if packed:
+            extra["packed"] = len(packed)
+        if size <= whole_bytes:
+            extra["whole"] = digest_of(path.read_bytes())
+        return size, extra
 
     def _groups(self) -> Iterator[pa.Table]:
         """Yield the rows in row groups."""

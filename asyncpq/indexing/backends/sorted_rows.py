@@ -152,26 +152,18 @@ class KeyGroups:
     values of each group, by column; of ``key`` at least. ``weight``: bytes in memory once all bounds are parsed,
     roughly."""
 
-    __slots__ = ("_bounds", "_num_rows", "weight")
+    __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 
     def __init__(self, num_rows: Sequence[int], bounds: Mapping[str, Bounds]) -> None:
-        self._num_rows = num_rows
+        self.group_rows = num_rows
+        self.num_rows = sum(num_rows)
         self._bounds = bounds
         count = len(num_rows)
         of_one = sum(len(values[0]) + len(values[-1]) + 80 for pair in bounds.values() for values in pair if count) // 2
         self.weight = 500 + (40 + of_one) * count
 
     def __len__(self) -> int:
-        return len(self._num_rows)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of all groups."""
-        return sum(self._num_rows)
-
-    def num_rows_of(self, ordinal: int) -> int:
-        """Return the number of rows of one group."""
-        return self._num_rows[ordinal]
+        return len(self.group_rows)
 
     def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
         """Return the ordinals of groups that may hold keys in ``ranges``, and values of at least ``at_least``."""
@@ -201,13 +193,13 @@ class KeyGroups:
             # the last range that begins before the group's keys
             inside = bisect_left(starts, lows[ordinal] + b"\x00") - 1
             if inside >= 0 and highs[ordinal] in ranges[inside]:
-                count += self._num_rows[ordinal]
+                count += self.group_rows[ordinal]
         return count
 
     def runs(self, num_rows: int) -> Iterator[range]:
         """Yield all groups in runs of about so many rows."""
         start = held = 0
-        for ordinal, rows in enumerate(self._num_rows):
+        for ordinal, rows in enumerate(self.group_rows):
             held += rows
             if held >= num_rows:
                 yield range(start, ordinal + 1)

@@ -355,13 +355,18 @@ def _written(file: IndexedFile) -> float | None:
         return None
 
 
+def id_ranges(ids: RowRanges) -> list[KeyRange]:
+    """Return the key ranges of these files in tables by file."""
+    return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
+
+
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
     """Return the files with these ids that the index lists. Raises CorruptIndexError: a row is impossible."""
     files: list[IndexedFile] = []
     few = ids.num_ranges <= _MOST_RANGES
-    ranges = [KeyRange(file_key(start), file_key(stop)) for start, stop in ids] if few else None
+    ranges = id_ranges(ids) if few else None
     for segment in manifest.segments_of(FILES):
         if not any(ids.overlaps(start, stop) for start, stop in segment.files):
             continue

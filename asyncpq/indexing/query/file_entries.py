@@ -24,12 +24,12 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
-from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together
 from asyncpq.indexing.query.key_ranges import merged_ranges
-from asyncpq.objects.version import KnownVersion, MadeIndex
+from asyncpq.objects.version import KnownVersion
 from asyncpq.options import LimitOptions
 from asyncpq.parquet.metadata import decode_file_metadata, join_pieces
 from asyncpq.pruning.access_plan import AccessPlan
@@ -50,7 +50,11 @@ def known_version(
     (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1 in ``footers`` only
     the pages are known. ``validator``: of the version, as in the table "files". ``limits``: bound the footer. Raises
     CorruptIndexError: a payload is damaged, or of another version. Treat it as missing."""
-    made = _made(file, pages)
+    made = {
+        (group, leaf): index
+        for leaf, payload in pages.items()
+        for group, index in decode_made(file, leaf, payload).items()
+    }
     if SHARED not in footers:
         return (
             KnownVersion(validator=validator, metadata=None, leaves=None, footer_start=0, made=made) if made else None
@@ -77,14 +81,6 @@ def known_version(
         spans=[span for entry in leaves.values() for span in entry.spans],
         made=made,
     )
-
-
-def _made(file: int, pages: Mapping[int, bytes]) -> dict[tuple[int, int], MadeIndex]:
-    made: dict[tuple[int, int], MadeIndex] = {}
-    for leaf, payload in pages.items():
-        for group, index in decode_made(file, leaf, payload).items():
-            made[group, leaf] = index
-    return made
 
 
 _ALL: Final = AccessPlan.all()
@@ -123,11 +119,6 @@ def entries_in(table: pa.Table) -> dict[int, FileEntry]:
         file.id: FileEntry(file, None if rows is None else tuple(rows))
         for file, rows in zip(files_in(table), groups, strict=True)
     }
-
-
-def url_of(manifest: Manifest, entry: FileEntry) -> str:
-    """Return the file's url, as listings of the dataset have it."""
-    return url_in(manifest, entry.file.path)
 
 
 def url_in(manifest: Manifest, path: str) -> str:
@@ -198,11 +189,6 @@ def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mappin
     return ListingMatch(files, manifest, by_id, RowRanges.from_rows(sorted(by_id)), unsure, unknown)
 
 
-def id_ranges(ids: RowRanges) -> list[KeyRange]:
-    """Return the key ranges of these files."""
-    return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
-
-
 class FooterReader:
     """Reads footers and page indexes of files from an index, for one read. ``is_useful``: the index has some."""
 
@@ -223,10 +209,6 @@ class FooterReader:
         """Expect the read to need these files, in this order."""
         self._ids = ids
         self._positions = {file: position for position, file in enumerate(ids)}
-
-    def file_reads(self, ids: RowRanges) -> Reads:
-        """Return the reads of the files' rows in the table "files"."""
-        return self._read.segments(FILES, id_ranges(ids))
 
     def reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
         """Return the reads of footers and page indexes that memory lacks, with the kind of their table."""
@@ -343,11 +325,6 @@ async def _load(backend: IndexBackend, segment: Segment, operation: Operation, *
     except CorruptIndexError as error:
         operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
         return None
-
-
-def bloom_reads(read: SnapshotRead, table: IndexTable, ids: RowRanges) -> Reads:
-    """Return the reads of these files' Bloom filters."""
-    return read.segments(table, id_ranges(ids), tolerant=True)
 
 
 def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None:

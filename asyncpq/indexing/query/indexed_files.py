@@ -25,8 +25,9 @@ from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
+from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_of
+from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_in
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, worked
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
@@ -271,7 +272,7 @@ async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation)
 def _by_url(manifest: Manifest, tables: Sequence[pa.Table | None]) -> dict[str, FileEntry]:
     live = manifest.live
     entries = [entry for table in tables if table is not None for entry in entries_in(table).values()]
-    return {url_of(manifest, entry): entry for entry in entries if entry.file.id in live}
+    return {url_in(manifest, entry.file.path): entry for entry in entries if entry.file.id in live}
 
 
 class SnapshotFiles:
@@ -364,7 +365,7 @@ async def _entries(
         held = {file: memory.get(("index entry", index, file)) for file in ids.rows()}
         entries = {file: entry for file, entry in held.items() if entry is not None}
     missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
-    file_reads = footers.file_reads(missing) if missing else []
+    file_reads = read.segments(FILES, id_ranges(missing)) if missing else []
     if few:
         tables = await read_details(read, ids, footers, query, file_reads)
     else:
@@ -388,7 +389,7 @@ def _data_files(
     ask: ScanRequest,
 ) -> list[DataFile]:
     """Return the files of ``plans``, by name, as listings have them."""
-    named = [(url_of(manifest, entries[file]), file) for file in plans]
+    named = [(url_in(manifest, entries[file].file.path), file) for file in plans]
     if ask.by_file is not None:
         named = [item for item in named if item[0] in ask.by_file]
     named.sort(key=lambda item: item[0].encode("utf-8", "surrogatepass") if manifest.root else item[1])

@@ -15,9 +15,9 @@ from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.index_model import IndexBackend, whole_bytes
-from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.manifest.commits import Head, id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, bloom_reads, first_reads
+from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, first_reads
 from asyncpq.indexing.query.file_selection import (
     FileIndex,
     FileSelection,
@@ -136,7 +136,7 @@ async def read_details(
     results it returns. ``footers`` and ``query`` take what is theirs."""
     footer_reads = footers.reads(list(ids.rows()))
     bloom_tables = () if query is None else query.bloom_tables
-    blooms = [bloom_reads(read, table, ids) for table in bloom_tables]
+    blooms = [read.segments(table, id_ranges(ids), tolerant=True) for table in bloom_tables]
     reads = [*others, *chain.from_iterable(kind_reads for _, kind_reads in footer_reads), *chain.from_iterable(blooms)]
     if not reads:
         return []

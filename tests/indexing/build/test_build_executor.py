@@ -68,7 +68,7 @@ async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeyp
     seen: list[list[str]] = []
     write_spooled = segment_file.SegmentSpool.write
 
-    def watched(self: segment_file.SegmentSpool, *arguments: Any) -> segment_file.Written:
+    def watched(self: segment_file.SegmentSpool, *arguments: Any) -> tuple[int, dict[str, Any]]:
         seen.append([path.name for path in (tmp_path / "scratch").iterdir()])
         return write_spooled(self, *arguments)
 

@@ -18,8 +18,8 @@ from asyncpq.expressions import Expression, col, simplify
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
+from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_entries import bloom_reads
 from asyncpq.indexing.query.file_selection import FileSelection, SnapshotRead
 from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.metrics import ReadMetrics
@@ -91,7 +91,7 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     query = IndexQuery(snapshot, simplify(where))
     found = await query.run()
     for part in query.bloom_tables:
-        for read in bloom_reads(snapshot, part, found.files):
+        for read in snapshot.segments(part, id_ranges(found.files), tolerant=True):
             table = await read(operation)
             assert table is not None
             query.take_blooms(part, table)
