@@ -23,7 +23,7 @@ DOORS = {
         "decoding/arrow.py",
         "decoding/encrypted.py",
         "indexing/build/embedding.py",
-        "indexing/backends/segment_file.py",
+        "indexing/backends/sorted_rows.py",
         "spark/row_layout.py",
         "spark/file_writer.py",
         "spark/write_options.py",

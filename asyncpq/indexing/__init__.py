@@ -11,10 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend
-    from asyncpq.indexing.backends.memory_backend import MemoryBackend
-    from asyncpq.indexing.backends.sql import SqlBackend
-    from asyncpq.indexing.backends.valkey import ValkeyBackend
+    from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, SqlBackend, ValkeyBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
     from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
@@ -54,12 +51,9 @@ __all__ = [
     "embed_indexes",
 ]
 
-# A read through an index loads no builder and no other backend: each module loads when one of its names is first used.
+# A read through an index loads no builder: each module loads when one of its names is first used.
 _MODULES = {
-    "asyncpq.indexing.backends.folder": ("FolderBackend", "JsonBackend"),
-    "asyncpq.indexing.backends.memory_backend": ("MemoryBackend",),
-    "asyncpq.indexing.backends.sql": ("SqlBackend",),
-    "asyncpq.indexing.backends.valkey": ("ValkeyBackend",),
+    "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "SqlBackend", "ValkeyBackend"),
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
     "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),

@@ -281,7 +281,9 @@ def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
     values = pc.unique(array).drop_null().cast(pa.large_binary())
     codes = pa.array([], pa.uint64())
     for chunk in _chunks(values):
-        codes = pc.unique(pa.concat_arrays([codes, _codes(_joined(chunk), n)]))
+        whole = pa.LargeListArray.from_arrays(pa.array([0, len(chunk)], pa.int64()), chunk)
+        text = pc.binary_join(whole, pa.scalar(_SEPARATOR, pa.large_binary()))[0].as_buffer()
+        codes = pc.unique(pa.concat_arrays([codes, _codes(text, n)]))
     return _grams(codes, n, is_text)
 
 
@@ -319,12 +321,6 @@ def _chunks(values: pa.LargeBinaryArray) -> list[pa.LargeBinaryArray]:
     mean = max(1, values.nbytes // len(values))
     rows = max(1, _CHUNK_BYTES // mean)
     return [values.slice(at, rows) for at in range(0, len(values), rows)]
-
-
-def _joined(values: pa.LargeBinaryArray) -> pa.Buffer:
-    """Return the values with separators between them."""
-    one = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-    return pc.binary_join(one, pa.scalar(_SEPARATOR, pa.large_binary()))[0].as_buffer()
 
 
 def _codes(text: pa.Buffer, n: int) -> pa.UInt64Array:

@@ -2,11 +2,10 @@
 
 In come segments (sorted rows of one table) and manifests (bytes with a number); out come rows in key ranges, and
 manifests. :func:`open_backend` finds the backend for a url. ``folder`` keeps Parquet or JSON files in object stores
-(``objects``, ``segment_file``), ``sql`` and ``valkey`` use servers, ``memory`` this process. ``sorted_rows`` finds the
-rows of key ranges.
+(``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process. ``sorted_rows`` has what they share.
 
-A new backend is a module here, a line in ``_BY_SCHEME`` if urls name it, and a row in docs/indexes.md. It passes the
-checks of :mod:`asyncpq.testing.backend_contract`.
+A new backend is a module, a name and perhaps a scheme here, and a name in ``asyncpq.indexing``. It passes the checks
+of :mod:`asyncpq.testing.backend_contract`.
 """
 
 from __future__ import annotations

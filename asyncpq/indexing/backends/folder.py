@@ -26,8 +26,7 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import HasRuntime, ObjectBackend
-from asyncpq.indexing.backends.segment_file import BOUNDED, SegmentSpool, digest_of
-from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
+from asyncpq.indexing.backends.sorted_rows import BOUNDED, KeyGroups, OrderCheck, SegmentSpool, SortedRows, digest_of
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, whole_bytes
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source

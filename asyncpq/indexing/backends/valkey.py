@@ -26,8 +26,14 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
-from asyncpq.indexing.backends.segment_file import RowCutter, digest_of
-from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows, counted_request
+from asyncpq.indexing.backends.sorted_rows import (
+    KeyGroups,
+    OrderCheck,
+    RowCutter,
+    SortedRows,
+    counted_request,
+    digest_of,
+)
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 

@@ -15,7 +15,7 @@ from asyncpq.errors import (
     StoreError,
 )
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.backends import segment_file
+from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
 from asyncpq.options import BuildOptions

@@ -15,7 +15,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
-from asyncpq.indexing.backends import folder, segment_file
+from asyncpq.indexing.backends import folder
+from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.backends.folder import FolderBackend
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head, latest

@@ -11,7 +11,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import FolderBackend
-from asyncpq.indexing.backends import segment_file
+from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
