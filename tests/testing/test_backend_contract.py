@@ -88,7 +88,7 @@ class FaultyBackend(MemoryBackend):
         elif self.defect == "finds deleted segments" and segment.name not in await self.list_segments():
             return segment.table.schema.empty_table()
         elif self.defect == "does not count rows":
-            table = self._segments[segment.name].value.table  # what a check by number would read
+            table = self._segments[segment.name][0].table  # what a check by number would read
             return table if ranges is None else await super().read_segment(segment, ranges, columns, limit=limit)
         return await super().read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
 
