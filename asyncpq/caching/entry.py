@@ -33,9 +33,9 @@ _LENGTH = struct.Struct("<i")  # of a string; -1: None
 
 
 class EntryCodec:
-    """Encodes values to entries and decodes them, for one secret. ``secret``: key of the HMAC-SHA256 over header, key
-    and value. With None a plain SHA-256 detects damage, but not a malicious writer. Raises InvalidOptionError: the
-    secret is empty."""
+    """Encodes values to entries and decodes them, for one secret: the key of the HMAC-SHA256 over header, key and
+    value. Without a secret a plain SHA-256 detects damage, but not a malicious writer. An empty one raises
+    InvalidOptionError."""
 
     def __init__(self, secret: bytes | None) -> None:
         if secret is not None and not secret:
@@ -82,8 +82,8 @@ class EntryCodec:
 
 
 def encode_pointer(validator: Validator, age_s: float) -> bytes:
-    """The value of a pointer's entry. ``validator``: kept exactly; its size is below 2**64. ``age_s``: seconds from the
-    validation to this write; infinite if unknown. Raises ValueError: the size or the age cannot be encoded."""
+    """Return the value of a pointer's entry; ``age_s`` is the time from the validation to this write, infinite if
+    unknown. A size of 2**64 or more, or a negative age, raises ValueError."""
     if not 0 <= validator.size < 1 << 64 or not age_s >= 0:
         raise ValueError(f"a pointer of size {validator.size} and age {age_s}")
     parts = [_POINTER.pack(age_s, validator.size)]

@@ -77,9 +77,8 @@ def blocks(size: int) -> int:
 
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
-    """Remove the oldest entries until the folder holds at most ``limit_bytes``. Does nothing while another one trims.
-    ``folder``: descriptor of the cache's folder. ``limit_bytes``: bytes that may remain. ``once``: take one sample
-    only."""
+    """Remove the oldest entries until the folder, given by its descriptor, holds at most ``limit_bytes``; with
+    ``once``, take one sample only. Does nothing while another one trims."""
     evicted = 0
     with _evictor(folder) as alone:
         if alone:
@@ -243,8 +242,8 @@ class EntryFolder:
     """Entries in a folder. Several threads may read, one writes. Holds no lock and no descriptor that a fork would
     copy.
 
-    ``path``: absolute; made with its parents by the first write. ``max_bytes``: budget, in whole blocks of the
-    entries' files.
+    ``path`` is absolute; the first write makes the folder and its parents. ``max_bytes`` is the budget in whole blocks
+    of the entries' files.
     """
 
     def __init__(self, path: str, max_bytes: int, codec: EntryCodec) -> None:
@@ -261,9 +260,9 @@ class EntryFolder:
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """Read the value of each key; entries that do not decode are removed. Never raises OSError. ``outcome``: filled
-        and returned; has one None for each key. A caller that stops waiting takes the values so far and sets
-        ``abandoned``."""
+        """Read the value of each key into ``outcome``, which has one None for each, and return it. Entries that do not
+        decode are removed. A caller that stops waiting takes the values so far and sets ``abandoned``. Never raises
+        OSError."""
         try:
             with self._opened(create=False) as folder:
                 for place, key in enumerate(keys):
@@ -277,8 +276,8 @@ class EntryFolder:
         return outcome
 
     def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
-        """Write the values within the budget. Never raises OSError. ``values``: by key. ``scan``: mark them as unused
-        for ``SCAN_AGE_S``, and leave existing entries as they are."""
+        """Write the values within the budget. A scan's values count as unused for ``SCAN_AGE_S``, and replace no
+        entries. Never raises OSError."""
         outcome = Outcome([])
         try:
             with self._opened(create=True) as folder:

@@ -93,8 +93,8 @@ _log = logging.getLogger("asyncpq.caching.shared")
 
 
 def cause_of(error: BaseException, handled: BaseException | None) -> str:
-    """The first cause of a failed exchange: its class, and the code of a server's error. ``handled``: the exception
-    that the caller was handling before, which Python adds to the context of ``error``."""
+    """Return the first cause of a failed exchange: its class, and the code of a server's error. Python adds
+    ``handled``, which the caller was handling before, to the context of ``error``; the search ends there."""
     first_error = error
     cause: BaseException | None = error
     while cause is not None and cause is not handled:
@@ -111,8 +111,7 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """The commands that one server refused, for the log. ``place``: the server, safe to be shown. ``clock``: monotonic
-    seconds."""
+    """The commands that the server at ``place`` refused, for the log."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -325,8 +324,8 @@ class SharedCache(TierCounters):
         self._refusals.add(command, str(reply))
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk`` on a connection. None if the server is paused, or the exchange broke off. ``size``: bytes that
-        may go over the wire, which lengthen the timeout."""
+        """Run ``talk`` on a connection. Return None if the server is paused, or the exchange broke off. The timeout
+        grows with ``size``, the bytes that may go over the wire."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
         if self._owner is None:

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One running fetch and the number of reads that wait for it. ``task``: the fetch. ``began``: ``time.monotonic()``
-    at its first step; infinite until then."""
+    """One running fetch (``task``) and the number of reads that wait for it. It began at ``time.monotonic()`` of its
+    first step; infinite until then."""
 
     __slots__ = ("_gates", "_waiters", "began", "task")
 

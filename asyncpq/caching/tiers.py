@@ -71,9 +71,8 @@ class Tiers:
     async def get_many(
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
-        """Ask each tier for the entries missing in the tiers above; put hits of a lower tier into those above it.
-        ``keys``: distinct. ``read_bytes``, ``scan``: as in :meth:`put_many`. Returns the bytes found, and the number
-        of hits by name of the tier."""
+        """Ask each tier for the entries missing in the tiers above; put hits of a lower tier into those above it. The
+        keys are distinct. Return the bytes by key, and the number of hits by name of the tier."""
         values_by_key: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
         missing = list(keys)
@@ -90,8 +89,8 @@ class Tiers:
         return values_by_key, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
-        """Put ``entries`` into every tier, some time after this call. ``read_bytes``: bytes of the whole read; a tier
-        whose ``max_read_bytes`` is lower does not get the entries. ``scan``: the read is a scan."""
+        """Put ``entries`` into every tier, some time after this call. A tier whose ``max_read_bytes`` is below the
+        bytes of the whole read does not get them."""
         self._put(self._tiers, entries, read_bytes, scan)
 
     def _put(
@@ -171,12 +170,8 @@ class TierCounters:
 
 
 class Backoff:
-    """Pauses a tier after several failures in a row; after each pause one call probes it, and the others follow its
-    success.
-
-    ``failures``: in a row, until the first pause. ``first_s``: the first pause; each further failure doubles it.
-    ``longest_s``: bound of a pause. ``clock``: monotonic seconds.
-    """
+    """Pauses a tier after several failures in a row. After each pause one call probes it, and the others follow its
+    success. The first pause lasts ``first_s``; each further failure doubles it, up to ``longest_s``."""
 
     def __init__(
         self,

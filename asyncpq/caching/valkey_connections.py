@@ -121,11 +121,11 @@ class Wire:
 
 
 class ValkeyConnections:
-    """At most ``max_connections`` connections to one server. Belongs to one event loop. ``url``: valkey://, valkeys://
-    (TLS), redis://, rediss:// (TLS) or unix://, with user and password. ``connect_timeout_s``: for address, TCP, TLS
-    and authentication. ``max_reply_bytes``: a connection is closed when the server announces a longer reply.
-    ``max_elements``: likewise, for elements of an array. ``place``: the server's address, without user and password.
-    Raises InvalidOptionError: the url cannot be used. The message does not show it."""
+    """At most ``max_connections`` connections to the server at ``place``. Belongs to one event loop. The url is
+    valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password; one that cannot be
+    used raises InvalidOptionError, which does not show it. Connecting (address, TCP, TLS, authentication) takes at
+    most ``connect_timeout_s``. A connection is closed when the server announces a reply of more bytes or elements
+    than the limits."""
 
     def __init__(
         self,

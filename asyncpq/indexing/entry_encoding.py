@@ -108,8 +108,8 @@ def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
 
 
 def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
-    """Return the shared entry of a file. ``max_bytes``: limit of a footer. Raises CorruptIndexError: the payload is
-    damaged, or not of this file."""
+    """Return the shared entry of a file whose footer has at most ``max_bytes``. A payload that is damaged, or of
+    another file, raises CorruptIndexError."""
     reader = _body_reader(file_key(file, SHARED), payload, b"WS")
     start, size = reader.number(), reader.number()
     if payload[:1] == b"W":

@@ -376,9 +376,8 @@ async def open_index(
     snapshot: int | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Open an index at a recent snapshot; the first read looks for a newer one. ``snapshot``: number of the snapshot to
-    stay at; None for the newest. Raises ObjectNotFoundError: there is no index, or no such snapshot; UsageError: the
-    first build has not ended."""
+    """Open an index at a recent snapshot; the first read looks for a newer one. With ``snapshot``, stay at that number.
+    Raises ObjectNotFoundError if there is no index or no such snapshot, UsageError if the first build has not ended."""
     whole_number("snapshot", snapshot, 1)
     manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
     if manifest is not None and not manifest.is_built and snapshot is None:

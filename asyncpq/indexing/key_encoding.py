@@ -89,8 +89,8 @@ def width_of(type_: pa.DataType) -> int | None:
 
 
 def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
-    """Return the key of each value; nulls have ``NULL_KEY``. ``array``: values of ``type_``, perhaps as a dictionary;
-    at most 2**24. ``type_``: of the dataset's column; not a list (see :func:`elements`)."""
+    """Return the key of each of at most 2**24 values of ``type_``, perhaps a dictionary; nulls have ``NULL_KEY``. Lists
+    have no keys of their own (see :func:`elements`)."""
     if isinstance(array.type, pa.DictionaryType):
         return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
     kind = storage_type(type_)
@@ -272,8 +272,8 @@ _TEXTS: Final = domain_of(ValueKind(Domain.BYTES))
 
 
 def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
-    """Return the distinct n-grams of strings or binary values; of binary ones perhaps a few more. ``array``: of any
-    size, perhaps a dictionary. ``n``: bytes of a gram, 1 to ``MAX_GRAM_BYTES``."""
+    """Return the distinct n-grams, each of ``n`` bytes (1 to ``MAX_GRAM_BYTES``), of strings or binary values, perhaps
+    a dictionary. Of binary values there may be a few more."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary
     array = storage_values(array)
@@ -357,8 +357,8 @@ _SEPARATED: Final = bytes(byte if chr(byte).isalnum() else ord(" ") for byte in 
 
 
 def token_lists(texts: pa.Array) -> pa.ListArray:
-    """Return the tokens of each string in any order, perhaps with duplicates and empty strings. ``texts``: strings of
-    whatever size, or views of them. Returns lists of strings; null for null."""
+    """Return a list of the tokens of each string, null for null. Tokens are in any order, perhaps with duplicates and
+    empty strings."""
     texts = texts.cast(pa.string())
     is_ascii = pc.string_is_ascii(texts).fill_null(True)
     if not is_ascii.false_count:

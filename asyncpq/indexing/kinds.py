@@ -206,9 +206,8 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
 
 
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
-    """Check that a column can be indexed. ``what``: is made of the values, for messages. ``lists``: the column may be a
-    list; its elements are indexed. Raises ColumnNotFoundError: there is no such column; InvalidOptionError: its
-    values cannot be keys."""
+    """Check that a column can be indexed; a list only with ``lists``, by its elements. ``what`` names the result in
+    messages. Raises ColumnNotFoundError, or InvalidOptionError if its values cannot be keys."""
     found = type_of(schema, name)
     if found is None:
         hint = nearest_column(name, schema.names)

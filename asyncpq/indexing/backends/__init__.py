@@ -32,10 +32,10 @@ _BY_SCHEME: Final[Mapping[str, Callable[[str], IndexBackend]]] = {
 
 
 async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
-    """Return the backend that ``at`` names. The session closes a backend that is made here. ``at``: a backend; or the
-    url of a folder, of an index in JSON (``.json``), of SQLAlchemy (``sqlite:///...``,
-    ``postgresql+psycopg://...``), or of a Valkey server. ``create``: an index is about to be written there. Raises
-    InvalidOptionError: ``at`` is neither; UnsupportedStoreError: ``create``, and the store cannot be written."""
+    """Return the backend ``at``, or the one that it names: by the url of a folder, of an index in JSON (``.json``), of
+    SQLAlchemy (``sqlite:///...``, ``postgresql+psycopg://...``) or of a Valkey server. The session closes a backend
+    that is made here. Anything else raises InvalidOptionError. With ``create``, a store that cannot be written
+    raises UnsupportedStoreError."""
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
             raise InvalidOptionError(f"the place of an index is a url or a backend, not a {type(at).__name__}")

@@ -76,8 +76,8 @@ class SegmentFile:
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
-        """Return all rows of some row groups. Few row groups take one round. ``columns``: in the order of the schema.
-        ``scan``: keep nothing in memory."""
+        """Return all rows of some row groups, with ``columns`` in the order of the schema. Few row groups take one
+        round. A scan keeps nothing in memory."""
         memory, names = self.source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self.version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)

@@ -32,7 +32,7 @@ _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most bloc
 
 
 class SortedRows:
-    """A table in memory, sorted by ``key``. ``table``: its first column is ``key``."""
+    """A table in memory, sorted by its first column, ``key``."""
 
     __slots__ = ("_most", "_pieces", "table")
 
@@ -106,8 +106,7 @@ class SortedRows:
 
 
 class OrderCheck:
-    """Checks the schema and the order of rows as they come. ``index_table``: table of the rows. ``backend``: its
-    description, for messages. ``num_rows``: rows checked so far."""
+    """Checks the schema and the order of rows as they come, and counts them. Messages name ``backend``."""
 
     def __init__(self, index_table: IndexTable, backend: str) -> None:
         self._table = index_table
@@ -159,9 +158,9 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``bounds``: least and greatest
-    values of each group, by column; of ``key`` at least. ``weight``: bytes in memory once all bounds are parsed,
-    roughly."""
+    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``bounds`` has the least and the
+    greatest value of each group by column, of ``key`` at least. The weight is the bytes in memory once all bounds
+    are parsed, roughly."""
 
     __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 
@@ -220,7 +219,7 @@ class KeyGroups:
 
 
 class SentRequest:
-    """A request under way. ``bytes``: of the response; set by the caller."""
+    """A request under way. The caller sets the bytes of the response."""
 
     __slots__ = ("bytes",)
 
@@ -230,8 +229,7 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """Count one round trip. ``operation``: counts the request; None: it is not counted. ``method``: name of the
-    command, such as "SELECT"."""
+    """Count one round trip of a command such as "SELECT" in ``operation``, if one is given."""
     sent = SentRequest()
     if operation is None:
         yield sent
@@ -265,8 +263,8 @@ _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED"
 
 
 class SegmentSpool:
-    """Keeps a segment's rows in a local file until all are known, then writes the segment. Blocking. ``path``: of the
-    local file, which must not exist. ``index_table``: table of the rows."""
+    """Keeps a segment's rows in a local file, which must not exist, until all are known; then writes the segment.
+    Blocking."""
 
     def __init__(self, path: Path, index_table: IndexTable) -> None:
         self._path = path
@@ -351,8 +349,8 @@ class SegmentSpool:
 
 
 class RowCutter:
-    """Cuts rows into tables of about the same weight. ``target``: bytes of a table, by :func:`weights_of`; one row may
-    exceed it, and the last table may be smaller."""
+    """Cuts rows into tables of ``target`` bytes, by :func:`weights_of`. One row may exceed it, and the last table may
+    be smaller."""
 
     def __init__(self, target: int) -> None:
         self._target = target

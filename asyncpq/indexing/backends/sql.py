@@ -187,8 +187,8 @@ class SqlBackend:
         where: ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Return rows of a complete segment, by one statement: it sees one state of the database. ``searches``:
-        disjoint conditions; a row satisfies at most one. ``where``: a condition on each row."""
+        """Return rows of a complete segment that satisfy ``where`` and one of ``searches``, which are disjoint. One
+        statement reads them, so it sees one state of the database."""
         from sqlalchemy import and_, cast, null, select, union_all
 
         from asyncpq.indexing.backends.sql_tables import to_table

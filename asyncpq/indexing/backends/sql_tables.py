@@ -27,9 +27,8 @@ from asyncpq.indexing.index_model import TABLE_SCHEMAS, KeyRange
 
 
 class IndexTables:
-    """The tables of one index. ``name``: prefix of their names. ``schema``: the database's schema for them; None for
-    its default. ``manifests``, ``segments``, ``builds``: tables with one row for each. ``rows``: tables by kind,
-    with the rows of all segments; indexed by segment, key and ordinal."""
+    """The tables of one index, whose names begin with ``name``. Manifests, segments and builds have a row each. The
+    rows of all segments of a kind are in one table, indexed by segment, key and ordinal."""
 
     def __init__(self, name: str, schema: str | None) -> None:
         self.metadata = MetaData(schema=schema)

@@ -111,8 +111,8 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
 
 
 class Head:
-    """The newest known snapshot. ``root``: url that the paths of files are relative to, if not the manifest's.
-    ``checked_at``: ``time.monotonic()`` of the last check for a newer one. ``pinned``: stay at this snapshot."""
+    """The newest known snapshot, last checked at ``checked_at`` (``time.monotonic()``). Paths of files are relative to
+    ``root``, if given, instead of the manifest's. A pinned head stays at its snapshot."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class Head:
         self._backend = backend
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
-        """Look for a newer snapshot; return whether there is one. One request if there is none; now and then two.
-        ``anew``: load the newest snapshot, which also notices that the index was dropped. Raises StaleSnapshotError:
-        the index was dropped, or another one replaced it."""
+        """Look for a newer snapshot; return whether there is one. One request if there is none; now and then two. With
+        ``anew``, load the newest snapshot, which also notices that the index was dropped. An index that was dropped
+        or replaced raises StaleSnapshotError."""
         known, began = self.manifest, time.monotonic()
         if self.pinned:
             return False
@@ -176,10 +176,10 @@ def gone(backend: IndexBackend) -> StaleSnapshotError:
 async def commit(
     backend: IndexBackend, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
 ) -> Manifest | None:
-    """Commit the next snapshot. ``base``: the newest known manifest. ``change``: makes the next manifest; its errors
-    pass through. ``build``: the names of segments that this writes begin with it. Returns the new manifest, or the
-    newest one if nothing changed. Raises StaleSnapshotError: the index was dropped or replaced; StoreError: other
-    commits came first too often."""
+    """Commit the snapshot that ``change`` makes of the newest manifest (``base``, or what others committed since);
+    errors of ``change`` pass through. Names of segments written here begin with ``build``. Return the new manifest,
+    or the newest one if nothing changed. Raises StaleSnapshotError if the index was dropped or replaced, StoreError
+    if other commits came first too often."""
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # a vacuum may have removed the numbers behind it, and freed them
@@ -265,8 +265,8 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Sends heartbeats of a build, by ``async with``. ``grace_s``: after so long without a heartbeat the build has
-    expired, and must not commit. ``operation``: counts the requests."""
+    """Sends heartbeats of a build, by ``async with``. After ``grace_s`` without one the build has expired, and must not
+    commit."""
 
     def __init__(self, backend: IndexBackend, build: str, grace_s: float, operation: Operation) -> None:
         self.build = build

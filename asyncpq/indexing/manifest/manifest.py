@@ -209,8 +209,8 @@ def encode_long(manifest: Manifest, name: str) -> bytes:
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """Return the manifest. ``content``: the root. ``long``: the members that :func:`long_members` names. Raises
-    UnsupportedFeatureError: the manifest is of a later version; CorruptIndexError: it is damaged."""
+    """Return the manifest, from its root and the members that :func:`long_members` names. A later format raises
+    UnsupportedFeatureError, damage CorruptIndexError."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])

@@ -45,11 +45,10 @@ def known_version(
     validator: Validator,
     limits: LimitOptions,
 ) -> KnownVersion | None:
-    """Return the version of a file as the index knows it; None if the index knows nothing of it. ``file``: id of the
-    version. ``footers``, ``pages``: payloads of the tables "footers" and "pages" by leaf
-    (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1 in ``footers`` only
-    the pages are known. ``validator``: of the version, as in the table "files". ``limits``: bound the footer. Raises
-    CorruptIndexError: a payload is damaged, or of another version. Treat it as missing."""
+    """Return a file's version as the index knows it; None if the index knows nothing of it. ``footers`` and ``pages``
+    are payloads by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1
+    in ``footers`` only the pages are known. A payload that is damaged, or of another version than ``validator``,
+    raises CorruptIndexError; callers treat it as missing."""
     made = {
         (group, leaf): index
         for leaf, payload in pages.items()
@@ -172,7 +171,7 @@ class ListingMatch:
 
 
 def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
-    """Compare the versions of listed files with those in the index. ``catalog``: the index's entries by url."""
+    """Compare the versions of listed files with those of ``catalog``, the index's entries by url."""
     by_id: dict[int, tuple[int, FileEntry]] = {}
     unsure: list[tuple[int, FileEntry]] = []
     unknown: list[int] = []
@@ -190,7 +189,7 @@ def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mappin
 
 
 class FooterReader:
-    """Reads footers and page indexes of files from an index, for one read. ``is_useful``: the index has some."""
+    """Reads footers and page indexes of files from an index, for one read. It is useful if the index has some."""
 
     def __init__(self, read: SnapshotRead, payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None) -> None:
         self._read = read

@@ -301,8 +301,8 @@ class SelectedRows(NamedTuple):
 
 
 def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], *, every: bool) -> SelectedRows:
-    """Return the files and rows that the table has for keys in ``ranges``. ``rows``: at least those of the table with
-    such keys. ``every``: select only files and rows that occur in each of the ranges."""
+    """Return the files and rows that the table has for keys in ``ranges``, out of ``rows``, which hold more perhaps.
+    With ``every``, only files and rows that occur in each of the ranges."""
     if table.kind == "bounds":
         return SelectedRows(_zones(_overlapping(rows.rows, ranges)) | FileSelection(rows.unknown), None)
     if not every:

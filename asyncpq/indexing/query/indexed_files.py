@@ -46,9 +46,9 @@ class IndexedFiles:
 
     The index changes no rows. If it is dropped, reads go on without it.
 
-    ``base``: provides the files. ``index``: None with only the caller's own indexes. ``own``: the caller's own
-    indexes. ``folder``: url that paths are relative to, for the caller's own indexes. ``partitions``: columns whose
-    values were in paths when the dataset was opened; None if no listing changes them.
+    ``base`` provides the files. ``index`` is None with only the caller's own indexes, whose paths are relative to the
+    url ``folder``. ``partitions`` are the columns whose values were in paths when the dataset was opened; None if no
+    listing changes them.
     """
 
     def __init__(
@@ -273,8 +273,7 @@ async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation)
 
 
 class SnapshotFiles:
-    """The files that an index lists. A lookup reads only the entries of files that may match. ``own``: the caller's own
-    indexes."""
+    """The files that an index lists. A lookup reads only the entries of files that may match."""
 
     view: View = View.SNAPSHOT
 

@@ -57,10 +57,9 @@ _MAX_COMPOSITE: Final = 1000
 
 
 def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
-    """Keys of the rows for which ``atom`` may have the result ``truth``. ``atom``: a comparison on one column.
-    ``truth``: the result asked for. ``type_``: of the column in the dataset. Of lists, keys are those of their
-    elements, and null's of a null list. Returns ranges, ascending and apart; none: there is no such row. None: any
-    row may be one."""
+    """Return the keys of the rows for which ``atom``, a comparison on a column of ``type_``, may have the result
+    ``truth``. Keys of lists are those of their elements; a null list has null's. The ranges ascend and are apart. No
+    range: no such row. None: any row may be one."""
     item = element_type(type_)
     domain, locate = _column(type_ if item is None else item)
     wanted = result_values(atom, truth, domain)
@@ -232,9 +231,8 @@ def composite_ranges(
     Single keys of the first columns are combined, as long as there are at most ``limit`` combinations; then come the
     ranges of one more column. What is behind that narrows nothing.
 
-    ``per_column``: for the columns in their order what :func:`atom_ranges` has, for a conjunction; None: any key.
-    ``limit``: at most so many ranges; with more of a column, one that holds them all. Returns ranges, ascending and
-    apart; None: any row.
+    ``per_column`` has the ranges of each column as :func:`atom_ranges` gives them; None: any key. There are at most
+    ``limit`` ranges: of a column with more, one range holds them all. The ranges ascend and are apart; None: any row.
     """
     if () in per_column:
         return ()
