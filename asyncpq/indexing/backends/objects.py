@@ -94,8 +94,6 @@ class ObjectBackend:
     def _manifest_url(self, number: int) -> str:
         return self._url("manifests", f"{number:0{_DIGITS}d}.json")
 
-    # -- segments ---------------------------------------------------------------------------------
-
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         await self._delete(operation, [self._segment_url(name) for name in names])
 
@@ -151,8 +149,6 @@ class ObjectBackend:
             hint="Drop the index and build it again.",
         )
 
-    # -- manifests --------------------------------------------------------------------------------
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         data = await self._fetch(operation, self._url("latest"))
         if data is None:
@@ -194,8 +190,6 @@ class ObjectBackend:
         ages = await self._ages(operation, "manifests", ".json")
         return {int(name): age for name, age in ages.items() if len(name) == _DIGITS and name.isdigit()}
 
-    # -- builds -----------------------------------------------------------------------------------
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         store = await self._writable()
         await store.put_object(self._url("builds", build), build.encode(), context=self._context(operation, "write"))
@@ -206,8 +200,6 @@ class ObjectBackend:
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         await self._delete(operation, [self._url("builds", build)])
 
-    # -- all of it --------------------------------------------------------------------------------
-
     async def drop(self, *, operation: Operation | None = None) -> None:
         listings = [await self._list(operation, folder) for folder in ("manifests", "builds", "segments")]
         # manifests before segments: an index that a reader finds is whole
@@ -217,8 +209,6 @@ class ObjectBackend:
 
     async def close(self) -> None:
         """Nothing is open: the session owns the connections."""
-
-    # -- requests ---------------------------------------------------------------------------------
 
     def _context(self, operation: Operation | None, purpose: Purpose) -> RequestContext:
         metrics = self._metrics(operation)

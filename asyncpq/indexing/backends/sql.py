@@ -72,8 +72,6 @@ class SqlBackend:
     def check(self, kinds: Sequence[str]) -> None:
         """Every kind may be kept in a database."""
 
-    # -- segments ---------------------------------------------------------------------------------
-
     async def write_segment(
         self,
         name: str,
@@ -262,8 +260,6 @@ class SqlBackend:
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         return await self._ages(operation, self._tables.segments, "name")
 
-    # -- manifests --------------------------------------------------------------------------------
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         from sqlalchemy import select
 
@@ -304,8 +300,6 @@ class SqlBackend:
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         return await self._ages(operation, self._tables.manifests, "number")
 
-    # -- builds -----------------------------------------------------------------------------------
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         from sqlalchemy.exc import IntegrityError
 
@@ -330,8 +324,6 @@ class SqlBackend:
             operation, "DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build))
         )
 
-    # -- all of it --------------------------------------------------------------------------------
-
     async def drop(self, *, operation: Operation | None = None) -> None:
         await self._write(operation, "DROP", self._tables.metadata.drop_all)
         self._is_there = False
@@ -344,8 +336,6 @@ class SqlBackend:
             self._threads = None
             if self._owns_engine:  # all connections are back by now
                 await asyncio.get_running_loop().run_in_executor(None, self._engine.dispose)
-
-    # -- statements -------------------------------------------------------------------------------
 
     async def _ages(self, operation: Operation | None, table: Table, name: str) -> dict[Any, float]:
         from sqlalchemy import select

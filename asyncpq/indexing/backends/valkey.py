@@ -119,8 +119,6 @@ class ValkeyBackend:
     def check(self, kinds: Sequence[str]) -> None:
         """A server takes every kind, as far as its memory goes."""
 
-    # -- segments ---------------------------------------------------------------------------------
-
     async def write_segment(
         self,
         name: str,
@@ -259,8 +257,6 @@ class ValkeyBackend:
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         return await self._ages(operation, b"segments")
 
-    # -- manifests --------------------------------------------------------------------------------
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
         return decode_latest(data, self.description) if isinstance(data, bytes) else None
@@ -292,8 +288,6 @@ class ValkeyBackend:
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
 
-    # -- builds -----------------------------------------------------------------------------------
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         now = await self._clock(operation)
         await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
@@ -303,8 +297,6 @@ class ValkeyBackend:
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
-
-    # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
@@ -316,8 +308,6 @@ class ValkeyBackend:
         """Close the connections."""
         if self._owner is None or self._owner == (asyncio.get_running_loop(), os.getpid()):
             await self._connections.close()
-
-    # -- commands ---------------------------------------------------------------------------------
 
     def _key(self, *names: bytes) -> bytes:
         return self._prefix + b":".join(names)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.pruning.row_ranges import RowRanges
@@ -80,6 +81,11 @@ class Manifest:
             if len(table.columns) == 1:
                 by_column.setdefault(table.columns[0], []).append(table)
         return by_column
+
+    @cached_property
+    def indexed_types(self) -> Mapping[str, pa.DataType | None]:
+        """Types of the columns that tables index; None if the dataset has no such column."""
+        return {name: type_of(self.schema, name) for table in self.tables for name in table.columns}
 
     @cached_property
     def composite_tables(self) -> Sequence[IndexTable]:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
@@ -255,7 +254,7 @@ class IndexQuery:
         for column, ranges in by_column.items():
             self._add_ranges(nodes, self._manifest.tables_by_column.get(column, ()), ranges)
         for table in self._manifest.composite_tables if by_column else ():
-            types = [type_of(self._manifest.schema, column) for column in table.columns]
+            types = [self._manifest.indexed_types[column] for column in table.columns]
             if table.kind == "keys" and None not in types:
                 composite = composite_ranges([by_column.get(column) for column in table.columns], types)
                 if composite is not None:
@@ -269,8 +268,8 @@ class IndexQuery:
         """Add the lookups for one atom alone to ``nodes``, and the ranges of its column to ``by_column``."""
         atom, truth = wanted
         column = atom.column
-        type_ = None if column is None else type_of(self._manifest.schema, column)
-        if column is None or type_ is None:
+        type_ = None if column is None else self._manifest.indexed_types.get(column)
+        if column is None or type_ is None:  # no table over the column
             return
         tables, ranges = self._manifest.tables_by_column.get(column, ()), atom_ranges(atom, truth, type_)
         # two elements of one list may be in two ranges, so ranges of lists are not intersected
