@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
+
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.partitioning import read_partitions
@@ -206,14 +208,9 @@ class IndexedFiles:
 
     async def _catalog(self, index: OpenIndex, read: SnapshotRead) -> Mapping[str, FileEntry]:
         tables = await together(read.operation, read.segments(FILES, None))
-        manifest = read.manifest
-
-        def by_url() -> dict[str, FileEntry]:
-            entries = [entry for table in tables if table is not None for entry in entries_in(table).values()]
-            return {url_in(manifest, entry.file.path): entry for entry in entries if entry.file.id in manifest.live}
-
-        index.catalog = manifest, await worked(read.runtime, manifest.num_files, by_url)
-        return index.catalog[1]
+        by_url = await worked(read.runtime, read.manifest.num_files, partial(_by_url, read.manifest, tables))
+        index.catalog = (read.manifest, by_url)
+        return by_url
 
     def _pruned(
         self,
@@ -270,6 +267,12 @@ async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation)
     except StaleSnapshotError:
         return False
     return True
+
+
+def _by_url(manifest: Manifest, tables: Sequence[pa.Table | None]) -> dict[str, FileEntry]:
+    live = manifest.live
+    entries = [entry for table in tables if table is not None for entry in entries_in(table).values()]
+    return {url_in(manifest, entry.file.path): entry for entry in entries if entry.file.id in live}
 
 
 class SnapshotFiles:
