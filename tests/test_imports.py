@@ -33,7 +33,7 @@ DOORS = {
     "pyarrow.dataset": set[str](),
     "pyarrow.fs": set[str](),
     "pyarrow.flight": set[str](),
-    "pickle": {"spark/index_steps.py", "spark/optimize_lake.py"},  # between the tasks and the driver of one job
+    "pickle": {"spark/index_steps.py"},  # between the tasks and the driver of one job
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +41,10 @@ class SortCheck:
 
     def check(self, rows: pa.Table) -> None:
         """Check the next rows, at least one; InvalidOptionError if a row belongs before the one that it follows."""
-        values = [_leaf(rows, places) for _, places in self._columns]
+        values = [
+            pc.struct_field(rows.column(first), rest) if rest else rows.column(first)
+            for _, (first, *rest) in self._columns
+        ]
         compared = values
         if self._last:
             compared = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(self._last, values, strict=True)]
@@ -61,12 +64,6 @@ class SortCheck:
                     ' descending order: {"column": "id", "descending": true, "nullsFirst": false}.',
                 )
             tied = equal
-
-
-def _leaf(rows: pa.Table, places: Sequence[int]) -> pa.ChunkedArray:
-    first, *rest = places
-    values = rows.column(first)
-    return pc.struct_field(values, rest) if rest else values
 
 
 def _compared(
@@ -95,9 +92,6 @@ _BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 def folder_url(target: str) -> str:
     """The absolute url of a folder, with a slash at its end."""
     return str(absolute(target)).removesuffix("/") + "/"
-
-
-# -- files of one task ----------------------------------------------------------------------------
 
 
 def write_partition(
@@ -190,31 +184,20 @@ async def _row_groups(
         yield held
 
 
-# -- one file -------------------------------------------------------------------------------------
+class _Sink(io.BytesIO):
+    """Buffers what the encoder writes until it is taken; positions are those in the file."""
 
-
-class _Sink(io.RawIOBase):
-    """Buffers what the encoder writes until it is taken."""
-
-    def __init__(self) -> None:
-        self.position: int = 0
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
+    taken = 0
 
     def tell(self) -> int:
-        return self.position
-
-    def write(self, data: Any) -> int:
-        piece: bytes = bytes(data)
-        self._pieces.append(piece)
-        self.position += len(piece)
-        return len(piece)
+        return self.taken + super().tell()
 
     def take(self) -> bytes:
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+        data = self.getvalue()
+        self.taken += len(data)
+        self.seek(0)
+        self.truncate()
+        return data
 
 
 class _FileWriter:
@@ -253,7 +236,7 @@ class _FileWriter:
             tail = await stored.fetch_tail(1 if created else len(self._ending), context=context)
         finally:
             await stored.close()
-        if tail.validator.size != self._sink.position or (not created and tail.data != self._ending):
+        if tail.validator.size != self._sink.tell() or (not created and tail.data != self._ending):
             raise StoreError("another file of this name exists", url=safe_url(self._url))
         return AddedFile(
             path=path,
@@ -268,7 +251,7 @@ class _FileWriter:
     ) -> AsyncGenerator[bytes]:
         while group is not None:
             yield await self._runtime.in_thread(partial(self._encode, group))
-            if self._sink.position >= self._options.file_bytes:
+            if self._sink.tell() >= self._options.file_bytes:
                 break
             group = await anext(groups, None)
         yield await self._runtime.in_thread(self._end)
@@ -286,12 +269,12 @@ class _FileWriter:
 
     def _end(self) -> bytes:
         assert self._writer is not None
-        begin = self._sink.position
+        begin = self._sink.tell()
         with self._typed():
             self._writer.close()
         written = self._sink.take()
         footer_bytes = int.from_bytes(written[-_TRAILER_BYTES:-4], "little")
-        self._footer_start = self._sink.position - _TRAILER_BYTES - footer_bytes
+        self._footer_start = self._sink.tell() - _TRAILER_BYTES - footer_bytes
         (metadata,) = self._metadata
         tail = written[max(0, _bloom_filters_end(metadata) - begin) :]
         self._tail = tail if len(tail) <= TAIL_BYTES else b""

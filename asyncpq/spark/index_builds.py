@@ -40,28 +40,8 @@ from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
-from asyncpq.spark import sessions
+from asyncpq.spark import index_steps, sessions
 from asyncpq.spark.driver import CallerThread, held_settings
-from asyncpq.spark.index_steps import (
-    CUT,
-    FILES_NUMBER,
-    MOVED,
-    PIECES,
-    TASK_BYTES,
-    WRITTEN,
-    CollectFiles,
-    CutPieces,
-    WriteSegments,
-    cost_of,
-    count_of,
-    decoded,
-    folder_of,
-    packed,
-    planned,
-    segment_of,
-    shipped,
-    write_sorted,
-)
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import Format, Version, catalog_of
@@ -331,10 +311,10 @@ class SparkExecutor:
 
     async def _written(self, mapped: _MappedPieces, build: str, on_file_done: OnFileDone) -> list[Segment]:
         pieces = (await self.caller.call(mapped.pieces)).to_pylist()
-        files = [piece for piece in pieces if piece["part"] == FILES_NUMBER]
-        rows = [piece for piece in pieces if piece["part"] != FILES_NUMBER]
-        results = _file_rows(mapped.works, [decoded(piece["payload"]) for piece in files])
-        readable = RowRanges((one.work.id, one.work.id + 1) for one in results if one.num_rows is not None)
+        files = [piece for piece in pieces if piece["part"] == index_steps.FILES_NUMBER]
+        rows = [piece for piece in pieces if piece["part"] != index_steps.FILES_NUMBER]
+        results = _file_rows(mapped.works, [index_steps.decoded(piece["payload"]) for piece in files])
+        readable = RowRanges((result.work.id, result.work.id + 1) for result in results if result.num_rows is not None)
         payloads, segments = files, list[Segment]()
         if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
             segments = await self._written_by_tasks(mapped, rows, readable, build)
@@ -344,7 +324,7 @@ class SparkExecutor:
         if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
             raise ObjectChangedError("a file changed while it was read again")
         # the driver writes the list of files, small index tables, and empty ones
-        ids = {FILES: RowRanges((one.work.id, one.work.id + 1) for one in results if not one.gone)}
+        ids = {FILES: RowRanges((result.work.id, result.work.id + 1) for result in results if not result.gone)}
         done = {FILES, *(segment.table for segment in segments)}
         ids.update((table, readable) for table in mapped.wanted.tables if table not in done)
         segments += await self._written_here(mapped.tables, payloads, ids, build)
@@ -364,11 +344,13 @@ class SparkExecutor:
                 url=self.backend.description,
                 hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
             )
-        ranges = planned(pieces, self.options, builds=self.rounds)
-        writing = WriteSegments(self.settings, self.at, build, mapped.tables, ranges, self.options)
-        table = await self.caller.call(partial(mapped.written, CutPieces(ranges), writing, num_bytes))
+        ranges = index_steps.planned(pieces, self.options, builds=self.rounds)
+        writing = index_steps.WriteSegments(self.settings, self.at, build, mapped.tables, ranges, self.options)
+        table = await self.caller.call(partial(mapped.written, index_steps.CutPieces(ranges), writing, num_bytes))
         ids = tuple(readable)
-        segments = [segment_of(mapped.tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        segments = [
+            index_steps.segment_of(mapped.tables[row["part"]], row["segment"], ids) for row in table.to_pylist()
+        ]
         there = await self.backend.list_segments(operation=self.operation)
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
@@ -389,16 +371,17 @@ class SparkExecutor:
         """The segments of index tables that the driver writes; ``ids`` are the files whose rows they have."""
         with ExitStack() as open_sorts:
             memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
+            folder = index_steps.folder_of(self.options)
             sorts = {
-                table: open_sorts.enter_context(ExternalSort(table.schema, memory, folder_of(self.options)))
+                table: open_sorts.enter_context(ExternalSort(table.schema, memory, folder))
                 for table, files in ids.items()
                 if files
             }
             for payload in payloads:
                 sort = sorts[index_tables[payload["part"]]]
-                await self.runtime.in_thread(partial(sort.add, decoded(payload["payload"])))
-            some = [(table, sort, ids[table]) for table, sort in sorts.items()]
-            return await write_sorted(self.runtime, self.backend, build, some, self.options, self.operation)
+                await self.runtime.in_thread(partial(sort.add, index_steps.decoded(payload["payload"])))
+            rows = [(table, sort, ids[table]) for table, sort in sorts.items()]
+            return await index_steps.write_sorted(self.runtime, self.backend, build, rows, self.options, self.operation)
 
     def _check_rows(
         self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
@@ -449,25 +432,28 @@ class _MappedPieces:
 
     def pieces(self) -> pa.Table:
         """All pieces; only those of the index table "files" have payloads."""
-        costs = [cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
-        tasks = [shipped([self.works[number] for number in numbers]) for numbers in packed(costs, TASK_BYTES)]
+        costs = [index_steps.cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
+        tasks = [
+            index_steps.shipped([self.works[number] for number in numbers])
+            for numbers in index_steps.packed(costs, index_steps.TASK_BYTES)
+        ]
         self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
-        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
-        return _answer(self._rows.select(*PIECES.names[:-1], payload))
+        payload = sf.when(sf.col("part") == index_steps.FILES_NUMBER, sf.col("payload")).alias("payload")
+        return _answer(self._rows.select(*index_steps.PIECES.names[:-1], payload))
 
     def payloads(self) -> pa.Table:
         """The pieces of the other index tables."""
         return _answer(self._others("task", "part", "digest", "payload"))
 
-    def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+    def written(self, cutting: index_steps.CutPieces, writing: index_steps.WriteSegments, num_bytes: int) -> pa.Table:
         """Let tasks write segments of the other index tables, which have ``num_bytes``; return their descriptions."""
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task
-            rows = self._others(*CUT).coalesce(count_of(num_bytes, _CUT_BYTES))
-            moved = rows.mapInArrow(cutting, from_arrow_schema(MOVED))
+            rows = self._others(*index_steps.CUT).coalesce(index_steps.count_of(num_bytes, _CUT_BYTES))
+            moved = rows.mapInArrow(cutting, from_arrow_schema(index_steps.MOVED))
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
-            return _answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
+            return _answer(bins.mapInArrow(writing, from_arrow_schema(index_steps.WRITTEN)))
 
     def close(self) -> None:
         """Release the pieces on executors."""
@@ -477,11 +463,11 @@ class _MappedPieces:
 
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
-        return self._rows.where(sf.col("part") != FILES_NUMBER).select(*columns)
+        return self._rows.where(sf.col("part") != index_steps.FILES_NUMBER).select(*columns)
 
     def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
-        collecting = partial(CollectFiles, self.settings, self.wanted, self.tables)
-        given = from_arrow_schema(PIECES)
+        collecting = partial(index_steps.CollectFiles, self.settings, self.wanted, self.tables)
+        given = from_arrow_schema(index_steps.PIECES)
         if sum(map(len, tasks)) <= _CLOSURE_BYTES:
             rows = self.spark.range(len(tasks), numPartitions=len(tasks))
             return rows.mapInArrow(collecting(tuple(tasks)), given)

@@ -109,12 +109,12 @@ async def _collected_pieces(
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
     runtime = session.runtime
     operation = runtime.operation("build", wanted.tail_hint)
-    operation.begin()
+    operation.begin()  # not a context manager, since each step of the iteration is a task of its own
     error: BaseException | None = None
     rows_of_parts = SortedTables(runtime, index_tables, wanted.options)
     try:
-        async with aclosing(collect_files(runtime, works, wanted, operation)) as found:
-            async for rows, index_table in found:
+        async with aclosing(collect_files(runtime, works, wanted, operation)) as collected:
+            async for rows, index_table in collected:
                 await rows_of_parts.add(rows)
                 operation.part_ended(index_table, rows.problem, 0)
         async with aclosing(_pieces(task, rows_of_parts, index_tables)) as pieces:

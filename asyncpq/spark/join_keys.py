@@ -94,9 +94,7 @@ def key_rules(
 ) -> list[KeyRule | KeyRefused]:
     """How Spark compares pairs of key columns, the left's and the lake's; for each pair the rule, or why there is none.
 
-    Args:
-        pairs: of types that Spark can compare.
-        time_zone: ``spark.sql.session.timeZone``.
+    Spark can compare their types. ``time_zone`` is ``spark.sql.session.timeZone``.
     """
     refusals = [_refusal(left) or _refusal(lake) for left, lake in pairs]
     compared = [
@@ -193,9 +191,6 @@ def _comparisons(spark: SparkSession, pairs: Sequence[tuple[StructField, StructF
     return casts
 
 
-# -- values in files ------------------------------------------------------------------------------
-
-
 def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
     """Whether values that asyncpq reads as ``stored`` are Spark's values of type ``type_`` unchanged.
 
@@ -253,10 +248,8 @@ class JoinKey:
 def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
     """Yield positions of keys and the predicate that reads all rows with one of them.
 
-    Rows with keys of other positions may match as well; they are yielded again with these.
-
-    Args:
-        keys: for each column its values in Spark's type, without nulls; equal positions form a key.
+    ``keys`` are, for each column, its values in Spark's type, without nulls; equal positions form a key. Rows with keys
+    of other positions may match as well; they are yielded again with these.
     """
     literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(columns) == 1:
@@ -267,9 +260,10 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
         return And(tuple(_any_of(key.name, own[begin:stop]) for key, own in zip(columns, literals, strict=True)))
 
     for begin in range(0, len(keys[0]), MOST_TUPLES):
-        some = range(begin, min(begin + MOST_TUPLES, len(keys[0])))
-        tuples = tuple(rows_in(place, place + 1) for place in some)
-        yield some, KeyPredicate(rows_in(some.start, some.stop), tuples[0] if len(tuples) == 1 else Or(tuples))
+        positions = range(begin, min(begin + MOST_TUPLES, len(keys[0])))
+        tuples = tuple(rows_in(place, place + 1) for place in positions)
+        prune = tuples[0] if len(tuples) == 1 else Or(tuples)
+        yield positions, KeyPredicate(rows_in(positions.start, positions.stop), prune)
 
 
 def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:

@@ -65,9 +65,6 @@ class PinnedLake:
     splits: tuple[bytes, ...] = ()  # the files, encoded by reads.splits.pack_split
 
 
-# -- opened ---------------------------------------------------------------------------------------
-
-
 class _OpenedLake(NamedTuple):
     state: DatasetState
     handle: Index | None = None
@@ -139,24 +136,21 @@ class _PinnedFiles:
     def description(self) -> str:
         return self._source.description
 
-    def has_bounds(self, names: Sequence[str]) -> bool:
-        """Whether an index has bounds of these columns for each file."""
+    @property
+    def bounded(self) -> frozenset[str]:
+        """Columns of which an index has bounds for each file."""
         index = index_of(self._source)
-        parts = () if index is None else index.manifest.tables
-        bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
-        return bounded.issuperset(names)
+        tables = () if index is None else index.manifest.tables
+        return frozenset(table.columns[0] for table in tables if table.kind == "bounds")
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        found = await self._source.files(ask, operation, scan=scan)
-        if found.files is not self._given:  # keeps the identity of the list, by which results are cached
-            self._given = found.files
-            self._files = [replace(file, pinned=True) for file in found.files]
-        return found._replace(files=self._files)
-
-
-# -- read -----------------------------------------------------------------------------------------
+        listing = await self._source.files(ask, operation, scan=scan)
+        if listing.files is not self._given:  # keeps the identity of the list, by which results are cached
+            self._given = listing.files
+            self._files = [replace(file, pinned=True) for file in listing.files]
+        return listing._replace(files=self._files)
 
 
 class _KeyRequests:
@@ -167,12 +161,10 @@ class _KeyRequests:
     """
 
     def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
-        source = state.source
+        bounded = state.source.bounded if isinstance(state.source, _PinnedFiles) else frozenset()
         self._ask = ask
         self._requests = SparkRequests(state, ask, conf)
-        self._has_bounds = isinstance(source, _PinnedFiles) and source.has_bounds(
-            () if ask.where is None else columns(ask.where)
-        )
+        self._has_bounds = ask.where is not None and bounded.issuperset(columns(ask.where))
 
     def accept(self, opened: OpenedFile) -> None:
         self._requests.accept(opened)
@@ -232,10 +224,10 @@ class _JoinedUnits:
         await self._units.close()
 
 
-async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) -> RecordBatchStream:
+async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session) -> RecordBatchStream:
     """Scan the rows of a lake that match a key predicate; return a stream of batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
-    request = ScanRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
+    request = ScanRequest(columns=lake.columns, where=predicate.where, prune=predicate.prune)
     operation = state.runtime.operation("scan", lake.url)
     files = DatasetFiles(state, request, operation, scan=True, requests=_KeyRequests(state, request, lake.conf))
     executor = ScanExecutor(state.runtime, lake.url, files)
@@ -335,9 +327,9 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
         num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)
         scan_bytes += sum(file.num_bytes + file.cached_bytes for file in whole.files)
         sampled_bytes += sizes.get(url, 0)
-    some = max(sampled, 1)
+    keys = max(sampled, 1)
     share = min(1.0, scan_bytes / sampled_bytes) if sampled_bytes else 1.0
-    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(sizes), sampled, round(lake_bytes * share))
+    return KeyCost(requests / keys, num_bytes / keys, lake_bytes, len(sizes), sampled, round(lake_bytes * share))
 
 
 def _spread(urls: Sequence[str]) -> list[str]:
@@ -369,23 +361,18 @@ async def pin_lake(
         lake, splits = plan.lake, tuple(plan.tasks())
         if index is None or source.view is View.TABLE:
             return PinnedLake(token=token, lake=lake, splits=splits)
-    return PinnedLake(
-        token=token,
-        lake=lake or lake_of(opened, read, settings),
-        target=target.target,
-        index=_url_of(index, target),
-        snapshot=index.manifest.snapshot,
-        root=None if opened.is_snapshot else index.manifest.root,
-        partitions=source.types if isinstance(source, SparkFiles) else None,
-        splits=splits,
-    )
-
-
-def _url_of(index: OpenIndex, target: LakeTarget) -> str:
-    """The url by which tasks open the index."""
     url = target.index
     if not isinstance(url, str):
         if not isinstance(index.backend, ObjectBackend):
             raise InvalidOptionError("index: must be a url, since tasks open the index by it")
         url = index.backend.description
-    return str(absolute(url))
+    return PinnedLake(
+        token=token,
+        lake=lake or lake_of(opened, read, settings),
+        target=target.target,
+        index=absolute(url),
+        snapshot=index.manifest.snapshot,
+        root=None if opened.is_snapshot else index.manifest.root,
+        partitions=source.types if isinstance(source, SparkFiles) else None,
+        splits=splits,
+    )

@@ -30,12 +30,10 @@ class Pairs(NamedTuple):
 
 
 class LeftKeys:
-    """The distinct keys of some rows of the left, and which of them the lake has.
+    """The distinct keys of ``num_rows`` rows of the left, and which of them the lake has.
 
-    Args:
-        candidates: for each key column one or more arrays of the values that a row's key may have in the lake, null for
-            none. Any combination of them is a key of the row.
-        num_rows: number of rows of the left.
+    ``candidates`` are, for each key column, one or more arrays of the values that a row's key may have in the lake,
+    null for none. Any combination of them is a key of the row.
     """
 
     def __init__(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> None:
@@ -63,25 +61,24 @@ class LeftKeys:
         """Whether the lake has every key."""
         return 0 not in self._met
 
-    def pairs(self, columns: Sequence[pa.Array], some: range, most: int) -> Iterator[Pairs]:
+    def pairs(self, columns: Sequence[pa.Array], positions: range, most: int) -> Iterator[Pairs]:
         """Yield matching pairs, at most ``most`` at a time.
 
-        Args:
-            columns: key columns of the lake's rows, of the candidates' types.
-            some: positions of the distinct keys that may match.
+        ``columns`` are the key columns of the lake's rows, of the candidates' types; ``positions`` are those of the
+        distinct keys that may match.
         """
         codes = self._find(columns)
-        if len(some) < len(self):
-            inside = pc.and_(pc.greater_equal(codes, some.start), pc.less(codes, some.stop))
+        if len(positions) < len(self):
+            inside = pc.and_(pc.greater_equal(codes, positions.start), pc.less(codes, positions.stop))
             codes = pc.if_else(inside, codes, pa.scalar(None, codes.type))
-        found = pc.indices_nonzero(codes.is_valid())
-        codes = codes.take(found)
+        matching = pc.indices_nonzero(codes.is_valid())
+        codes = codes.take(matching)
         ends = pc.cumulative_sum(self._counts.take(codes))
         begin = before = 0
         while begin < len(codes):
             stop = max(begin + 1, bisect_right(ends, before + most, key=lambda end: end.as_py()))
             rows = self._rows.take(codes.slice(begin, stop - begin))
-            left, lake = pc.list_flatten(rows), found.slice(begin, stop - begin).take(pc.list_parent_indices(rows))
+            left, lake = pc.list_flatten(rows), matching.slice(begin, stop - begin).take(pc.list_parent_indices(rows))
             for at in range(0, len(left), most):  # one row of the lake may match more rows
                 yield Pairs(left.slice(at, most), lake.slice(at, most))
             begin, before = stop, ends[stop - 1].as_py()
@@ -129,10 +126,10 @@ def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[
     """Row numbers, and for each key column the key values of these rows."""
     numbers: list[pa.Array] = []
     columns: list[list[pa.Array]] = [[] for _ in candidates]
-    for some in itertools.product(*candidates):
-        rows = pc.indices_nonzero(reduce(pc.and_, [column.is_valid() for column in some]))
+    for combination in itertools.product(*candidates):
+        rows = pc.indices_nonzero(reduce(pc.and_, [column.is_valid() for column in combination]))
         numbers.append(rows.cast(pa.int32()))
-        for kept, column in zip(columns, some, strict=True):
+        for kept, column in zip(columns, combination, strict=True):
             kept.append(column.take(rows))
     return pa.concat_arrays(numbers), [pa.concat_arrays(kept) for kept in columns]
 
@@ -204,7 +201,7 @@ class LookupTask:
         ]
         keys = LeftKeys(candidates, left.num_rows)
         with_pairs = self.how in ("inner", "left")
-        for some, lake in self._lake_rows(keys):
+        for positions, lake in self._lake_rows(keys):
             columns = [
                 lake.column(key.place).cast(pa.float64(), safe=False)
                 if key.form == "rounded"
@@ -214,22 +211,22 @@ class LookupTask:
             if not with_pairs:
                 keys.meet(columns)
                 continue
-            for pairs in keys.pairs(columns, some, _most_rows(left, lake)):
+            for pairs in keys.pairs(columns, positions, _most_rows(left, lake)):
                 yield self._rows(left.take(pairs.left), [lake.column(at).take(pairs.lake) for at, _ in self.right])
         if self.how != "inner":
             rows = keys.rows(met=self.how == "semi")
             for at in range(0, len(rows), OUTPUT_ROWS):
-                some = left.take(rows.slice(at, OUTPUT_ROWS))
-                yield self._rows(some, [pa.nulls(some.num_rows, type_) for _, type_ in self.right])
+                portion = left.take(rows.slice(at, OUTPUT_ROWS))
+                yield self._rows(portion, [pa.nulls(portion.num_rows, type_) for _, type_ in self.right])
 
     def _lake_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
         """Yield positions of distinct keys with rows of the lake, which include all rows with one of these keys."""
         if not len(keys):
             return
-        for some, asked in predicates(self.keys, keys.distinct):
-            make = partial(key_scan, self.pinned, asked)
+        for positions, predicate in predicates(self.keys, keys.distinct):
+            make = partial(key_scan, self.pinned, predicate)
             for batch in sessions.batches(self.pinned.lake.settings, make):
-                yield some, batch
+                yield positions, batch
                 if self.how in ("semi", "anti") and keys.all_met:
                     return
 

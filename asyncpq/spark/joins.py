@@ -6,12 +6,12 @@ Tasks look up distinct keys in batches, in one pinned dataset of their process, 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import pyarrow as pa
+from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError, nearest_column
@@ -214,9 +214,8 @@ def _join_keys(
 ) -> tuple[JoinKey, ...]:
     """The key columns of the tasks.
 
-    Args:
-        read: positions of the lake's columns that are read; ``types`` are their Arrow types in Spark.
-        at_candidate: position of the first candidate among the columns of the left.
+    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark, and
+    ``at_candidate`` is the position of the first candidate among the columns of the left.
     """
     keys: list[JoinKey] = []
     for rule, at in zip(rules, lake_places, strict=True):
@@ -233,9 +232,6 @@ def _join_keys(
         )
         at_candidate += rule.num_columns
     return tuple(keys)
-
-
-# -- arguments ------------------------------------------------------------------------------------
 
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
@@ -272,12 +268,10 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
     """An empty DataFrame. Making one takes Spark as long as a lookup, so the session keeps some."""
-    kept: OrderedDict[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", OrderedDict())
+    kept: LRUCache[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", LRUCache(_KEPT))
     key = schema.json()
     if key not in kept:
         kept[key] = spark.createDataFrame([], schema)
-        while len(kept) > _KEPT:
-            kept.popitem(last=False)
     return kept[key]
 
 
@@ -297,7 +291,7 @@ class JoinEstimate:
 
     Attributes:
         refused: why the keys cannot be looked up; None if they can.
-        index: the index table that is used, or "bounds".
+        index: the index table that is used, or "footers and bounds".
         description: the lake and its version; for an index its place and snapshot.
         num_keys: number of distinct keys.
         requests, num_bytes: approximate totals of all tasks.
@@ -367,12 +361,12 @@ def explain_lookup_join(
 def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
     cost = plan.cost
     part = keys_part(plan.opened, plan.key_names)
-    each = 0.0 if cost is None else cost.requests + (part is not None)
     wait = requests.latency_s / LimitOptions().max_connections
-    num_bytes = 0.0 if cost is None else cost.num_bytes * num_keys
-    # keys share cached pages, so no more than the whole lake is read
-    once = 1.0 if cost is None or num_bytes <= cost.scan_bytes else cost.scan_bytes / num_bytes
-    num_bytes, each = num_bytes * once, each * once
+    each = num_bytes = 0.0
+    if cost is not None:
+        each, num_bytes = cost.requests + (part is not None), cost.num_bytes * num_keys
+        if num_bytes > cost.scan_bytes:  # keys share cached pages, so no more than the whole lake is read
+            each, num_bytes = each * cost.scan_bytes / num_bytes, float(cost.scan_bytes)
     return JoinEstimate(
         refused=None if plan.refused is None else plan.refused.why,
         index="footers and bounds" if part is None else f"{part} of the index",

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructField, StructType
@@ -31,7 +30,6 @@ from asyncpq.errors import (
     SchemaMismatchError,
     StaleSnapshotError,
     StoreError,
-    UnsupportedFeatureError,
     nearest,
 )
 from asyncpq.indexing.build.adding import (
@@ -59,8 +57,8 @@ from asyncpq.spark.settings import (
     refuse_secrets,
     told_as_options,
 )
-from asyncpq.spark.types.conversion import ToParquet, from_spark
-from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.types.conversion import from_spark
+from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_options, json_list, parse_write_options
 from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
@@ -69,7 +67,6 @@ logger = logging.getLogger(__name__)
 
 #: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0
-_SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # tells readers that dates use Spark 3's calendar
 
 Publish = Literal["index", "plain"]
 
@@ -106,7 +103,7 @@ class LakeWrite:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task as files that are not visible yet, under names that no other attempt has."""
-        columns = file_columns(self.struct, self.conf)
+        columns = from_spark(self.struct, self.conf)
         if self.order is not None:
             order = list(self.order)
             batches = (batch.select(order) for batch in batches)
@@ -122,11 +119,10 @@ class LakeWrite:
     def commit(self, files: Sequence[AddedFile]) -> int:
         """List ``files`` in the lake's index, and publish them; return the number of the snapshot.
 
-        Raises:
-            AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`. If certainly nothing was committed, the
-                files are deleted.
+        Errors are those of :func:`asyncpq.indexing.build.adding.add_files`. If certainly nothing was committed, the
+        files are deleted.
         """
-        schema = file_columns(self.struct, self.conf).schema
+        schema = from_spark(self.struct, self.conf).schema
         if time.time() - self.began >= TRUSTED_S:
             files = [replace(file, tail=b"") for file in files]
 
@@ -197,12 +193,12 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
-    file_columns(schema, conf)  # raises if a type cannot be written
+    from_spark(schema, conf)  # raises if a type cannot be written
     base = run(settings, lambda session: _look(session, folder, publish))
     struct, order = schema, None
     if base is not None and not overwrite:
         struct, order = fitted(schema, base.schema, conf, folder)
-    columns = file_columns(struct, conf).schema
+    columns = from_spark(struct, conf).schema
     with told_as_options([option.name for option in fields(WriteOptions)]):
         check_options(columns, written)
     parts = lake_tables(columns, kinds)
@@ -223,19 +219,6 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         kinds=kinds,
         publish="plain" if publish == "plain" else "index",
     )
-
-
-def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
-    """Conversion of rows of ``struct`` to columns of files, all of them nullable as in files that Spark writes.
-
-    It raises UnsupportedFeatureError for a type that cannot be written, AmbiguousColumnError for two equal names.
-    """
-    if not struct.fields:
-        raise UnsupportedFeatureError("rows without columns cannot be written", hint="Write at least one column.")
-    columns = from_spark(nullable_struct(struct), conf)
-    metadata = {**(columns.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
-    schema = columns.schema.with_metadata(metadata)
-    return ToParquet(schema, lambda batch: columns.convert(batch).cast(schema))
 
 
 def lake_folder(name: str, target: object) -> str:
@@ -318,7 +301,7 @@ def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> 
             for name, column in zip(lake.names, given, strict=True)
         ]
     )
-    for ours, theirs in zip(file_columns(struct, conf).schema, lake, strict=True):
+    for ours, theirs in zip(from_spark(struct, conf).schema, lake, strict=True):
         if ours.type != theirs.type:
             raise _mismatch(f"it is {ours.type}, and {theirs.type} in the lake", ours.name, folder)
     return struct, tuple(places)
@@ -355,18 +338,13 @@ class AsyncpqWriter(DataSourceArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
-        """Write the rows of a task as files that are not visible yet.
-
-        Raises:
-            AsyncpqError: a value cannot be written, or the store failed.
-        """
+        """Write the rows of a task as files that are not visible yet."""
         return self.plan.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, make all files visible at once.
 
-        Raises:
-            AsyncpqError: nothing was committed; after an error of the store that is not certain.
+        After an error nothing was committed; after an error of the store that is not certain.
         """
         told = [message for message in messages if isinstance(message, TaskFiles)]
         if len(told) < len(messages):
@@ -384,9 +362,5 @@ class AsyncpqWriter(DataSourceArrowWriter):
 
 
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
-    """Make the writer of one ``save()``, in the process in which Spark plans it.
-
-    Raises:
-        AsyncpqError: as :func:`plan_write`.
-    """
+    """Make the writer of one ``save()``, in the process in which Spark plans it; errors are those of the plan."""
     return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))

@@ -20,12 +20,13 @@ from asyncpq.indexing.build.adding import DATA_FOLDER, AddedFile, lake_backend
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
-from asyncpq.spark.lake_writer import LakeWrite, Publish, file_columns, lake_folder, listed
+from asyncpq.spark.lake_writer import LakeWrite, Publish, lake_folder, listed
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
 from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
 from asyncpq.storage.base import Validator
@@ -188,7 +189,7 @@ def optimize(
         schema = rows.frame.schema
         order = RowLayout(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
         layout = replace(layout, sorted_by=order.sorted_by())
-        check_options(file_columns(schema, conf).schema, layout)
+        check_options(from_spark(schema, conf).schema, layout)
         with steps("measure"):
             known = _measure(rows, order, layout, conf, partitions, salt=salt)
         write = LakeWrite(
@@ -200,7 +201,7 @@ def optimize(
                 files = write_frame(arranged, write)
             with steps("verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run(frozen, lambda session: _require_empty(session, folder, write.job))
+                run(frozen, lambda session: _check_target(session, folder, write.job))
         except BaseException:
             write.discard()
             raise
@@ -216,9 +217,6 @@ def optimize(
         snapshot=snapshot,
         seconds=steps.seconds,
     )
-
-
-# -- steps ----------------------------------------------------------------------------------------
 
 
 class _Steps:
@@ -255,20 +253,20 @@ def _measure(
         key = None if bloom.ndv is not None else find_leaf(bloom.column, schema, conf)
         if key is not None:
             more[f"distinct{at}"] = F.approx_count_distinct(key.column)
-    found, values = checksums(rows.frame, more)
+    sums, values = checksums(rows.frame, more)
     if partitions is None:
-        size = encoded_bytes(rows.frame, found.rows, layout.compression, conf)
+        size = encoded_bytes(rows.frame, sums.rows, layout.compression, conf)
         partitions = max(1, round(size / (_FILL * layout.file_bytes)))
-    share = found.rows / partitions
+    share = sums.rows / partitions
     blooms = []
     for at, bloom in enumerate(layout.bloom_filters):
         distinct = values.get(f"distinct{at}")
         if distinct is not None:
-            most = min(found.rows, layout.row_group_rows)
+            most = min(sums.rows, layout.row_group_rows)
             bloom = replace(bloom, ndv=max(1, min(most, int(_SPARE * distinct))))
         blooms.append(bloom)
     return _Measured(
-        checksums=found,
+        checksums=sums,
         partitions=partitions,
         heavy=tuple([item["item"] for item in values.get("heavy") or () if item["count"] > share]),
         layout=replace(layout, bloom_filters=tuple(blooms)),
@@ -304,9 +302,6 @@ def _verify(
         )
 
 
-# -- the target -----------------------------------------------------------------------------------
-
-
 def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
     """Refuse a target that equals, contains, or is inside of one of these urls (InvalidOptionError)."""
     if any(overlaps(url, folder) for url in urls):
@@ -317,14 +312,8 @@ def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
         )
 
 
-async def _check_target(session: Session, folder: str) -> None:
-    """Check that the folder is empty, and that its store has atomic commits."""
-    await _require_empty(session, folder)
-    await lake_backend(session.runtime, folder, create=True)
-
-
-async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:
-    """Check that the folder has no files but those of ``job`` (InvalidOptionError)."""
+async def _check_target(session: Session, folder: str, job: str | None = None) -> None:
+    """Check that the folder has no files but those of ``job``, and that its store has atomic commits."""
     paths = [item.url[len(folder) :] for item in await listed(session, folder)]
     others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]
     if others:
@@ -334,3 +323,4 @@ async def _require_empty(session: Session, folder: str, job: str | None = None) 
             hint="Write to another folder. Files below data/ alone may come from a run that was broken off: then delete"
             " them.",
         )
+    await lake_backend(session.runtime, folder, create=True)

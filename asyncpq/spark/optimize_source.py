@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -30,7 +30,7 @@ from asyncpq.spark.driver import held_settings
 from asyncpq.spark.lake_writer import listed
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import scan
-from asyncpq.spark.sessions import BatchStream, batches, raised_as_asyncpq, run
+from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
@@ -48,17 +48,10 @@ def has_nanoseconds(kind: pa.DataType) -> bool:
     return _holds(kind, lambda timestamp: bool(timestamp.unit == "ns"))
 
 
-def timestamp_columns(schema: pa.Schema) -> list[str]:
-    """Names of the columns that contain timestamps of any unit."""
-    return [field.name for field in schema if _holds(field.type, lambda timestamp: True)]
-
-
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
     """Convert integers of a frame read with :data:`NANOS_AS_LONG` to timestamps, rounded down.
 
-    Args:
-        schema: asyncpq's schema.
-        zoneless: timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
+    With ``zoneless``, timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
     """
     changed = numbers_of(frame, schema)
     columns = []
@@ -94,32 +87,21 @@ class TimestampSearch:
             problems = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
             yield pa.RecordBatch.from_pylist(problems, schema=_PROBLEMS)
 
-    def _search(self, url: str) -> Iterator[dict[str, str]]:
-        async def look(session: Session) -> pa.Schema:
+    def _search(self, url: str) -> list[dict[str, str]]:
+        async def search(session: Session) -> list[dict[str, str]]:
             async with await session.open_file(url) as file:
-                return file.schema
+                exact = [field.name for field in file.schema if has_nanoseconds(field.type)]
+                mixed = [name for name in file.schema.names if name.lower() in self.numbers and name not in exact]
+                checked = [name for name in exact if name.lower() in self.columns]
+                lossy: set[str] = set()
+                if checked:
+                    async with file.scan(columns=checked) as scan:
+                        async for batch in scan:
+                            lossy.update(name for name in checked if _has_digits(batch.column(name)))
+            problems = [*((name, "unit") for name in mixed), *((name, "digits") for name in sorted(lossy))]
+            return [{"url": url, "column": name, "problem": problem} for name, problem in problems]
 
-        schema = run(self.settings, look)
-        exact = [field.name for field in schema if has_nanoseconds(field.type)]
-        for name in schema.names:
-            if name.lower() in self.numbers and name not in exact:
-                yield {"url": url, "column": name, "problem": "unit"}
-        checked = [name for name in exact if name.lower() in self.columns]
-
-        async def read(session: Session) -> BatchStream:
-            return _scanned(session, url, checked)
-
-        if checked:
-            lossy = {
-                name for batch in batches(self.settings, read) for name in checked if _has_digits(batch.column(name))
-            }
-            yield from [{"url": url, "column": name, "problem": "digits"} for name in sorted(lossy)]
-
-
-@asynccontextmanager
-async def _scanned(session: Session, url: str, columns: Sequence[str]) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
-    async with await session.open_file(url) as file, file.scan(columns=columns) as scan:
-        yield aiter(scan)
+        return run(self.settings, search)
 
 
 def check_timestamps(
@@ -132,9 +114,8 @@ def check_timestamps(
 ) -> None:
     """Open all files and read their nanosecond columns.
 
-    Args:
-        columns: must not lose digits: UnsupportedFeatureError for a timestamp that microseconds cannot hold.
-        numbers: Spark reads them as BIGINT: SchemaMismatchError for a file that has one in another unit.
+    ``columns`` must not lose digits: UnsupportedFeatureError for a timestamp that microseconds cannot hold. Spark reads
+    ``numbers`` as BIGINT: SchemaMismatchError for a file that has one in another unit.
     """
     if not urls:
         return
@@ -160,9 +141,6 @@ def check_timestamps(
         )
 
 
-# -- Arrow ----------------------------------------------------------------------------------------
-
-
 def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     if _types.is_timestamp(kind):
         return test(kind)
@@ -185,31 +163,28 @@ def _has_digits(values: Any) -> bool:
     return False
 
 
-# -- Spark ----------------------------------------------------------------------------------------
-
-
-def _has_long(kind: DataType, found: pa.DataType) -> bool:
+def _has_long(kind: DataType, stored: pa.DataType) -> bool:
     """Whether Spark reads a timestamp, at any depth, as BIGINT."""
-    return (_types.is_timestamp(found) and isinstance(kind, LongType)) or any(
-        _has_long(*pair) for pair in _inner(kind, found)
+    return (_types.is_timestamp(stored) and isinstance(kind, LongType)) or any(
+        _has_long(*pair) for pair in _inner(kind, stored)
     )
 
 
-def _inner(kind: DataType, found: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
+def _inner(kind: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
     """The types one level down, as pairs of Spark's and Arrow's."""
     if isinstance(kind, StructType):
-        return [(field.dataType, found.field(field.name).type) for field in kind.fields]
+        return [(field.dataType, stored.field(field.name).type) for field in kind.fields]
     if isinstance(kind, ArrayType):
-        return [(kind.elementType, found.value_type)]
+        return [(kind.elementType, stored.value_type)]
     if isinstance(kind, MapType):
-        return [(kind.keyType, found.key_type), (kind.valueType, found.item_type)]
+        return [(kind.keyType, stored.key_type), (kind.valueType, stored.item_type)]
     return []
 
 
-def _converted(value: Column, kind: DataType, found: pa.DataType, zoneless: bool) -> Column:
-    if not _has_long(kind, found):
+def _converted(value: Column, kind: DataType, stored: pa.DataType, zoneless: bool) -> Column:
+    if not _has_long(kind, stored):
         return value
-    inner = _inner(kind, found)
+    inner = _inner(kind, stored)
     if isinstance(kind, StructType):
         fields = [
             _converted(value.getField(name), *pair, zoneless).alias(name)
@@ -224,7 +199,7 @@ def _converted(value: Column, kind: DataType, found: pa.DataType, zoneless: bool
         values = F.transform(F.map_values(value), lambda item: _converted(item, *of_values, zoneless))
         return F.map_from_arrays(keys, values)
     micros = F.floor(value.cast("decimal(20,0)") / 1000)
-    if found.tz is None and zoneless:
+    if stored.tz is None and zoneless:
         seconds = (micros / 1_000_000).cast("decimal(18,6)")
         return F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
     return F.timestamp_micros(micros.cast("bigint"))
@@ -273,37 +248,41 @@ def open_source(
         frame = _chosen(source, columns, where)
         return RewriteSource(frame, tuple(source.inputFiles()))
     all_digits = replace(settings, int96_unit="ns")
-    found = run(all_digits, lambda session: _look(session, source))
+    files = run(all_digits, lambda session: _look(session, source))
     wanted = {_FILTER_PUSHDOWN: "false"}
-    if any(has_nanoseconds(field.type) for field in found.schema):
+    if any(has_nanoseconds(field.type) for field in files.schema):
         wanted[NANOS_AS_LONG] = "true"
     with held_settings(spark, wanted):
-        frame = _read(spark, source, found, given)
-        numbers = numbers_of(frame, found.schema) if NANOS_AS_LONG in wanted else []
+        frame = _read(spark, source, files, given)
+        numbers = numbers_of(frame, files.schema) if NANOS_AS_LONG in wanted else []
         if numbers:
-            frame = in_microseconds(frame, found.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
+            frame = in_microseconds(frame, files.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
         frame = _chosen(frame, columns, where)
-        exact = [] if timestamp_loss == "truncate" else timestamp_columns(found.schema)
-        chosen = columns or ()
-        exact = [name for name in exact if name in frame.columns or any(_is_of(path, name) for path in chosen)]
+        timestamps = [field.name for field in files.schema if _holds(field.type, lambda timestamp: True)]
+        exact = [
+            name
+            for name in timestamps
+            if timestamp_loss != "truncate"
+            and (name in frame.columns or any(_is_of(path, name) for path in columns or ()))
+        ]
         if exact or numbers:
-            check_timestamps(spark, found.urls, all_digits, columns=exact, numbers=numbers)
-    return RewriteSource(frame, found.urls, found.num_bytes, wanted)
+            check_timestamps(spark, files.urls, all_digits, columns=exact, numbers=numbers)
+    return RewriteSource(frame, files.urls, files.num_bytes, wanted)
 
 
-def _read(spark: SparkSession, source: object, found: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
+def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
-    if not found.is_listed or any(split_url(path)[0] != "file" for path in paths):
+    if not files.is_listed or any(split_url(path)[0] != "file" for path in paths):
         return scan(spark, source, **given)
     frame = spark.read.parquet(*paths)
     seen = len(frame.inputFiles())
-    if seen != len(found.urls):
+    if seen != len(files.urls):
         raise InvalidOptionError(
-            f"Spark's reader finds {seen} files, and asyncpq finds {len(found.urls)}",
+            f"Spark's reader finds {seen} files, and asyncpq finds {len(files.urls)}",
             url=safe_url(paths[0]),
             hint="Pass a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
         )
-    if not {name.lower() for name in found.schema.names} <= {name.lower() for name in frame.columns}:
+    if not {name.lower() for name in files.schema.names} <= {name.lower() for name in frame.columns}:
         return scan(spark, source, **given)  # for patterns and single files, Spark reads no columns from paths
     return frame
 
@@ -343,9 +322,6 @@ def source_paths(source: object) -> list[str]:
             hint="For a table, pass asyncpq.spark.scan(spark, table).",
         )
     return [os.fspath(url) for url in given]
-
-
-# -- places ---------------------------------------------------------------------------------------
 
 
 def overlaps(url: str, target: str) -> bool:

@@ -70,22 +70,18 @@ class ZOrder:
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
         """0 for nulls; for other values 1 plus the number of ``bounds`` that are not greater."""
-        found = pc.search_sorted(bounds, _orderable(values), side="right")
-        return pc.fill_null(pc.add(pc.cast(found, pa.int64()), 1), 0)
+        places = pc.search_sorted(bounds, _orderable(values), side="right")
+        return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 
 
-def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> ZOrder:
-    """Make a z-order from a sample of ``frame``, which has about ``rows`` rows."""
+def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Column:
+    """The bigint place of each row in a z-order from a sample of ``frame``, which has about ``rows`` rows."""
     chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
     if rows > _SAMPLE:
         chosen = chosen.sample(fraction=_SAMPLE / rows, seed=_SEED)
-    sample = chosen.toArrow()
     bits = min(_MOST_BITS, _PLACE_BITS // len(columns))
-    return ZOrder.of([_bounds(column.combine_chunks(), (1 << bits) - 2) for column in sample.columns], bits)
-
-
-def place_column(order: ZOrder, columns: Sequence[Column]) -> Column:
-    """The place of each row as a bigint column."""
+    bounds = [_bounds(column.combine_chunks(), (1 << bits) - 2) for column in chosen.toArrow().columns]
+    order = ZOrder.of(bounds, bits)
 
     def places(*values: pa.Array) -> pa.Array:  # PySpark reads these hints
         return order.places(values)
@@ -249,23 +245,21 @@ class RowLayout:
         return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
 
     def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
-        """Sort ``frame`` into partitions of consecutive keys.
+        """Sort ``frame``, of about ``rows`` rows, into partitions of consecutive keys.
 
-        Args:
-            rows: approximate number of rows.
-            heavy: hashes of keys whose rows may be in several partitions.
+        The rows of a key whose hash is in ``heavy`` may be in several partitions.
         """
         rest = numbered(frame)
         order = [key.column for key in self.keys]
         if self.z_keys:
             columns = [key.column for key in self.z_keys]
-            z = z_order(rest, columns, rows)
-            rest = rest.withColumn("z", place_column(z, columns))
+            rest = rest.withColumn("z", place_column(rest, columns, rows))
             order += [F.col("z"), *columns]
         salts = []
         if heavy and partitions > 1:
             is_heavy = self._hash().isin(list(heavy))
-            salts = [F.when(is_heavy, row_hash(frame.schema)).otherwise(F.lit(0).cast("bigint"))]
+            whole_row = columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(frame.schema)])
+            salts = [F.when(is_heavy, whole_row).otherwise(F.lit(0).cast("bigint"))]
         divided = rest.repartitionByRange(partitions, *order, *salts)
         arranged = divided.sortWithinPartitions(*order)
         return arranged.select(*[f"c{at}" for at in range(len(frame.columns))]).toDF(*frame.columns)
@@ -282,9 +276,6 @@ def _has_order(kind: T.DataType) -> bool:
 
 def _is_plain_text(kind: T.DataType) -> bool:
     return isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation()
-
-
-# -- how large files will be ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -370,11 +361,6 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
     columns = {field.name: _checksum(row, str(at), row[f"nulls{at}"]) for at, field in enumerate(fields)}
     sums = Checksums(row["rows"], _checksum(row, "row", 0), columns)
     return sums, {name: row[f"more {name}"] for name in more}
-
-
-def row_hash(schema: T.StructType) -> Column:
-    """A 64-bit hash of a row of :func:`numbered`; equal rows have equal hashes."""
-    return columns_hash([(F.col(f"c{at}"), field.dataType) for at, field in enumerate(schema.fields)])
 
 
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:

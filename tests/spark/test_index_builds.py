@@ -37,7 +37,7 @@ _SMALL = BuildOptions(segment_bytes=20_000, max_segments=50)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a large lake: executors write, and each step has several tasks."""
     monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
-    monkeypatch.setattr(index_builds, "TASK_BYTES", 1 << 20)
+    monkeypatch.setattr(index_steps, "TASK_BYTES", 1 << 20)
     monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.faults
 @pytest.fixture(autouse=True)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_builds, "_DRIVER_BYTES", 0)
-    monkeypatch.setattr(index_builds, "TASK_BYTES", 1 << 20)
+    monkeypatch.setattr(index_steps, "TASK_BYTES", 1 << 20)
     monkeypatch.setattr(index_steps, "_LEAST_RANGE_BYTES", 40_000)
 
 
@@ -56,7 +56,7 @@ def test_tasks_that_fail_are_tried_again(spark: SparkSession, tmp_path: Path, mo
     failing = [("CollectFiles", "CollectThenFailOnce"), ("WriteSegments", "WriteThenFailOnce")]
     for name, other in failing:
         flag = str(tmp_path / other)
-        monkeypatch.setattr(index_builds, name, partial(getattr(index_tasks, other), flag=flag))
+        monkeypatch.setattr(index_steps, name, partial(getattr(index_tasks, other), flag=flag))
     build_index(spark, str(lake), FEW, at=at)
     assert all((tmp_path / other).exists() for _, other in failing)
     _, wrong = asyncio.run(open_index(at))
@@ -74,7 +74,7 @@ def test_executors_that_die_are_replaced(
     dying = [("CollectFiles", "CollectOrDieOnce"), ("WriteSegments", "WriteThenDieOnce")]
     for name, other in dying:
         flag = str(tmp_path / other)
-        monkeypatch.setattr(index_builds, name, partial(getattr(index_tasks, other), flag=flag))
+        monkeypatch.setattr(index_steps, name, partial(getattr(index_tasks, other), flag=flag))
     assert build_index(spark, str(lake), FEW, at=at).files == 16
     assert all((tmp_path / other).exists() for _, other in dying)
     _, wrong = asyncio.run(open_index(at))
@@ -88,7 +88,7 @@ def test_an_error_of_a_task_is_the_build_s(
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake, num_files=1)
     with monkeypatch.context() as patched:
-        patched.setattr(index_builds, "CollectFiles", index_tasks.CollectWithoutRights)
+        patched.setattr(index_steps, "CollectFiles", index_tasks.CollectWithoutRights)
         with pytest.raises(CredentialsError, match=r"expired.*s3://lake/day=1/a.parquet"):
             build_index(spark, str(lake), FEW, at=at)
     with pytest.raises(UsageError, match="the first build of the index has not ended"):
@@ -99,7 +99,7 @@ def test_an_error_of_a_task_is_the_build_s(
 def test_rows_that_are_lost_are_missed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake, num_files=1)
-    monkeypatch.setattr(index_builds, "CutPieces", index_tasks.LosePieces)
+    monkeypatch.setattr(index_steps, "CutPieces", index_tasks.LosePieces)
     with pytest.raises(StoreError, match="rows were lost or duplicated"):
         build_index(spark, str(lake), FEW, at=at)
     with pytest.raises(UsageError, match="the first build of the index has not ended"):

@@ -35,12 +35,12 @@ from asyncpq.spark.lake_writer import (
     AsyncpqWriter,
     LakeWrite,
     TaskFiles,
-    file_columns,
     lake_writer,
     plan_write,
 )
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.conversion import from_spark
 
 _TYPES = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "binary": BinaryType()}
 
@@ -282,7 +282,7 @@ class LostAttempt(AsyncpqWriter):
     """Of the same job and task."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
-        columns, plan = file_columns(self.plan.struct, self.plan.conf), self.plan
+        columns, plan = from_spark(self.plan.struct, self.plan.conf), self.plan
         batches = (columns.convert(batch) for batch in iterator)
         stem = f"data/{plan.job}/00000-1"
         return TaskFiles(

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
@@ -20,7 +21,7 @@ from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.leaf_conversion import Convert, FileDates, LeafRules, leaf_conversion, mismatch
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
-from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name, within
+from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name, nullable_struct, within
 from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb_field
 
 
@@ -97,7 +98,7 @@ class NestedConversion:
             return self._leaf(source, target, arrow)
         if isinstance(source, pa.BaseExtensionType):
             inner = self.conversion(source.storage_type, target, arrow)
-            return lambda array: array.storage if inner is None else inner(array.storage)
+            return lambda array: _applied(inner, array.storage)
         if _types.is_null(source):
             return lambda array: pa.nulls(len(array), arrow)
         return make(source, target, arrow)
@@ -122,7 +123,7 @@ class NestedConversion:
             # values under a null struct are undefined and must not fail
             fields = array.flatten() if array.null_count else [array.field(at) for at in range(len(names))]
             children = [
-                pa.nulls(len(array), kind) if at is None else fields[at] if convert is None else convert(fields[at])
+                pa.nulls(len(array), kind) if at is None else _applied(convert, fields[at])
                 for at, convert, kind in parts
             ]
             return _from_children(arrow, array, children)
@@ -138,7 +139,7 @@ class NestedConversion:
 
         def convert_list(array: pa.Array) -> pa.Array:
             values, offsets = flattened(array, pa.int32())
-            return _from_children(arrow, array, [values if convert is None else convert(values)], offsets)
+            return _from_children(arrow, array, [_applied(convert, values)], offsets)
 
         return convert_list
 
@@ -153,9 +154,9 @@ class NestedConversion:
         as_list = pa.list_(pa.field("entries", pa.struct([source.key_field, source.item_field]), nullable=False))
 
         def convert_map(array: pa.Array) -> pa.Array:
-            values, offsets = flattened(_map_as_list(array, as_list), pa.int32())
-            keys, items = values.field(0), values.field(1)
-            children = [keys if key is None else key(keys), items if item is None else item(items)]
+            begin = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
+            values, offsets = flattened(_from_children(as_list, array, [array.values], begin), pa.int32())
+            children = [_applied(key, values.field(0)), _applied(item, values.field(1))]
             struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
             return _from_children(arrow, array, [struct], offsets)
 
@@ -179,6 +180,10 @@ class NestedConversion:
         return convert_variant
 
 
+def _applied(convert: Convert | None, array: pa.Array) -> pa.Array:
+    return array if convert is None else convert(array)
+
+
 def _from_children(
     kind: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
 ) -> pa.Array:
@@ -187,12 +192,8 @@ def _from_children(
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, children)
 
 
-def _map_as_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    offsets = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
-    return _from_children(kind, array, [array.values], offsets)
-
-
 FIELD_ID_KEY: Final = "parquet.field.id"
+_SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # tells readers that dates use Spark 3's calendar
 _PLAIN_DATES: Final = FileDates()
 
 
@@ -259,7 +260,7 @@ def _column(
 def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.Array:
     """Convert a column; errors get its name."""
     try:
-        return array if convert is None else convert(array)
+        return _applied(convert, array)
     except AsyncpqError as error:
         raise error.locate(column=arrow.name) from error.__cause__
     except (pa.ArrowException, OverflowError, MemoryError) as error:
@@ -274,9 +275,6 @@ def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.
         ) from error
 
 
-# -- writing --------------------------------------------------------------------------------------
-
-
 class ToParquet(NamedTuple):
     """Conversion of batches, as mapInArrow and Arrow writers get them, to batches of ``schema``."""
 
@@ -287,35 +285,37 @@ class ToParquet(NamedTuple):
 def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
     """The conversion with which other readers get the values of ``schema``, and Spark gets its types.
 
-    Timestamps are in microseconds of UTC, TIMESTAMP_NTZ without zone. TIME is in microseconds, or in nanoseconds above
-    6 digits. Intervals of days to seconds are in microseconds. VARIANT is a struct of value and metadata. GEOMETRY and
-    GEOGRAPHY are well-known binary, for :func:`asyncpq.spark.types.special_types.with_wkb_types`. A type that Spark
-    does not write, or of which PySpark gives no values, raises UnsupportedFeatureError; two fields of one name raise
-    AmbiguousColumnError.
+    All columns are nullable, as in files that Spark writes. Timestamps are in microseconds of UTC, TIMESTAMP_NTZ
+    without zone. TIME is in microseconds, or in nanoseconds above 6 digits. Intervals of days to seconds are in
+    microseconds. VARIANT is a struct of value and metadata. GEOMETRY and GEOGRAPHY are well-known binary, for
+    :func:`asyncpq.spark.types.special_types.with_wkb_types`. A type that Spark does not write, or of which PySpark
+    gives no values, raises UnsupportedFeatureError; two fields of one name raise AmbiguousColumnError.
     """
+    if not schema.fields:
+        raise UnsupportedFeatureError("rows without columns cannot be written", hint="Write at least one column.")
+    schema = nullable_struct(schema)
     check_names(schema, conf)
-    fields = [file_field(field) for field in schema.fields]
-    target = pa.schema(fields, metadata={ROW_METADATA_KEY: schema.json()})
+    metadata = {ROW_METADATA_KEY: schema.json(), _SPARK_VERSION_KEY: pyspark.__version__}
+    target = pa.schema([file_field(field) for field in schema.fields], metadata=metadata)
     converts: dict[pa.Schema, list[Convert | None]] = {}
+    nested = NestedConversion(conf, _file_leaf)
+
+    def conversions(source: pa.Schema) -> list[Convert | None]:
+        if len(source) != len(target):
+            raise SchemaMismatchError(f"a batch has {len(source)} columns, its schema {len(target)}")
+        made = []
+        for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
+            with within(field.name):
+                made.append(nested.conversion(kind, field.dataType, arrow.type))
+        return made
 
     def convert_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema not in converts:
-            converts[batch.schema] = _file_converts(batch.schema, schema, target, conf)
+            converts[batch.schema] = conversions(batch.schema)
         arrays = map(_converted, converts[batch.schema], batch.columns, target)
         return pa.RecordBatch.from_arrays(list(arrays), schema=target)
 
     return ToParquet(target, convert_batch)
-
-
-def _file_converts(source: pa.Schema, schema: T.StructType, target: pa.Schema, conf: ReadConf) -> list[Convert | None]:
-    if len(source) != len(target):
-        raise SchemaMismatchError(f"a batch has {len(source)} columns, its schema {len(target)}")
-    nested = NestedConversion(conf, _file_leaf)
-    converts = []
-    for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
-        with within(field.name):
-            converts.append(nested.conversion(kind, field.dataType, arrow.type))
-    return converts
 
 
 def _file_leaf(source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:

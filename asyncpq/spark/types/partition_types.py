@@ -11,7 +11,7 @@ import decimal
 import functools
 import re
 import zoneinfo
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -90,11 +90,11 @@ def _value_type(value: str | None, conf: ReadConf) -> T.DataType:
     if _DOUBLE.fullmatch(value.strip(_JAVA_BLANKS)):
         return T.DoubleType()
     plain = unescaped(value)
-    if _is_real(_TIMESTAMP, plain):
+    if _TIMESTAMP.fullmatch(plain) and _is_valid(_moment, plain):
         return T.TimestampType() if conf.timestamp_type == "TIMESTAMP_LTZ" else T.TimestampNTZType()
-    if _is_real(_DATE, value):
+    if _DATE.fullmatch(value) and _is_valid(_moment, value):
         return T.DateType()
-    return T.StringType() if _clock(plain) is None else T.TimeType(6)
+    return T.TimeType(6) if _is_valid(_clock, plain) else T.StringType()
 
 
 def _decimal_digits(value: str) -> int | None:
@@ -108,24 +108,19 @@ def _decimal_digits(value: str) -> int | None:
     return count if count <= _MOST_DIGITS else None
 
 
-def _is_real(pattern: re.Pattern[str], value: str) -> bool:
-    """Whether the value matches the pattern and is an existing date and time."""
+def _is_valid(parse: Callable[[str], object], value: str) -> bool:
     try:
-        return pattern.fullmatch(value) is not None and bool(_moment(value))
+        parse(value)
     except ValueError:
         return False
+    return True
 
 
-def _clock(value: str) -> datetime.time | None:
-    """A time of day; None for other texts."""
-    found = _TIME.fullmatch(value)
-    if found is None:
-        return None
-    hour, minute, second = (int(part) for part in found.groups()[:3])
-    try:
-        return datetime.time(hour, minute, second, int((found[4] or "").ljust(6, "0")))
-    except ValueError:
-        return None
+def _clock(value: str) -> datetime.time:
+    match = _TIME.fullmatch(value)
+    if match is None:
+        raise ValueError(value)
+    return datetime.time(int(match[1]), int(match[2]), int(match[3]), int((match[4] or "").ljust(6, "0")))
 
 
 def _wider(left: T.DataType, right: T.DataType) -> T.DataType:
@@ -170,10 +165,7 @@ def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
     if isinstance(kind, T.FractionalType):
         return _float(value)
     if isinstance(kind, T.TimeType):
-        clock = _clock(unescaped(value))
-        if clock is None:
-            raise ValueError(value)
-        return clock
+        return _clock(unescaped(value))
     if isinstance(kind, T.DateType):
         return _moment(value).date()
     if isinstance(kind, T.TimestampNTZType):
@@ -197,10 +189,10 @@ _EXACT: Final = decimal.Context(prec=38, traps=[decimal.InvalidOperation, decima
 
 def _moment(value: str) -> datetime.datetime:
     """Parse a date, or a date and a time."""
-    found = _TIMESTAMP.fullmatch(value) or _DATE.fullmatch(value)
-    if found is None:
+    match = _TIMESTAMP.fullmatch(value) or _DATE.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    *parts, tenth = (*found.groups(), None) if found.re is _DATE else found.groups()
+    *parts, tenth = (*match.groups(), None) if match.re is _DATE else match.groups()
     return datetime.datetime(*[int(part) for part in parts], microsecond=int(tenth or 0) * 100_000)  # type: ignore[arg-type,misc]
 
 

@@ -59,10 +59,10 @@ class ReadConf:
                 continue
             if value is not None:  # the text of SET, in any case
                 text = str(value).strip()
-                values[name] = text.lower() == "true" if isinstance(getattr(cls, name), bool) else text
-        for name in ("datetime_rebase_mode", "int96_rebase_mode", "timestamp_type"):
-            if name in values:
-                values[name] = values[name].upper()
+                if isinstance(getattr(cls, name), bool):
+                    values[name] = text.lower() == "true"
+                else:
+                    values[name] = text if name == "session_time_zone" else text.upper()
         return cls(**values)
 
     def key(self, name: str) -> str:
@@ -115,8 +115,7 @@ def within(name: str) -> Iterator[None]:
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
     """Find a column of a file by name, with Spark's case sensitivity; None if it does not exist.
 
-    Raises:
-        AmbiguousColumnError: several columns differ only in case.
+    Several columns that differ only in case raise AmbiguousColumnError.
     """
     key = conf.key(wanted)
     places = [place for place, name in enumerate(names) if conf.key(name) == key]
@@ -177,8 +176,7 @@ def with_leaves(
 ) -> T.DataType:
     """The type with ``leaf(type)`` for each type inside that is no struct, list or map; metadata is kept.
 
-    Args:
-        is_nullable: make all parts nullable.
+    ``is_nullable`` makes all parts nullable.
     """
     if isinstance(kind, T.StructType):
         inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in kind.fields]
@@ -226,8 +224,7 @@ def without_char_and_varchar(schema: T.StructType) -> T.StructType:
 def merged_schema(schemas: Iterable[T.StructType], conf: ReadConf) -> T.StructType:
     """Merge schemas of files as ``spark.sql.parquet.mergeSchema`` does, columns of the first file first.
 
-    Raises:
-        SchemaMismatchError: a column has types that Spark does not merge.
+    Types that Spark does not merge raise SchemaMismatchError.
     """
     return reduce(lambda merged, schema: _merge_structs(merged, schema, conf), schemas, T.StructType([]))
 

@@ -115,8 +115,8 @@ def wkb_field(field: T.StructField) -> pa.Field:
     kind = field.dataType
     check_spatial(kind)
     text = kind.jsonValue()
-    found = _TYPE_TEXT.fullmatch(text if isinstance(text, str) else "")
-    about = {"crs": found[1] if found else _DEFAULT_CRS}
+    match = _TYPE_TEXT.fullmatch(text if isinstance(text, str) else "")
+    about = {"crs": match[1] if match else _DEFAULT_CRS}
     if isinstance(kind, T.GeographyType):
         about["edges"] = "spherical"
     return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from asyncpq.errors import AmbiguousColumnError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.conversion import FIELD_ID_KEY, arrow_schema, from_spark
 from asyncpq.spark.types.leaf_conversion import FileDates, RebaseCalendar, file_dates, rebase_days, rebase_micros
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 from tests.spark.types_files import to_spark
 
@@ -234,9 +234,9 @@ def test_files_for_everybody() -> None:
     pq.write_table(pa.Table.from_batches([batch]), sink)
     back = pq.read_table(sink)
     assert back.to_pylist() == batch.to_pylist()
-    assert not back.schema.field("t").nullable
+    assert back.schema.field("t").nullable  # as in files that Spark writes
     written = (back.schema.metadata or {})[b"org.apache.spark.sql.parquet.row.metadata"]
-    assert StructType.fromJson(json.loads(written)) == schema
+    assert StructType.fromJson(json.loads(written)) == nullable_struct(schema)
     with pytest.raises(UnsupportedFeatureError, match="void") as raised:
         from_spark(struct(a=struct(b=ArrayType(NullType()))), CONF)
     assert raised.value.column == "a.b"
