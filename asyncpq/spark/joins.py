@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import pyarrow as pa
@@ -148,7 +149,7 @@ def plan_lookup_join(
     frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
     opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
 
-    right = _right(opened, names, wanted, conf)
+    right = _right(opened, names, wanted)
     joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed but not executed
     arrow_schema(joined)  # raises now: PySpark's error at run time names no column
     left_places = [_place(df.columns, name, conf) for name in names]
@@ -210,28 +211,25 @@ def _join_keys(
     lake_places: Sequence[int],
     read: Sequence[int],
     types: pa.Schema,
-    at_candidate: int,
+    first_candidate: int,
 ) -> tuple[JoinKey, ...]:
     """The key columns of the tasks.
 
-    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark, and
-    ``at_candidate`` is the position of the first candidate among the columns of the left.
+    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark. Candidates
+    follow the columns of the left, beginning at ``first_candidate``.
     """
-    keys: list[JoinKey] = []
-    for rule, at in zip(rules, lake_places, strict=True):
-        name, place = opened.names[at], read.index(at)
-        keys.append(
-            JoinKey(
-                name=name,
-                stored=opened.schema.field(name).type,
-                form=rule.form,
-                candidates=tuple(range(at_candidate, at_candidate + rule.num_columns)),
-                place=place,
-                type=types.field(place).type,
-            )
+    begins = accumulate((rule.num_columns for rule in rules), initial=first_candidate)
+    return tuple(
+        JoinKey(
+            name=opened.names[at],
+            stored=opened.schema.field(opened.names[at]).type,
+            form=rule.form,
+            candidates=tuple(range(begin, begin + rule.num_columns)),
+            place=read.index(at),
+            type=types.field(read.index(at)).type,
         )
-        at_candidate += rule.num_columns
-    return tuple(keys)
+        for rule, at, begin in zip(rules, lake_places, begins, strict=False)
+    )
 
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
@@ -250,7 +248,7 @@ def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTar
     return LakeTarget(target=lake, index=index, **of_lake), others
 
 
-def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:
+def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -> StructType:
     """The lake's columns that take part: the keys, and ``columns``, which must exist."""
     if columns is None:
         return opened.struct

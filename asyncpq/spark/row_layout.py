@@ -126,7 +126,7 @@ def _spread(rank: int, columns: int, at: int) -> int:
     return spread
 
 
-#: Keys that :meth:`RowLayout.heavy` counts, and among how many.
+#: Keys that :meth:`RowLayout.heavy_keys` counts, and among how many.
 _MOST_HEAVY: Final = 1000
 _TRACKED: Final = 50_000
 

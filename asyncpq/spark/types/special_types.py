@@ -61,25 +61,21 @@ def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKi
     fields = logical_parameters(metadata, element, _GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
     crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
-    if kind is LogicalKind.GEOMETRY:
-        return _of_json(f"geometry({crs})")
-    algorithm = fields.get(2, 0)
-    known = isinstance(algorithm, int) and 0 <= algorithm < len(_ALGORITHMS)
-    return _of_json(f"geography({crs}, {_ALGORITHMS[algorithm] if known else algorithm})")
-
-
-def _of_json(text: str) -> T.DataType:
+    text = f"geometry({crs})"
+    if kind is LogicalKind.GEOGRAPHY:
+        algorithm = fields.get(2, 0)
+        is_known = isinstance(algorithm, int) and 0 <= algorithm < len(_ALGORITHMS)
+        text = f"geography({crs}, {_ALGORITHMS[algorithm] if is_known else algorithm})"
+    field = {"name": "x", "type": text, "nullable": True, "metadata": {}}
     try:
-        kind = T.StructType.fromJson(
-            {"type": "struct", "fields": [{"name": "x", "type": text, "nullable": True, "metadata": {}}]}
-        )[0].dataType
+        spatial = T.StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
     except (PySparkException, ValueError, KeyError) as error:
         raise UnsupportedFeatureError(
             f"Spark does not know the type {text}",
             hint="Declare the column in a schema as BINARY, or with another system.",
         ) from error
-    check_spatial(kind)
-    return kind
+    check_spatial(spatial)
+    return spatial
 
 
 def check_spatial(kind: T.DataType) -> None:
