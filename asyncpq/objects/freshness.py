@@ -17,15 +17,8 @@ from asyncpq.storage.base import RangeResult, Validator
 class Freshness:
     """The last seen version of one object, shared by all handles of the session.
 
-    Args:
-        runtime: of the session.
-        key: key of the pointer to that version, in every tier.
-        policy: how long cached parts are served without validation.
-        tiers: cache tiers outside this process; None if the object is not shared.
-        check: tells whether the object has a version now, without a request (local files); else None.
-
-    Attributes:
-        key, policy: as given.
+    ``key`` is that of the pointer to the version, in every tier; ``tiers`` is None if the object is not shared.
+    ``check`` tells whether the object has a version now, without a request (local files); else None.
     """
 
     def __init__(

@@ -19,12 +19,7 @@ from asyncpq.storage.urls import safe_url
 
 
 class HeldObject:
-    """See :class:`asyncpq.storage.base.StoredObject`. What it is, is told by its content alone.
-
-    Args:
-        url: for messages.
-        content: the object.
-    """
+    """A :class:`asyncpq.storage.base.StoredObject` of bytes that the process has; its content is its identity."""
 
     client = "memory"
     server = ""

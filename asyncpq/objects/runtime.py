@@ -6,13 +6,11 @@ import asyncio
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
-from types import TracebackType
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -21,7 +19,7 @@ from asyncpq.caching.entry import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
-from asyncpq.errors import DeadlineExceededError, UsageError
+from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
@@ -115,12 +113,8 @@ class TailSizes:
 class Runtime:
     """Shared by all files and scans of one session; belongs to one event loop and one process.
 
-    Args:
-        options: the session's options.
-        storage_options: as in fsspec; flat, or one mapping for each protocol.
-        memory: a cache to share with other sessions; by default one of its own.
-        tiers: further cache tiers, nearest first.
-        on_event: told what reads do; None for nobody.
+    ``storage_options`` are as in fsspec: flat, or one mapping for each protocol. ``memory`` is a cache that other
+    sessions share, by default one of the session's own; ``tiers`` are further cache tiers, nearest first.
     """
 
     def __init__(
@@ -224,10 +218,22 @@ class Runtime:
         """A call that has not begun. ``url`` is safe to be shown."""
         return Operation(name, url, self.metrics, self._on_event)
 
-    def deadline(self, url: str) -> Deadline:
-        """Limit the body of ``async with`` to ``read_timeout_s``. Raises DeadlineExceededError: the time is over."""
+    @asynccontextmanager
+    async def deadline(self, url: str) -> AsyncIterator[None]:
+        """Limit the body to ``read_timeout_s``; its DeadlineExceededError names the object and the option."""
         timeout_s = self.options.retry.read_timeout_s
-        return Deadline(asyncio.timeout(timeout_s), timeout_s, url)
+        timeout = asyncio.timeout(timeout_s)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError as error:
+            if not timeout.expired() or isinstance(error, AsyncpqError):
+                raise  # the body's own
+            raise DeadlineExceededError(
+                f"not done after {timeout_s} s",
+                url=url,
+                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+            ) from error
 
     # -- what is shared ---------------------------------------------------------------------------
 
@@ -296,30 +302,6 @@ async def _ended(running: Future[Any]) -> None:
             await asyncio.wait((waiting,))
     if not waiting.cancelled():
         waiting.exception()  # the cancellation is what counts
-
-
-@dataclass(slots=True, eq=False)
-class Deadline:
-    """``async with``: :func:`asyncio.timeout` whose error names the object and the option that allows more time."""
-
-    timeout: asyncio.Timeout
-    timeout_s: float | None
-    url: str
-
-    async def __aenter__(self) -> None:
-        await self.timeout.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as timeout:
-            raise DeadlineExceededError(
-                f"not done after {self.timeout_s} s",
-                url=self.url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
-            ) from timeout
 
 
 # Modules that are whole: in sys.modules they stand while a thread still imports them.

@@ -56,18 +56,9 @@ class _Unproven(NamedTuple):
 class FileScan:
     """Fetches and decodes the units of a plan.
 
-    Args:
-        source, version: the object to read.
-        plan: the row groups and pages to read.
-        shape: the output's schema, the filter and the limits.
-        context: requests are counted there; its round is that of the first data request.
-        admit: keep fetched pages in memory; tiers outside this process decide by themselves.
-        rows_only: count matching rows, decode no output.
-        read_bytes: bytes that the call reads, other files included; caches admit pages by it.
-
-    Attributes:
-        current: the version is known to be the object's, as far as the cache policy asks.
-        rows_matched: rows that came out so far.
+    The round of ``context`` is that of the first data request. ``admit`` keeps fetched pages in memory; tiers outside
+    this process decide by themselves, by ``read_bytes``, which the call reads, other files included. With ``rows_only``
+    matching rows are counted, no output is decoded.
     """
 
     def __init__(
@@ -85,8 +76,9 @@ class FileScan:
         self.plan = plan
         self.version = version
         self.context = context
+        # whether the version is known to be the object's, as far as the cache policy asks
         self.current = source.freshness.policy.kind == "immutable"
-        self.rows_matched = plan.rows_known
+        self.rows_matched = plan.rows_known  # rows that came out so far
         self._rows_seen = 0
         self._source = source
         self._shape = shape

@@ -56,15 +56,7 @@ class _OtherColumnsError(ObjectChangedError):
 class ScanPlanner:
     """Makes a :class:`ScanPlan` of a request, and another one when the object has changed.
 
-    Args:
-        source: the object.
-        request: columns, predicate and limit.
-        version: the version that the file handle knows.
-        adopt: called with the version of each plan.
-        operation: counts the requests.
-
-    Attributes:
-        other_bytes: bytes that the same call reads of other files. Caches admit pages by the sum.
+    ``version`` is the one that the file handle knows; ``adopt`` is called with the version of each plan.
     """
 
     def __init__(
@@ -81,7 +73,7 @@ class ScanPlanner:
         self._adopted = version
         self._adopt = adopt
         self.operation = operation
-        self.other_bytes = 0
+        self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.metrics = operation.metrics
         self._simplified = None if request.where is None else simplify(request.where)
         self._where = self._simplified

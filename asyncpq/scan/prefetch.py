@@ -56,10 +56,9 @@ class Pipeline:
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
     budget if need be; further ones wait for the session's budget. The caller must close it, else tasks stay.
 
-    Args:
-        jobs: the next job is taken once the one before has its bytes. An exception is raised after all jobs before it
-            were delivered. It is closed with the pipeline.
-        ordered: deliver jobs in order; else those of different scans as they become ready.
+    The next of ``jobs`` is taken once the one before has its bytes. An exception of theirs is raised after all jobs
+    before it were delivered. They are closed with the pipeline. Without ``ordered``, jobs of different scans are
+    delivered as they become ready.
     """
 
     def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
