@@ -144,18 +144,16 @@ class ReadMetrics:
         lower = {"on disk": self.disk_hits, "shared": self.shared_hits}
         tiers = ", ".join([f"{hits} of them {tier}" for tier, hits in lower.items() if hits])
         tiers = f" ({tiers})" if tiers else ""
-        # pages_total does not include pages without an OffsetIndex
-        pages = (
-            f"{self.pages_read} of {self.pages_total}"
-            if self.pages_total >= max(self.pages_read, 1)
-            else f"{self.pages_read}"
-        )
-        files = (
-            f"files {self.files_read} read, {self.files_opened} opened, {self.files_ruled_out} ruled out "
-            f"of {self.files_total}{f', {self.files_skipped} skipped' if self.files_skipped else ''}; "
-            if self.files_total
-            else ""
-        )
+        pages = f"{self.pages_read}"
+        if self.pages_total >= max(self.pages_read, 1):  # it does not include pages without an OffsetIndex
+            pages += f" of {self.pages_total}"
+        files = ""
+        if self.files_total:
+            skipped = f", {self.files_skipped} skipped" if self.files_skipped else ""
+            files = (
+                f"files {self.files_read} read, {self.files_opened} opened, {self.files_ruled_out} ruled out "
+                f"of {self.files_total}{skipped}; "
+            )
         text = (
             f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
             f"{files}row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
@@ -190,12 +188,8 @@ class ReadMetrics:
         if request.round > self.rounds:
             self.rounds = request.round
         purpose = request.purpose
-        if purpose in self.requests_by_purpose:
-            self.requests_by_purpose[purpose] += 1
-            self.bytes_by_purpose[purpose] += request.bytes
-        else:
-            self.requests_by_purpose[purpose] = 1
-            self.bytes_by_purpose[purpose] = request.bytes
+        self.requests_by_purpose[purpose] = self.requests_by_purpose.get(purpose, 0) + 1
+        self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + request.bytes
 
     def wait_begins(self) -> None:
         """Bytes are under way from now on; pair with :meth:`wait_ends`."""
@@ -253,13 +247,9 @@ class ReadMetrics:
         self.throttles += other.throttles
         self.hedges += other.hedges
         self.bytes_fetched += other.bytes_fetched
-        for purpose in other.requests_by_purpose:
-            if purpose in self.requests_by_purpose:
-                self.requests_by_purpose[purpose] += other.requests_by_purpose[purpose]
-                self.bytes_by_purpose[purpose] += other.bytes_by_purpose[purpose]
-            else:
-                self.requests_by_purpose[purpose] = other.requests_by_purpose[purpose]
-                self.bytes_by_purpose[purpose] = other.bytes_by_purpose[purpose]
+        for purpose, requests in other.requests_by_purpose.items():
+            self.requests_by_purpose[purpose] = self.requests_by_purpose.get(purpose, 0) + requests
+            self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + other.bytes_by_purpose[purpose]
         self.cache_hits += other.cache_hits
         self.cache_misses += other.cache_misses
         self.disk_hits += other.disk_hits

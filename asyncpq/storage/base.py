@@ -302,16 +302,14 @@ def info_time_s(value: object) -> float | None:
         return None
 
 
-_HINT = "Keep the index in a store that can, or write to it from one place alone, with single_writer=True."
-
-
 class ObjectExistsError(StoreError):
     """The object to be created exists already."""
 
 
 def cannot_create(subject: str, url: str) -> ConcurrentCommitUnsupported:
     """The error of a store that is known to have no create-if-absent step."""
-    return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=_HINT)
+    hint = "Keep the index in a store that can, or write to it from one place alone, with single_writer=True."
+    return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=hint)
 
 
 def is_gone(error: StoreError) -> bool:
@@ -333,18 +331,17 @@ class CreateProbe:
         """Whether ``store`` refuses to create an existing object in the folder ``url``, remembered for ``place``."""
         async with self._lock:
             if place not in self._known:
-                self._known[place] = await _try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
+                self._known[place] = await self._try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
             return self._known[place]
 
-
-async def _try(store: WritableStore, url: str, context: RequestContext) -> bool:
-    try:
-        # If the first create is refused, its response was lost and a retry was refused.
-        refused = not await store.create_object(url, b"1", context=context)
-        context = context.step(context.purpose, context.round + 1)
-        return refused or not await store.create_object(url, b"2", context=context)
-    except ConcurrentCommitUnsupported:
-        return False
-    finally:
-        with contextlib.suppress(StoreError):  # a later delete that matters reports a missing permission
-            await store.delete_objects([url], context=context.step(context.purpose, context.round + 1))
+    async def _try(self, store: WritableStore, url: str, context: RequestContext) -> bool:
+        try:
+            # If the first create is refused, its response was lost and a retry was refused.
+            refused = not await store.create_object(url, b"1", context=context)
+            context = context.step(context.purpose, context.round + 1)
+            return refused or not await store.create_object(url, b"2", context=context)
+        except ConcurrentCommitUnsupported:
+            return False
+        finally:
+            with contextlib.suppress(StoreError):  # a later delete that matters reports a missing permission
+                await store.delete_objects([url], context=context.step(context.purpose, context.round + 1))

@@ -65,6 +65,8 @@ _THREADS = 8
 _FOLDERS_AT_ONCE = 16
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
 _MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this serializes asyncpq's writes
+#: What a filesystem's method counts as; all others are GETs.
+_HTTP_METHODS = {"info": "HEAD", "pipe_file": "PUT", "put_file": "PUT", "rm_file": "DELETE"}
 _ETAGS = ("ETag", "etag", "e_tag")
 _VERSIONS = ("version_id", "VersionId", "ino")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
@@ -176,9 +178,7 @@ class FsspecStore(Unpicklable):
     async def _list(self, name: str, path: str, url: str, context: RequestContext) -> Any:
         """The filesystem's listing; None if the folder does not exist, or vanished meanwhile."""
         try:
-            return await self.ask(
-                RangeRequest(0, 0, safe_url(url)), "GET", context.purpose, context, name, path, detail=True
-            )
+            return await self.ask(RangeRequest(0, 0, safe_url(url)), context, name, path, detail=True)
         except ObjectNotFoundError:
             return None
 
@@ -196,19 +196,12 @@ class FsspecStore(Unpicklable):
             await _close_client(self.filesystem)
 
     async def ask(
-        self,
-        request: RangeRequest,
-        method: str,
-        purpose: Purpose,
-        context: RequestContext,
-        name: str,
-        *arguments: Any,
-        **options: Any,
+        self, request: RangeRequest, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> Any:
         """Call a method of the filesystem with retries; each attempt counts as one request."""
 
         async def once(attempt: int) -> Any:
-            with counted(method, purpose, request, attempt, context):
+            with counted(name, context.purpose, request, attempt, context):
                 return await self.call(request, name, *arguments, **options)
 
         return await self.repeat(once, request, context)
@@ -342,7 +335,7 @@ class FsspecObject(Unpicklable):
             raise InvalidResponseError(message, url=self.url, byte_range=(start, stop))
         pinned = RangeRequest(start, stop, self.url, before)  # the object existed: a missing one has changed
         path = f"{self._path}#{before.version}" if self._pins(before) else self._path
-        with counted("GET", context.purpose, request, attempt, context) as record:
+        with counted("cat_file", context.purpose, request, attempt, context) as record:
             data = bytes(await self._store.call(pinned, "cat_file", path, start=start, end=stop))
             record.bytes = len(data)
         if not self._pins(before):
@@ -361,7 +354,7 @@ class FsspecObject(Unpicklable):
 
     async def _info(self, request: RangeRequest, context: RequestContext, attempt: int) -> Validator:
         self._store.filesystem.invalidate_cache(self._path)
-        with counted("HEAD", "stat", RangeRequest(0, 0, self.url), attempt, context):
+        with counted("info", "stat", RangeRequest(0, 0, self.url), attempt, context):
             info = await self._store.call(request, "info", self._path)
         if info.get("type") == "directory":
             raise ObjectNotFoundError("it is a directory", url=self.url)
@@ -371,10 +364,11 @@ class FsspecObject(Unpicklable):
 
 @contextmanager
 def counted(
-    method: str, purpose: Purpose, request: RangeRequest, attempt: int, context: RequestContext
+    name: str, purpose: Purpose, request: RangeRequest, attempt: int, context: RequestContext
 ) -> Iterator[RequestRecord]:
-    """Count one call, whose record is given; a failed one has no status."""
-    record = RequestRecord(method, purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
+    """Count one call of the method ``name``, whose record is given; a failed one has no status."""
+    method, start, stop = _HTTP_METHODS.get(name, "GET"), request.start, request.stop
+    record = RequestRecord(method, purpose, start, stop, 0, 0, attempt, context.round, 0.0)
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:

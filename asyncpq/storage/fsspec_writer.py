@@ -36,7 +36,7 @@ class WritableFsspecStore(FsspecStore):
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace an object."""
-        await self._write(url, "PUT", len(data), context, "pipe_file", bytes(data))
+        await self._write(url, len(data), context, "pipe_file", bytes(data))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
         """Create an object; ConcurrentCommitUnsupported if this version of the filesystem has no such mode."""
@@ -52,7 +52,7 @@ class WritableFsspecStore(FsspecStore):
         try:
             size = (await asyncio.to_thread(path.stat)).st_size
             if self.asynchronous:
-                await self._write(url, "PUT", size, context, "put_file", str(path))
+                await self._write(url, size, context, "put_file", str(path))
             else:  # the memory filesystem's put_file shows a growing object
                 await self.put_object(url, await asyncio.to_thread(path.read_bytes), context=context)
         except StoreError:
@@ -80,7 +80,7 @@ class WritableFsspecStore(FsspecStore):
 
         async def delete(url: str) -> None:
             try:
-                await self._write(url, "DELETE", 0, context, "rm_file")
+                await self._write(url, 0, context, "rm_file")
             except StoreError as error:
                 if not is_gone(error):
                     raise
@@ -93,7 +93,7 @@ class WritableFsspecStore(FsspecStore):
         await self.put_object(probe, b"1", context=context)
         context = context.step(context.purpose, context.round + 1)
         try:
-            info = await self._write(probe, "HEAD", 0, context, "info")
+            info = await self._write(probe, 0, context, "info")
         finally:
             await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
         modified = modified_of(info)
@@ -109,19 +109,19 @@ class WritableFsspecStore(FsspecStore):
         if "mode" not in inspect.signature(method).parameters and self.protocol not in ("abfs", "abfss", "az"):
             raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
         try:
-            await self._write(url, "PUT", length, context, name, *arguments, **options)
+            await self._write(url, length, context, name, *arguments, **options)
         except ObjectExistsError:
             return False
         return True
 
     async def _write(
-        self, url: str, method: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
+        self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> Any:
         path = self.filesystem._strip_protocol(url)
         # put_file names the local file first
         arguments = (*arguments, path) if name == "put_file" else (path, *arguments)
-        request = RangeRequest(0, length, safe_url(url))
-        return await self.ask(request, method, "write", context, name, *arguments, **options)
+        context = context.step("write", context.round)
+        return await self.ask(RangeRequest(0, length, safe_url(url)), context, name, *arguments, **options)
 
 
 def _append(path: Path, piece: bytes, url: str) -> None:
