@@ -158,8 +158,8 @@ class HttpStore(Unpicklable):
         target = self._parse(url)
         if target.user is None and self._authorization is None:
             return ""
-        who = (target.user, target.password, self._authorization)
-        return hashlib.sha256(repr(who).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        credentials = (target.user, target.password, self._authorization)
+        return hashlib.sha256(repr(credentials).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     async def close(self) -> None:
         """Close connections. Idempotent."""

@@ -142,19 +142,19 @@ class RetryBudget:
     """
 
     def __init__(self, retries: float | None) -> None:
-        self.left = self.most = math.inf if retries is None else float(retries)
+        self.available = self.most = math.inf if retries is None else float(retries)
 
     def take(self) -> bool:
         """Take a retry if one is left."""
-        if self.left < 1.0:
+        if self.available < 1.0:
             return False
-        self.left -= 1.0
+        self.available -= 1.0
         return True
 
     def succeeded(self, attempt: int) -> None:
         """Count the success of a request with its ``attempt`` (from 1)."""
-        if self.left < self.most:
-            self.left = min(self.most, self.left + (1.0 if attempt > 1 else 0.2))
+        if self.available < self.most:
+            self.available = min(self.most, self.available + (1.0 if attempt > 1 else 0.2))
 
 
 def delay_before_retry_s(

@@ -176,7 +176,7 @@ class Transport(Unpicklable):
                         expected, data = await self._send_once(exchange, context, reception, attempt)
                     if limiter.limit < limiter.most:
                         limiter.speed_up()
-                    if budget.left < budget.most:
+                    if budget.available < budget.most:
                         budget.succeeded(attempt)
                     return (
                         (expected, data)

@@ -273,11 +273,11 @@ def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
     delay(RetryableError(TransportError("wrong region"), at_once=True), budget=budget)  # a correction takes nothing
     with pytest.raises(DeadlineExceededError):
         delay(RetryableError(ThrottledError("slow"), retry_after_s=9.0), deadline=101.0, budget=budget)
-    assert budget.left == 1.0
+    assert budget.available == 1.0
     budget.succeeded(2)
-    assert budget.left == 2.0
+    assert budget.available == 2.0
     budget.succeeded(1)
-    assert budget.left == 2.0, "no more than at first"
+    assert budget.available == 2.0, "no more than at first"
     delay(budget=budget)
     delay(budget=budget)
     with pytest.raises(TransportError, match="reset; not retried after attempt 1: the retry budget is used up"):
@@ -285,7 +285,7 @@ def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
     for _ in range(5):
         budget.succeeded(1)
     delay(budget=budget)
-    assert budget.left == pytest.approx(0.0)
+    assert budget.available == pytest.approx(0.0)
 
 
 @given(st.lists(st.sampled_from(["fail", "succeed", "retried"])), st.integers(0, 5))
@@ -297,7 +297,7 @@ def test_a_budget_stays_between_nothing_and_all(events: list[str], most: int) ->
         else:
             budget.succeeded(1 if event == "succeed" else 2)
             given_back += 0.2 if event == "succeed" else 1.0
-        assert 0.0 <= budget.left <= most
+        assert 0.0 <= budget.available <= most
     assert taken <= most + given_back
 
 
