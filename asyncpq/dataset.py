@@ -116,16 +116,9 @@ class DatasetPlan:
 def output_schema(
     schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
 ) -> pa.Schema:
-    """The fields asked for, and behind them those of ``keys``.
+    """The fields of a dataset of ``schema`` that ``columns`` name, and behind them those of ``keys``.
 
-    Args:
-        schema: the dataset's.
-        columns: names, dotted paths of parts, or ordinals; None for all.
-        keys: names, or dotted paths of parts.
-        read_dictionary: names of columns that come as dictionary arrays.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, several, or one asked for twice.
+    ColumnNotFoundError or AmbiguousColumnError: no such column, several, or one asked for twice.
     """
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
     view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
@@ -446,11 +439,7 @@ def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) 
 
 
 def _access(access: object) -> Mapping[str, AccessPlan] | None:
-    """Plans by url.
-
-    Raises:
-        InvalidOptionError: it is no such mapping.
-    """
+    """Plans by url; InvalidOptionError if it is no such mapping."""
     if access is None:
         return None
     if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
@@ -459,12 +448,7 @@ def _access(access: object) -> Mapping[str, AccessPlan] | None:
 
 
 def _positions(rows: Any) -> list[tuple[str, int]]:
-    """Pairs of url and row number.
-
-    Raises:
-        InvalidOptionError: not such pairs.
-        RowIndexError: a number is negative.
-    """
+    """Pairs of url and row number; InvalidOptionError for anything else, RowIndexError for negative numbers."""
     try:
         pairs = [(url, row) for url, row in rows]
     except (TypeError, ValueError) as error:

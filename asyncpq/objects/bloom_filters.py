@@ -48,25 +48,18 @@ class ChunkFilter:
     in the meantime others may have brought theirs. No lock is needed: what is set here is the same whoever sets
     it, is never taken back, and is not iterated over; the bitset is there before the blocks go.
 
-    Args:
-        start: its first byte in the object.
-        stop: the byte behind the last, where the footer gives the length; else None.
-        limit: no filter reaches beyond this byte.
-
-    Attributes:
-        start: its first byte in the object.
-        reason: why it cannot be used, once that is known.
-        probes: how often blocks of it were fetched.
+    ``start`` is the filter's first byte in the object; ``stop`` the byte behind the last, where the footer gives the
+    length; no filter reaches beyond ``limit``.
     """
 
     __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
 
     def __init__(self, start: int, stop: int | None, limit: int) -> None:
         self.start = start
-        self.reason: str | None = None
-        self.probes = 0
+        self.reason: str | None = None  # why it cannot be used, once that is known
+        self.probes = 0  # how often blocks of it were fetched
         self._stop = stop
-        self._limit = limit  # no filter reaches beyond it
+        self._limit = limit
         self._header: BloomFilterHeader | None = None
         self._guess = None if stop is None else usual_header(stop - start)
         self._blocks: dict[int, bytes] = {}
@@ -125,13 +118,9 @@ class ChunkFilter:
         return [whole] if cost >= whole.stop - whole.start else parts
 
     def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
-        """Keep what was fetched, as far as it is of use for ``hashes``.
+        """Keep what was fetched, as far as it is of use for ``hashes``; ``fetched`` if requests were sent for it.
 
-        Args:
-            fetched: requests were sent for it.
-
-        Raises:
-            FormatError: the filter must not be used.
+        FormatError if the filter must not be used.
         """
         self.probes += fetched
         header = self._header or self._read_header(parts)
@@ -185,17 +174,7 @@ class FilterPlaces(NamedTuple):
 
 
 class RowGroupFilters:
-    """The filters that one query may ask.
-
-    Args:
-        source, version: whose they are.
-        probes: what the query asks of them.
-        places: where they are, by column name.
-        context: requests are counted there.
-
-    Attributes:
-        dropped: ordinals of the row groups ruled out so far.
-    """
+    """The filters that one query may ask: what ``probes`` ask, of the filters at ``places``, by column name."""
 
     def __init__(
         self,
@@ -212,7 +191,7 @@ class RowGroupFilters:
         self._places = places
         self._context = context
         self._filters: dict[tuple[int, str], ChunkFilter | None] = {}
-        self.dropped: set[int] = set()
+        self.dropped: set[int] = set()  # ordinals of the row groups ruled out so far
         for column in self._hashes:
             if places[column].misplaced:
                 context.metrics.fall_back(
@@ -227,15 +206,10 @@ class RowGroupFilters:
         )
 
     async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
-        """Find the row groups that hold no matching row, among ``row_groups``.
+        """Find the row groups that hold no matching row, among those with the ordinals ``row_groups``.
 
-        Args:
-            row_groups: ordinals.
-            stakes: bytes that reading each of them would take; filters are fetched if that may save more than
-                it costs. Without it, only what costs no request is asked.
-
-        Raises:
-            StoreError, ObjectChangedError: the store failed.
+        ``stakes`` are the bytes that reading each of them would take; filters are fetched if that may save more than it
+        costs. Without it, only what costs no request is asked.
         """
         pending = self._pending(row_groups)
         if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):

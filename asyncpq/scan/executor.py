@@ -67,16 +67,9 @@ class ScannedFiles(Protocol[F]):
         """All rows of a file were delivered, or it is ruled out."""
 
     async def failed(self, file: F, error: AsyncpqError, *, given_out: bool) -> bool:
-        """Prepare to read a file again whose scan failed.
+        """Prepare to read a file again whose scan failed; True where it is left out instead.
 
-        Args:
-            given_out: rows were given out that a new beginning would repeat.
-
-        Returns:
-            True where the file is left out instead.
-
-        Raises:
-            AsyncpqError: ``error``, where neither is allowed.
+        Rows that were ``given_out`` a new beginning would repeat. Raises ``error`` where neither is allowed.
         """
 
     async def give_up(self, file: F) -> None:
@@ -97,9 +90,8 @@ class UnitRows(NamedTuple, Generic[F]):
 class OneFile:
     """An open file as the only one of a scan: :class:`ScannedFiles`, and its :class:`ScannedFile`.
 
-    Args:
-        planner: plans it, anew after each change of the object.
-        scan: rows are given out as they come; else all at the end.
+    ``planner`` plans it, anew after each change of the object. Rows of a ``scan`` are given out as they come; else all
+    at the end.
     """
 
     planner: ScanPlanner
@@ -170,10 +162,7 @@ class OneFile:
 class ScanExecutor(Generic[F]):
     """Runs the scans of files.
 
-    Args:
-        url: of the file or dataset, safe to be shown.
-        files: gives them.
-        ordered: rows come in the order of the files; else as files become ready, those of each file in order.
+    Rows come in the order of the files if ``ordered``; else as files become ready, those of each file in order.
     """
 
     runtime: Runtime

@@ -152,8 +152,7 @@ def describe(
 ) -> Plan:
     """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not asked.
 
-    Args:
-        scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
+    A ``scan`` is read unit by unit; else the file is read in one round where it is small enough.
     """
     version, plan = scan_plan.version, scan_plan.fetch_plan
     schema = version.metadata.schema

@@ -29,9 +29,8 @@ _LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loo
 class BatchPuller(Generic[T]):
     """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
 
-    Args:
-        next_batch: gives the next batch, None after the last one.
-        close: ends what makes them; called when the iterator is dropped before its end. None: others end it.
+    ``next_batch`` gives None after the last one. ``close`` ends what makes them when the iterator is dropped early;
+    None where others end it.
     """
 
     def __init__(
@@ -309,11 +308,8 @@ class RecordBatchStream:
 
 
 def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
-    """See :meth:`RecordBatchStream.to_reader`; called in the scan's event loop.
-
-    Args:
-        closes: the scan is closed when the reader is dropped.
-    """
+    """See :meth:`RecordBatchStream.to_reader`; called in the scan's event loop. With ``closes``, dropping the reader
+    closes the scan."""
 
     async def next_batch() -> pa.RecordBatch | None:
         return await anext(scan, None)
@@ -324,9 +320,7 @@ def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
 class ScanUnits(Generic[F]):
     """The rows of a scan, unit by unit (:class:`Units`).
 
-    Args:
-        schema: gives that of the rows, once the scan was started.
-        tables: makes of the rows of one unit the tables that go out; by default all of it.
+    ``schema`` gives that of the rows once the scan was started; ``tables`` makes the tables that go out of one unit.
     """
 
     def __init__(
