@@ -429,7 +429,7 @@ class NestedLeaf(PageQueue[DataPage]):
         return LeafPages(content, tuple(pages), rows, tuple(stops))
 
     def _check_rows(self, page: DataPage, header: PageHeader) -> None:
-        """Check the planned rows of a page against its header's number of values; rows of V2 headers are advisory.
+        """Check a page's planned rows against its header's number of values; rows of V2 headers are advisory.
 
         ``LeafPages.check_rows`` checks the decoded rows of a repeated leaf's pages.
         """

@@ -155,10 +155,10 @@ class SchemaAdapter:
         return None if path else value
 
     def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
-        """The file's leaf whose statistics bound a column; None if there is none.
+        """The file's leaf whose statistics bound a column; None if there is none. It has one value or null in each row.
 
-        The leaf has one value or null in each row. Also returns the types of literals that pyarrow rounds when it
-        compares them with the column, so that they must not be compared with the leaf's statistics.
+        Also returns the types of literals that pyarrow rounds when it compares them with the column, so that they must
+        not be compared with the leaf's statistics.
         """
         ordinal, path = self._find(name)
         (match,) = self.match(version, [ordinal])

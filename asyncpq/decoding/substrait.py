@@ -76,17 +76,12 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
-    """Translate a pyarrow compute expression.
+    """Translate a pyarrow compute expression on columns of ``schema``.
 
-    Args:
-        expression: comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``,
-            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name,
-            path or position, also cast to a type that holds all of their values in the same order.
-        schema: of the expression's columns.
-
-    Raises:
-        ColumnNotFoundError: it names no column of ``schema``.
-        ExpressionError: it has another form.
+    It has comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``, ``is_valid()``,
+    ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name, path or position, also cast
+    to a type that holds all of their values in the same order. Anything else raises ExpressionError, an unknown column
+    ColumnNotFoundError.
     """
     try:
         text = str(expression)

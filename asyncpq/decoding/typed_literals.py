@@ -95,11 +95,10 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """An equivalent of ``column op value`` for a number or time that ``type_`` does not hold.
+    """An equivalent of ``column op value`` for a number or time that ``type_`` does not hold: operator and scalar.
 
-    Returns:
-        Operator and scalar; or the result for every value that is not null; or None for other types and literals, and
-        for literals that are cast before they are compared (floats against decimals).
+    Or the result for every value that is not null; or None for other types and literals, and for literals that are cast
+    before they are compared (floats against decimals).
     """
     scale = 0
     if pa.types.is_integer(type_):

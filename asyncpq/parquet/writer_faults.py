@@ -49,10 +49,7 @@ DICTIONARY_HEADER_PADDING: Final = 100
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
-    """Names of the top-level columns whose Arrow type is or contains a dictionary.
-
-    None if ``value``, the footer's ``ARROW:schema``, is missing or unreadable.
-    """
+    """Names of the top-level columns of a type with a dictionary; None for no readable ``ARROW:schema``."""
     if value is None:
         return None
     try:
@@ -224,27 +221,18 @@ def _has_cloudera_fix(writer: WriterVersion) -> bool:
 class WriterFault:
     """One known fault of one writer.
 
-    Attributes:
-        writer: the application in ``created_by``, or ``ANY_WRITER``.
-        columns: the affected columns.
-        wrong: the claims that are ignored.
-        source: where the fault is reported.
-        since, before: the first release with the fault, and the first without it (None: no release is known to be
-            without it). A file that names its writer without a version counts as every release.
-        cloudera_has_fix: Cloudera fixed its own releases earlier.
-        unnamed: the fault is assumed of files that name no writer, or an unknown writer without a version.
-        fixed_in: for ``ANY_WRITER``, the first good release of each writer known to be good.
+    A file that names its writer without a version counts as every release.
     """
 
-    writer: str
+    writer: str  # the application in ``created_by``, or ``ANY_WRITER``
     columns: AffectedColumns
-    wrong: frozenset[Claim]
-    source: str
-    since: Release = (0, 0, 0)
-    before: Release | None = None
-    cloudera_has_fix: bool = False
-    unnamed: bool = False
-    fixed_in: Mapping[str, Release] = field(default_factory=dict)
+    wrong: frozenset[Claim]  # the claims that are ignored
+    source: str  # where the fault is reported
+    since: Release = (0, 0, 0)  # the first release with the fault
+    before: Release | None = None  # the first release without it; None: no release is known to be without it
+    cloudera_has_fix: bool = False  # Cloudera fixed its own releases earlier
+    unnamed: bool = False  # also assumed of files of no writer, or of an unknown one without a version
+    fixed_in: Mapping[str, Release] = field(default_factory=dict)  # first good release by writer
 
     def is_of(self, writer: WriterVersion | None) -> bool:
         """Whether files of ``writer`` have the fault; None stands for a file that names no writer."""
