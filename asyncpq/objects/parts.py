@@ -118,9 +118,7 @@ def share_pages(
 ) -> None:
     """Write pages that turned out to be good to the cache tiers outside this process.
 
-    Args:
-        read_bytes: what their read takes in all; each tier decides whether it has room for that.
-        scan: the read is a scan.
+    Each tier decides by ``read_bytes``, which their read takes in all, whether it has room for them.
     """
     tiers = source.tiers_of(version) if pages else None
     if tiers is not None:

@@ -126,17 +126,7 @@ _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune colu
 
 
 class LookupKeys:
-    """The keys of one lookup.
-
-    Args:
-        keys: for each key column a value, or a list of values; lists pair up by position.
-
-    Attributes:
-        names: the key columns.
-        exact: ``where`` alone says which rows match: of one key column, or of one key.
-        where: predicate that every matching row satisfies; exact for one key column or one key.
-        prune: a sharper predicate to prune by, or None.
-    """
+    """The keys of one lookup: for each key column a value, or a list of values; lists pair up by position."""
 
     def __init__(self, keys: Any) -> None:
         if not isinstance(keys, Mapping) or not keys:
@@ -144,7 +134,7 @@ class LookupKeys:
                 "a lookup needs at least one key column",
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
             )
-        self.names = tuple(keys)
+        self.names = tuple(keys)  # of the key columns
         lists = {}
         for name, value in keys.items():
             values = lists[name] = _values(name, value)
@@ -162,11 +152,12 @@ class LookupKeys:
             )
         (count,) = lengths
         self._tuples = list(zip(*lists.values(), strict=True))
-        self.exact = len(lists) == 1 or count <= 1
-        self.prune: Expression | None = None
+        self.exact = len(lists) == 1 or count <= 1  # ``where`` alone says which rows match
+        self.prune: Expression | None = None  # sharper than ``where``, to prune by
         atoms: list[Expression] = []
         for name, values in lists.items():
             atoms.append(Comparison(name, "==", values[0]) if count == 1 else KeyIn(name, values))
+        # every matching row satisfies it
         self.where = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
         if not self.exact and count <= _MAX_PAIRS_PRUNED:
             self.prune = Or(
@@ -179,9 +170,8 @@ class LookupKeys:
     def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
         """Pair the rows of ``where`` with the keys. Not needed where ``exact`` and without ``with_keys``.
 
-        Args:
-            table: rows that satisfy ``where``: the columns asked for, and behind them the key columns.
-            with_keys: add the position of the key.
+        ``table`` has rows that satisfy ``where``: the columns asked for, and behind them the key columns. ``with_keys``
+        adds the position of the key.
         """
         num_columns = table.num_columns - len(self.names)
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
