@@ -52,7 +52,7 @@ _REGION_CODES = re.compile(r"[a-z0-9-]{2,40}")
 
 
 @dataclass(slots=True)
-class Listing:
+class KeyListing:
     """One listing of ``url``, which is safe to be shown."""
 
     url: str
@@ -96,7 +96,7 @@ class DirectBucket(Unpicklable):
         """A HEAD for the object's size, for stores whose Content-Range lacks it."""
         return S3Head(self, stored, request)
 
-    def list(self, listing: Listing, page: PageRequest) -> S3List:
+    def list(self, listing: KeyListing, page: PageRequest) -> S3List:
         """A LIST of one page."""
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 
@@ -255,7 +255,7 @@ class S3List(SignedExchange):
 
     denied_hint = LISTING_HINT
 
-    def __init__(self, bucket: DirectBucket, listing: Listing, page: PageRequest, pages: list[ListPage]) -> None:
+    def __init__(self, bucket: DirectBucket, listing: KeyListing, page: PageRequest, pages: list[ListPage]) -> None:
         self.request = RangeRequest(0, 0, listing.url)
         self._bucket = bucket
         self._listing = listing

@@ -246,7 +246,7 @@ FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
 
 @dataclass(slots=True)
-class Pages:
+class KeyPages:
     """The pages of one listing of ``url``, which is safe to be shown."""
 
     fetch_page: FetchPage
@@ -257,20 +257,17 @@ class Pages:
         return self.fetch_page(page, self.context.step(self.context.purpose, round_))
 
     def endless(self) -> InvalidResponseError:
-        return InvalidResponseError(
-            "the store's listing does not end: it repeats keys or empty pages",
-            url=self.url,
-            hint="Give the urls of the files.",
-        )
+        message = "the store's listing does not end: it repeats keys or empty pages"
+        return InvalidResponseError(message, url=self.url, hint="Give the urls of the files.")
 
 
-async def list_keys(pages: Pages, prefix: str) -> list[ListedKey]:
+async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
     """List all keys that begin with ``prefix``, ascending; InvalidResponseError if the listing does not progress."""
     round_ = pages.context.round
     return await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
 
 
-async def _list_rest(pages: Pages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
+async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
     """List all keys, of which the ``first`` page has come in round ``round_``."""
     if first.token is None:
         return sorted(first.keys, key=attrgetter("key"))
@@ -280,7 +277,9 @@ async def _list_rest(pages: Pages, prefix: str, first: ListPage, round_: int) ->
         return await _in_turn(pages, prefix, first, round_)
 
 
-async def list_between(pages: Pages, prefix: str, after: str, last: str, round_: int | None = None) -> list[ListedKey]:
+async def list_between(
+    pages: KeyPages, prefix: str, after: str, last: str, round_: int | None = None
+) -> list[ListedKey]:
     """List the keys behind ``after``, up to ``last``."""
     round_ = pages.context.round if round_ is None else round_
     try:
@@ -290,7 +289,7 @@ async def list_between(pages: Pages, prefix: str, after: str, last: str, round_:
         return [listed for listed in keys if after < listed.key <= last]
 
 
-async def _in_turn(pages: Pages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
+async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
     """List page after page, in any order."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
@@ -310,7 +309,7 @@ async def _in_turn(pages: Pages, prefix: str, page: ListPage, round_: int) -> li
 class _Progress:
     """Checks that pages that follow each other by token progress."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: KeyPages) -> None:
         self._pages = pages
         self._token: str | None = None
         self._empty = 0
@@ -339,7 +338,7 @@ class _Range:
 class _Ranges:
     """Lists one range of keys, which it cuts."""
 
-    def __init__(self, pages: Pages, prefix: str) -> None:
+    def __init__(self, pages: KeyPages, prefix: str) -> None:
         self._pages = pages
         self._prefix = prefix
         self._alphabets = Alphabets()
@@ -429,7 +428,7 @@ class _Ranges:
         return None if cut is None else Cut(self._prefix + cut.key, cut.weight)
 
 
-async def list_wanted_keys(pages: Pages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
+async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
     """List the keys that begin with ``prefix``, ascending.
 
     Keys outside wanted folders may be left out, and so may folder markers, which end in a slash.
@@ -444,7 +443,7 @@ async def list_wanted_keys(pages: Pages, prefix: str, wants: Callable[[str], boo
 class _Folders:
     """Lists folder by folder where that saves requests."""
 
-    def __init__(self, pages: Pages, wants: Callable[[str], bool]) -> None:
+    def __init__(self, pages: KeyPages, wants: Callable[[str], bool]) -> None:
         self._pages = pages
         self._wants = wants
         self._in_vain = 0

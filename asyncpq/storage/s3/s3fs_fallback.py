@@ -29,7 +29,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.s3.client import error_code, explain
-from asyncpq.storage.s3.direct import Listing, ObjectResponse
+from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
 from asyncpq.storage.wire import connection_failure, read_body
@@ -85,7 +85,7 @@ class S3fsBucket(Unpicklable):
     def head(self, stored: S3Object, request: RangeRequest) -> _S3fsGet:
         raise InvalidResponseError("the store does not give the object's size", url=stored.url)
 
-    def list(self, listing: Listing, page: PageRequest) -> _S3fsList:
+    def list(self, listing: KeyListing, page: PageRequest) -> _S3fsList:
         named = {
             "Prefix": page.prefix,
             "Delimiter": "/" if page.folders else None,

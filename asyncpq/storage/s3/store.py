@@ -32,8 +32,8 @@ from asyncpq.storage.base import (
 from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
 from asyncpq.storage.s3.client import S3Client, limits_of, retry_of
-from asyncpq.storage.s3.direct import DirectBucket, Listing
-from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest, Pages, list_keys, list_wanted_keys
+from asyncpq.storage.s3.direct import DirectBucket, KeyListing
+from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRequest, list_keys, list_wanted_keys
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
 from asyncpq.storage.s3.sigv4 import Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
@@ -207,7 +207,7 @@ class S3Store(Unpicklable):
         bucket = await self._bucket(name, url)
         if bucket.reason:
             context.metrics.fall_back(f"read through s3fs: {bucket.reason}")
-        pages = Pages(partial(self._fetch_page, bucket, Listing(safe_url(url))), context, safe_url(url))
+        pages = KeyPages(partial(self._fetch_page, bucket, KeyListing(safe_url(url))), context, safe_url(url))
         if wants is None:
             listed = await list_keys(pages, prefix)
         else:
@@ -231,7 +231,7 @@ class S3Store(Unpicklable):
         return objects
 
     async def _fetch_page(
-        self, bucket: Bucket, listing: Listing, page: PageRequest, context: RequestContext
+        self, bucket: Bucket, listing: KeyListing, page: PageRequest, context: RequestContext
     ) -> ListPage:
         exchange = bucket.list(listing, page)
         await self._transport.send(exchange, context)
@@ -271,7 +271,7 @@ class S3Store(Unpicklable):
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """The server's time, to the second, from the Date of a LIST."""
         name, prefix = self._split(url)
-        exchange = (await self._bucket(name, url)).list(Listing(safe_url(url)), PageRequest(prefix, most=1))
+        exchange = (await self._bucket(name, url)).list(KeyListing(safe_url(url)), PageRequest(prefix, most=1))
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
         if seconds is None:

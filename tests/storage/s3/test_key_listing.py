@@ -17,11 +17,11 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.s3.key_listing import (
     Alphabets,
+    KeyPages,
     ListedKey,
     ListPage,
     PageError,
     PageRequest,
-    Pages,
     list_between,
     list_keys,
     list_wanted_keys,
@@ -55,8 +55,8 @@ class Bucket:
         return parse_page(answer.body)
 
 
-def pages(bucket: Bucket) -> Pages:
-    return Pages(bucket.fetch_page, RequestContext(ReadMetrics()), "s3://b/")
+def pages(bucket: Bucket) -> KeyPages:
+    return KeyPages(bucket.fetch_page, RequestContext(ReadMetrics()), "s3://b/")
 
 
 def listed(bucket: Bucket, prefix: str = "") -> list[str]:
