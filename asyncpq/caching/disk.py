@@ -21,7 +21,7 @@ from asyncpq.caching.entry_folder import EntryFolder, Outcome, UnsafeFolderError
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions
-from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.threads import Threads
 
 _READERS = 2
 _WRITERS = 1  # what a folder can take; readers do not wait for it

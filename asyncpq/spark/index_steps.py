@@ -40,7 +40,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 
 #: Number of the index table "files", the first one.
 FILES_NUMBER: Final = 0

@@ -47,7 +47,6 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.concurrency import Threads, results_of
 from asyncpq.storage.limits import (
     RETRYABLE_STATUSES,
     ConnectionLimiter,
@@ -57,6 +56,7 @@ from asyncpq.storage.limits import (
     within_deadline,
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.threads import Threads, results_of
 from asyncpq.storage.urls import refusal, safe_url
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from typing import Any
 from asyncpq.errors import InvalidResponseError, StoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import CreateProbe, ObjectExistsError, RequestContext, StoreLimits, cannot_create, is_gone
-from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.fsspec import FsspecStore, modified_of
 from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 
 #: Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's

@@ -36,10 +36,10 @@ from asyncpq.storage.base import (
     Wants,
     may_change_unseen,
 )
-from asyncpq.storage.concurrency import Threads
 from asyncpq.storage.limits import within_deadline
 from asyncpq.storage.local_files import AtomicFile, delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path, safe_url, unknown_option
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SentRequest, counted_request
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
-from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.threads import Threads
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnElement, Connection, Engine, Table

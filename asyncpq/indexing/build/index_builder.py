@@ -33,7 +33,7 @@ from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 
 logger = logging.getLogger(__name__)

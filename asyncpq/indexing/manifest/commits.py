@@ -43,7 +43,7 @@ from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
-from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.threads import results_of
 
 #: Returns the manifest that follows the given newest one (None: there is no index yet); None if nothing changes. It is
 #: called again if another commit came first, and raises if its change is no longer possible.

@@ -25,7 +25,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
-from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.threads import results_of
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
-from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.threads import results_of
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
-from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.threads import results_of
 
 
 @dataclass(slots=True)

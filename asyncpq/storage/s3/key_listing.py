@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.threads import results_of
 
 LAST = "\U0010ffff"  # the greatest character
 

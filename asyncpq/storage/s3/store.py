@@ -29,7 +29,6 @@ from asyncpq.storage.base import (
     Wants,
     http_date_s,
 )
-from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
 from asyncpq.storage.s3.client import S3Client, limits_of, retry_of
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
@@ -37,6 +36,7 @@ from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRe
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
 from asyncpq.storage.s3.sigv4 import Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import check_s3_names, safe_url, split_url
 from asyncpq.storage.wire import DirectWire, HttpTarget

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
 from asyncpq.errors import ColumnNotFoundError, CorruptFileError, InvalidOptionError, NotParquetError
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor
 from asyncpq.tables.delta.schema import check_protocol

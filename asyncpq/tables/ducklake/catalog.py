@@ -20,7 +20,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, U
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed
 from asyncpq.tables.ducklake.inlined import inlined_file

@@ -28,7 +28,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from asyncpq.datasets.model import DataFile, Deletes, Reader, TableField
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, printable
 from asyncpq.expressions import Expression, columns
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.deletes import DeleteIndex
 from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns

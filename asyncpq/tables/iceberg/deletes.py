@@ -16,7 +16,7 @@ from asyncpq.datasets.model import Deletes, Reader
 from asyncpq.errors import CorruptFileError, QueryError
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import DeletionVector, check_deleted, decode_positions
 from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, check_parquet

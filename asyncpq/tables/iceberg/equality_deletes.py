@@ -26,7 +26,7 @@ from asyncpq.datasets.model import ColumnBounds, Reader, TableField
 from asyncpq.errors import CorruptFileError, ExpressionError, ResourceLimitError, UnsupportedFeatureError, printable
 from asyncpq.expressions import And, Expression, col
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.concurrency import call_each
+from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields

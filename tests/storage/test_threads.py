@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.threads import Threads
 
 
 async def test_closing_waits_for_what_runs_and_keeps_the_loop_going() -> None:
@@ -126,7 +126,7 @@ async def test_threads_that_nobody_has_end() -> None:
 def test_a_process_ends_though_a_call_does_not() -> None:
     program = """
 import asyncio, threading
-from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.threads import Threads
 
 async def main():
     threads = Threads(1, "asyncpq-hung")
