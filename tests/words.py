@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.expressions.tokens import LETTERS_AND_NUMBERS, MARKS, UNICODE_VERSION, code_points
+from asyncpq.expressions.tokens import UNICODE_VERSION, word_characters
 
-KNOWN = {chr(code) for first, last in code_points(LETTERS_AND_NUMBERS + MARKS) for code in range(first, last + 1)}
+KNOWN = {chr(code) for ranges in word_characters() for first, last in ranges for code in range(first, last + 1)}
 # What this Python's Unicode has named since, or put elsewhere
 OTHERS = (
     set()

@@ -1,8 +1,8 @@
 """Access plans: the row groups and rows of one file that a read may touch, whatever its predicate.
 
-A plan is made without its file, as a term: a set of rows of the file (:class:`RowSet`), a set of row groups with their
-own rows (:class:`GroupSet`), or both joined (:class:`Joined`). Rows that a term does not name are in it or not as a
-whole. With the file's row groups (:class:`RowGroupLayout`) it resolves to the rows of each (:class:`ResolvedAccess`).
+A plan is made without its file: it joins a set of rows of the file (:class:`RowSet`) and a set of row groups with
+their own rows (:class:`GroupSet`). The rows that such a set does not name are in it or not as a whole. With the file's
+row groups (:class:`RowGroupLayout`) a plan resolves to the rows of each (:class:`ResolvedAccess`).
 
 ``take``, deleted rows and users' plans are all read through such plans.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -72,21 +73,21 @@ class ResolvedAccess(Mapping[int, RowRanges]):
             raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows")
         whole: list[tuple[int, int]] = []
         parts: dict[int, RowRanges] = {}
-        at = 0
+        position = 0  # of the range that ``row`` is in
         row = ranges.start
-        while at < ranges.num_ranges:
+        while position < ranges.num_ranges:
             # Empty row groups begin at the same row as the next one, which bisect finds.
             ordinal = bisect_right(layout.first_rows, row) - 1
             first, stop = layout.first_rows[ordinal], layout.stop_rows[ordinal]
-            if row == first and ranges.stops[at] >= stop:
-                behind = bisect_right(layout.stop_rows, ranges.stops[at])
+            if row == first and ranges.stops[position] >= stop:
+                behind = bisect_right(layout.stop_rows, ranges.stops[position])
                 whole.append((ordinal, behind))
                 stop = layout.stop_rows[behind - 1]
             else:
                 parts[ordinal] = ranges.clip(first, stop).shift(-first)
-            at = bisect_right(ranges.stops, stop, at)
-            if at < ranges.num_ranges:
-                row = max(stop, ranges.starts[at])
+            position = bisect_right(ranges.stops, stop, position)
+            if position < ranges.num_ranges:
+                row = max(stop, ranges.starts[position])
         return cls(layout, RowRanges(whole) if whole else RowRanges.empty(), parts)
 
     # -- looking ----------------------------------------------------------------------------------
@@ -181,8 +182,8 @@ class RowSet(NamedTuple):
         return f"{'~' if self.rest else ''}AccessPlan.row_ranges({_shown(list(self.ranges))})"
 
 
-ALL: Final = RowSet(RowRanges.empty(), True)
-NONE: Final = RowSet(RowRanges.empty(), False)
+ALL_ROWS: Final = RowSet(RowRanges.empty(), True)
+NO_ROWS: Final = RowSet(RowRanges.empty(), False)
 
 
 class GroupSet(NamedTuple):
@@ -193,7 +194,7 @@ class GroupSet(NamedTuple):
 
     @classmethod
     def of(cls, groups: Mapping[int, RowSet], rest: bool) -> GroupSet:
-        usual = ALL if rest else NONE
+        usual = ALL_ROWS if rest else NO_ROWS
         return cls(tuple([item for item in sorted(groups.items()) if item[1] != usual]), rest)
 
     def __invert__(self) -> GroupSet:
@@ -201,7 +202,7 @@ class GroupSet(NamedTuple):
 
     def __and__(self, other: GroupSet) -> GroupSet:
         mine, its = dict(self.groups), dict(other.groups)
-        usual, its_usual = (ALL if side.rest else NONE for side in (self, other))
+        usual, its_usual = (ALL_ROWS if side.rest else NO_ROWS for side in (self, other))
         both = {ordinal: mine.get(ordinal, usual) & its.get(ordinal, its_usual) for ordinal in {*mine, *its}}
         return GroupSet.of(both, self.rest and other.rest)
 
@@ -221,65 +222,13 @@ class GroupSet(NamedTuple):
     def __repr__(self) -> str:
         if self.rest:
             return f"~{~self!r}"
-        if all(rows == ALL for _, rows in self.groups):
+        if all(rows == ALL_ROWS for _, rows in self.groups):
             return f"AccessPlan.row_groups({_shown([ordinal for ordinal, _ in self.groups])})"
-        texts = [f"{ordinal}: {_rows_shown(rows)}" for ordinal, rows in self.groups[:_SHOWN]]
+        texts = []
+        for ordinal, rows in self.groups[:_SHOWN]:
+            named = f"{'all but ' if rows.rest else ''}{_shown(list(rows.ranges))}"
+            texts.append(f"{ordinal}: {'None' if rows == ALL_ROWS else named}")
         return f"AccessPlan.from_row_groups({{{', '.join(texts)}{', ...' if len(self.groups) > _SHOWN else ''}}})"
-
-
-class Joined(NamedTuple):
-    """The intersection of its terms, or with ``either`` their union: at most one set of each kind, and nested joins."""
-
-    either: bool
-    rows: RowSet | None
-    groups: GroupSet | None
-    others: frozenset[Joined]
-
-    @property
-    def terms(self) -> list[Term]:
-        known: list[Term] = [term for term in (self.rows, self.groups) if term is not None]
-        return [*known, *sorted(self.others, key=repr)]
-
-    def __invert__(self) -> Joined:
-        rows = None if self.rows is None else ~self.rows
-        groups = None if self.groups is None else ~self.groups
-        return Joined(not self.either, rows, groups, frozenset([~other for other in self.others]))
-
-    def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
-        first, *rest = [term.resolve(layout) for term in self.terms]
-        for term in rest:
-            first = first | term if self.either else first & term
-        return first
-
-    def __repr__(self) -> str:
-        terms = [f"({term!r})" if isinstance(term, Joined) else repr(term) for term in self.terms]
-        return (" | " if self.either else " & ").join([*terms[:_SHOWN], *(["..."] if len(terms) > _SHOWN else [])])
-
-
-Term = RowSet | GroupSet | Joined
-
-
-def both(left: Term, right: Term) -> Term:
-    """The intersection; sets of one kind become one set."""
-    if isinstance(left, RowSet) and isinstance(right, RowSet):
-        return left & right
-    rows, groups = ALL, GroupSet((), True)
-    others: set[Joined] = set()
-    for side in (left, right):
-        terms = side.terms if isinstance(side, Joined) and not side.either else [side]
-        for term in terms:
-            if isinstance(term, RowSet):
-                rows &= term
-            elif isinstance(term, GroupSet):
-                groups &= term
-            else:
-                others.add(term)
-    if rows == NONE or groups == ((), False):
-        return NONE
-    terms = [term for term in (rows, groups) if term not in (ALL, ((), True))] + list(others)
-    if len(terms) <= 1:
-        return terms[0] if terms else ALL
-    return Joined(False, None if rows == ALL else rows, groups if groups.groups else None, frozenset(others))
 
 
 def _shown(items: Sequence[object]) -> str:
@@ -287,12 +236,11 @@ def _shown(items: Sequence[object]) -> str:
     return f"[{', '.join(map(repr, items[:_SHOWN]))}{more}]"
 
 
-def _rows_shown(rows: RowSet) -> str:
-    if rows == ALL:
-        return "None"
-    return f"{'all but ' if rows.rest else ''}{_shown(list(rows.ranges))}"
+ALL_GROUPS: Final = GroupSet((), True)
+NO_GROUPS: Final = GroupSet((), False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AccessPlan:
     """The row groups and rows of one file that a read may touch. Immutable, hashable, picklable.
 
@@ -305,25 +253,24 @@ class AccessPlan:
     equal.
     """
 
-    __slots__ = ("_term",)
-
-    _term: Term
-
-    def __init__(self, *, _term: Term = ALL) -> None:
-        """As :meth:`all`."""
-        self._term = _term
+    # The intersection of the parts or, with ``_either``, their union; only plans of two parts and more are unions.
+    # A part that changes nothing is ALL_ROWS or ALL_GROUPS in an intersection, NO_ROWS or NO_GROUPS in a union.
+    _rows: RowSet = ALL_ROWS
+    _groups: GroupSet = ALL_GROUPS
+    _nested: frozenset[AccessPlan] = frozenset()  # unions in an intersection, intersections in a union
+    _either: bool = False
 
     # -- making -----------------------------------------------------------------------------------
 
     @classmethod
     def all(cls) -> AccessPlan:
         """Every row."""
-        return cls(_term=ALL)
+        return _ALL
 
     @classmethod
     def none(cls) -> AccessPlan:
         """No row."""
-        return cls(_term=NONE)
+        return _NONE
 
     @classmethod
     def row_groups(cls, ordinals: Iterable[int]) -> AccessPlan:
@@ -333,7 +280,7 @@ class AccessPlan:
             RowIndexError: an ordinal is negative.
             InvalidOptionError: not whole numbers.
         """
-        return cls._groups(dict.fromkeys(_numbers(ordinals, "row group"), ALL))
+        return cls._of_groups(dict.fromkeys(_numbers(ordinals, "row group"), ALL_ROWS))
 
     @classmethod
     def rows(cls, rows: Iterable[int]) -> AccessPlan:
@@ -343,7 +290,7 @@ class AccessPlan:
             RowIndexError: a number is negative.
             InvalidOptionError: not whole numbers.
         """
-        return cls(_term=RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
+        return cls(_rows=RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
 
     @classmethod
     def row_ranges(cls, ranges: RowRanges | Iterable[tuple[int, int]]) -> AccessPlan:
@@ -353,7 +300,7 @@ class AccessPlan:
             RowIndexError: a range begins before row 0.
             InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
         """
-        return cls(_term=RowSet(_ranges(ranges), False))
+        return cls(_rows=RowSet(_ranges(ranges), False))
 
     @classmethod
     def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
@@ -365,25 +312,25 @@ class AccessPlan:
         """
         if not isinstance(groups, Mapping):
             raise InvalidOptionError("row groups must be a mapping of ordinals to row ranges, or to None for all rows")
-        rows = [ALL if ranges is None else RowSet(_ranges(ranges), False) for ranges in groups.values()]
-        return cls._groups(dict(zip(_numbers(groups, "row group"), rows, strict=True)))
+        rows = [ALL_ROWS if ranges is None else RowSet(_ranges(ranges), False) for ranges in groups.values()]
+        return cls._of_groups(dict(zip(_numbers(groups, "row group"), rows, strict=True)))
 
     @classmethod
-    def _groups(cls, groups: Mapping[int, RowSet]) -> AccessPlan:
+    def _of_groups(cls, groups: Mapping[int, RowSet]) -> AccessPlan:
         named = GroupSet.of(groups, False)
-        return cls(_term=named if named.groups else NONE)
+        return cls(_groups=named) if named.groups else cls.none()
 
     # -- looking ----------------------------------------------------------------------------------
 
     @property
     def is_all(self) -> bool:
         """It allows every row of any file."""
-        return self._term == ALL
+        return self == _ALL
 
     @property
     def is_none(self) -> bool:
         """It allows no row of any file."""
-        return self._term == NONE
+        return self == _NONE
 
     @property
     def is_positional(self) -> bool:
@@ -400,26 +347,48 @@ class AccessPlan:
             RowIndexError: the file has no such row group or row, be it readable or left out.
         """
         layout = row_group_rows if isinstance(row_group_rows, RowGroupLayout) else RowGroupLayout(row_group_rows)
-        return self._term.resolve(layout)
+        first, *rest = [part.resolve(layout) for part in self._parts()]
+        for part in rest:
+            first = first | part if self._either else first & part
+        return first
 
-    def __eq__(self, other: object) -> bool:
-        return self._term == other._term if isinstance(other, AccessPlan) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._term)
+    def _parts(self) -> list[RowSet | GroupSet | AccessPlan]:
+        """The parts that change something; at least one."""
+        neutral = (NO_ROWS, NO_GROUPS) if self._either else (ALL_ROWS, ALL_GROUPS)
+        named = [part for part in (self._rows, self._groups) if part not in neutral]
+        return [*named, *sorted(self._nested, key=repr)] or [self._rows]
 
     def __repr__(self) -> str:
-        return repr(self._term)
+        parts = self._parts()
+        texts = [f"({part!r})" if isinstance(part, AccessPlan) else repr(part) for part in parts[:_SHOWN]]
+        return (" | " if self._either else " & ").join([*texts, *(["..."] if len(parts) > _SHOWN else [])])
 
     # -- the algebra ------------------------------------------------------------------------------
 
     def __invert__(self) -> AccessPlan:
-        return AccessPlan(_term=~self._term)
+        if not self._either and not self._nested:
+            if self._groups == ALL_GROUPS:
+                return AccessPlan(_rows=~self._rows)
+            if self._rows == ALL_ROWS:
+                return AccessPlan(_groups=~self._groups)
+        nested = frozenset([~plan for plan in self._nested])
+        return AccessPlan(_rows=~self._rows, _groups=~self._groups, _nested=nested, _either=not self._either)
 
     def __and__(self, other: AccessPlan) -> AccessPlan:
         if not isinstance(other, AccessPlan):
             return NotImplemented
-        return AccessPlan(_term=both(self._term, other._term))
+        rows, groups = ALL_ROWS, ALL_GROUPS
+        nested: frozenset[AccessPlan] = frozenset()
+        for plan in (self, other):
+            if plan._either:
+                nested |= {plan}
+            else:
+                rows, groups, nested = rows & plan._rows, groups & plan._groups, nested | plan._nested
+        if rows == NO_ROWS or groups == NO_GROUPS:
+            return _NONE
+        if len(nested) == 1 and rows == ALL_ROWS and groups == ALL_GROUPS:
+            return next(iter(nested))
+        return AccessPlan(_rows=rows, _groups=groups, _nested=nested)
 
     def __or__(self, other: AccessPlan) -> AccessPlan:
         if not isinstance(other, AccessPlan):
@@ -430,6 +399,10 @@ class AccessPlan:
         if not isinstance(other, AccessPlan):
             return NotImplemented
         return self & ~other
+
+
+_ALL: Final = AccessPlan()
+_NONE: Final = AccessPlan(_rows=NO_ROWS)
 
 
 def _numbers(values: Any, what: str) -> list[int]:

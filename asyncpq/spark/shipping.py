@@ -135,7 +135,7 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
         if entry.is_dir():
             if entry.name != "__pycache__":
                 yield from _files(entry, inner)
-        elif entry.name.endswith((".py", ".typed")):
+        elif entry.name.endswith((".py", ".txt", ".typed")):
             yield inner, entry.read_bytes()
 
 

@@ -22,31 +22,24 @@ from asyncpq.testing.faults import Fault
 
 @dataclass(slots=True)
 class ServedObject:
-    """A served object. ``etag`` is verbatim, quotes included; ``modified`` is in seconds since 1970."""
+    """A served object."""
 
     data: bytes
-    etag: str
-    modified: float
+    etag: str  # verbatim, quotes included
+    modified: float  # seconds since 1970
 
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request and its outcome.
-
-    Attributes:
-        path: decoded, with its leading slash.
-        target: as sent, query included.
-        headers: with lower-case names.
-        status, sent: status and body bytes of the answer; 0 until answered.
-    """
+    """One request and its outcome."""
 
     method: str
-    path: str
-    target: str
-    headers: dict[str, str]
+    path: str  # decoded, with its leading slash
+    target: str  # as sent, query included
+    headers: dict[str, str]  # with lower-case names
     body: bytes = field(default=b"", repr=False)
-    status: int = 0
-    sent: int = 0
+    status: int = 0  # of the answer; 0 until answered
+    sent: int = 0  # body bytes of the answer
 
     @property
     def range(self) -> str | None:
@@ -190,9 +183,8 @@ def _page(
     def coded(text: str) -> str:
         if query.get("encoding-type") == "url":
             return quote_plus(text, safe="/")
-        return "".join(
-            mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text)
-        )  # like S3, which is not valid XML 1.0
+        # like S3, whose control characters are not valid XML 1.0
+        return "".join(mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text))
 
     prefix = query.get("prefix", "")
     parts = [
@@ -233,21 +225,17 @@ class Upload:
 
 
 class Uploads:
-    """The multipart uploads in progress.
-
-    Args:
-        put: stores an object of a path, content and ETag.
-    """
+    """The multipart uploads in progress."""
 
     def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
+        """``put`` stores an object of a path, content and ETag."""
         self.running: dict[str, Upload] = {}
         self._put = put
 
     def answer(self, request: LoggedRequest, path: str, exists: bool) -> Answer | None:
         """The answer to a request of a multipart upload; None to other requests.
 
-        Args:
-            exists: the object exists and the request must not replace it.
+        ``exists``: the object exists and the request must not replace it.
         """
         query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
         if request.method == "POST" and "uploads" in query:

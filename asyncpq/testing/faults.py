@@ -22,97 +22,54 @@ class Fault:
 
     Raises:
         InvalidOptionError: a field has no effect without another one, or has an invalid value.
-
-    Attributes:
-        method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
-        path: part of the request's path; None for any.
-        ranged: True for requests with a Range header only, False for those without; None for any.
-        after, times: see above; ``times=None`` never ends.
-        latency_s: delay of the answer.
-        status, code: answer with this HTTP status and S3 error code (or an empty body, for code "").
-        headers: extra response headers, added to any answer; None as a value removes a header.
-        retry_after_s: a Retry-After header for ``status``.
-        truncate: close the connection after this many body bytes.
-        reset: with ``truncate``: reset (RST) instead of closing.
-        hang_up: close the connection instead of answering.
-        stall_headers: never answer.
-        stall_body: send ``truncate`` bytes of the body (default 0), then nothing more.
-        drip_s: send the body one byte at a time, with this pause between bytes.
-        flood_header_bytes: send this many bytes of made-up header lines before the answer's own.
-        shift_range: added to both ends of Content-Range.
-        length_delta: added to Content-Length (the body stays as it is).
-        surplus: add this many bytes to the body (remove, if negative), and adjust Content-Length.
-        ignore_range: answer 200 with the whole object.
-        range_200: answer 200 with the range and its Content-Range.
-        ignore_if_match: answer as if there were no If-Match.
-        no_suffix: answer 416 to a suffix range.
-        unknown_size: write ``*`` for the size in Content-Range.
-        etag: "none" sends no ETag, "weak" a weak one, "other" a wrong one.
-        chunked: send the body in chunks, without Content-Length.
-        gzip: compress the body, with Content-Encoding.
-        slow_down_200: an S3 SlowDown error in a 200 response.
-        html_200: an HTML page in a 200 response.
-        redirect: redirect to this url.
-        redirect_status: with ``redirect``: 301, 302, 303, 307 or 308.
-        region: the bucket's region: refuse requests that are signed for another one.
-        skew_s: the server's clock is this far ahead; refuse requests that are more than 900 s off.
-        replace_with: put these bytes as the object's new version before answering.
-        replace_after: the same after answering.
-        keep_modified: the new version has the old one's Last-Modified.
-        delete: delete the object before answering.
-        delete_after: the same after answering.
-        endless_listing: answer each LIST with its first page, and say that more follow.
-        ignore_start_after: answer a LIST as if there were no start-after.
-        ignore_if_none_match: let a PUT that should only create replace the object.
-        lose_answer: execute the request, then close the connection instead of answering.
     """
 
-    method: str | None = None
-    path: str | None = None
-    ranged: bool | None = None
-    after: int = 0
-    times: int | None = 1
-    latency_s: float = 0.0
-    status: int | None = None
-    code: str = "InternalError"
+    method: str | None = None  # "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any
+    path: str | None = None  # part of the request's path; None for any
+    ranged: bool | None = None  # True for requests with a Range header only, False for those without; None for any
+    after: int = 0  # matches that pass before the fault begins
+    times: int | None = 1  # matches that it affects; None never ends
+    latency_s: float = 0.0  # delay of the answer
+    status: int | None = None  # answer with this HTTP status and the S3 error document of ``code``
+    code: str = "InternalError"  # an empty one sends no body
+    # extra response headers, added to any answer; None as a value removes a header
     headers: dict[str, str | None] | None = None
-    retry_after_s: float | None = None
-    truncate: int | None = None
-    reset: bool = False
-    hang_up: bool = False
-    stall_headers: bool = False
-    stall_body: bool = False
-    drip_s: float | None = None
-    flood_header_bytes: int = 0
-    shift_range: int = 0
-    length_delta: int = 0
-    surplus: int = 0
-    ignore_range: bool = False
-    range_200: bool = False
-    ignore_if_match: bool = False
-    no_suffix: bool = False
-    unknown_size: bool = False
-    etag: str | None = None
-    chunked: bool = False
-    gzip: bool = False
-    slow_down_200: bool = False
-    html_200: bool = False
-    redirect: str | None = None
-    redirect_status: int = 302
-    region: str | None = None
-    skew_s: float = 0.0
-    replace_with: bytes | None = None
-    replace_after: bytes | None = None
-    keep_modified: bool = False
-    delete: bool = False
-    delete_after: bool = False
-    endless_listing: bool = False
-    ignore_start_after: bool = False
-    ignore_if_none_match: bool = False
-    lose_answer: bool = False
+    retry_after_s: float | None = None  # a Retry-After header for ``status``
+    truncate: int | None = None  # close the connection after this many body bytes
+    reset: bool = False  # with ``truncate``: reset (RST) instead of closing
+    hang_up: bool = False  # close the connection instead of answering
+    stall_headers: bool = False  # never answer
+    stall_body: bool = False  # send ``truncate`` bytes of the body (default 0), then nothing more
+    drip_s: float | None = None  # send the body one byte at a time, with this pause between bytes
+    flood_header_bytes: int = 0  # send this many bytes of made-up header lines before the answer's own
+    shift_range: int = 0  # added to both ends of Content-Range
+    length_delta: int = 0  # added to Content-Length (the body stays as it is)
+    surplus: int = 0  # add this many bytes to the body (remove, if negative), and adjust Content-Length
+    ignore_range: bool = False  # answer 200 with the whole object
+    range_200: bool = False  # answer 200 with the range and its Content-Range
+    ignore_if_match: bool = False  # answer as if there were no If-Match
+    no_suffix: bool = False  # answer 416 to a suffix range
+    unknown_size: bool = False  # write ``*`` for the size in Content-Range
+    etag: str | None = None  # "none" sends no ETag, "weak" a weak one, "other" a wrong one
+    chunked: bool = False  # send the body in chunks, without Content-Length
+    gzip: bool = False  # compress the body, with Content-Encoding
+    slow_down_200: bool = False  # an S3 SlowDown error in a 200 response
+    html_200: bool = False  # an HTML page in a 200 response
+    redirect: str | None = None  # redirect to this url
+    redirect_status: int = 302  # with ``redirect``: 301, 302, 303, 307 or 308
+    region: str | None = None  # the bucket's region: refuse requests that are signed for another one
+    skew_s: float = 0.0  # the server's clock is this far ahead; refuse requests that are more than 900 s off
+    replace_with: bytes | None = None  # put these bytes as the object's new version before answering
+    replace_after: bytes | None = None  # the same after answering
+    keep_modified: bool = False  # the new version has the old one's Last-Modified
+    delete: bool = False  # delete the object before answering
+    delete_after: bool = False  # the same after answering
+    endless_listing: bool = False  # answer each LIST with its first page, and say that more follow
+    ignore_start_after: bool = False  # answer a LIST as if there were no start-after
+    ignore_if_none_match: bool = False  # let a PUT that should only create replace the object
+    lose_answer: bool = False  # execute the request, then close the connection instead of answering
 
     def __post_init__(self) -> None:
-        """Check the fields: see the class."""
         if self.etag not in (None, "none", "weak", "other"):
             raise InvalidOptionError(f'etag={self.etag!r}: must be "none", "weak" or "other"')
         if self.status is not None and self.status not in range(100, 600):
@@ -129,35 +86,24 @@ class Fault:
             raise InvalidOptionError("reset goes with truncate", hint="Fault(truncate=0, reset=True) resets at once.")
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
-        """Whether it matches such requests."""
-        return (
-            self.method in (None, method) and (self.path is None or self.path in path) and self.ranged in (None, ranged)
-        )
+        """Return whether the fault matches such a request."""
+        return self.method in (None, method) and (self.path or "") in path and self.ranged in (None, ranged)
 
     def applies(self, seen: int) -> bool:
-        """Whether it affects the match that follows ``seen`` others."""
+        """Return whether the fault affects the match that follows ``seen`` others."""
         return seen >= self.after and (self.times is None or seen < self.after + self.times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The values that the catalogue's faults use.
+    """The values that the catalogue's faults use."""
 
-    Attributes:
-        other: another version of the object. A version of equal size is the hardest to notice.
-        location: the object's url, for a redirect loop.
-        elsewhere: a url on another host. Over HTTP it is followed.
-        part_bytes: length at which truncated bodies end.
-        drip_s: pause between two bytes of a slow body.
-        retry_after_s: value of a huge Retry-After.
-    """
-
-    other: bytes
-    location: str
-    elsewhere: str
-    part_bytes: int = 100
-    drip_s: float = 0.5
-    retry_after_s: float = 86_400.0
+    other: bytes  # another version of the object; one of equal size is the hardest to notice
+    location: str  # the object's url, for a redirect loop
+    elsewhere: str  # a url on another host, which is followed over HTTP
+    part_bytes: int = 100  # length at which truncated bodies end
+    drip_s: float = 0.5  # pause between two bytes of a slow body
+    retry_after_s: float = 86_400.0  # value of a huge Retry-After
 
 
 #: Faults by name. Those that stall never answer: bound them with timeouts.

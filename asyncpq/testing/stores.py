@@ -36,12 +36,9 @@ Fetch = Callable[[], Awaitable[RangeResult]]
 
 
 def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
-    """Open all further objects of ``url``'s protocol through ``wrap(store)``.
+    """Open all further objects of ``url``'s protocol through ``wrap(store)``, and return that wrapper.
 
     Call it inside ``async with session``, before files are opened. A second wrapper goes around the first.
-
-    Returns:
-        The wrapper.
     """
     made: list[W] = []
 
@@ -55,37 +52,24 @@ def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One fetch of a session from a store.
+    """One fetch of a session from a store."""
 
-    Attributes:
-        url: without secrets.
-        start, stop: the byte range; a tail has start = -length and stop = 0.
-        pinned: whether the fetch names a version.
-        purpose, round, scan: as in the request's record.
-    """
-
-    url: str
-    start: int
+    url: str  # without secrets
+    start: int  # first byte; a tail has start = -length and stop = 0
     stop: int
-    pinned: bool
-    purpose: Purpose
+    pinned: bool  # the fetch names a version
+    purpose: Purpose  # as in the request's record; so are round and scan
     round: int
     scan: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """One write of a session to a store.
+    """One write of a session to a store."""
 
-    Attributes:
-        name: the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects".
-        urls: the objects.
-        length: bytes of the content, where known.
-    """
-
-    name: str
-    urls: tuple[str, ...]
-    length: int = 0
+    name: str  # the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects"
+    urls: tuple[str, ...]  # the objects
+    length: int = 0  # bytes of the content, where known
 
 
 class WrappedStore:
@@ -162,11 +146,7 @@ class WrappedStore:
 
 
 class RecordingStore(WrappedStore):
-    """Records each fetch.
-
-    Attributes:
-        calls: all fetches in order, failed ones included.
-    """
+    """Records each fetch in ``calls``, in order, failed ones included."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -193,28 +173,17 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Fetches that fail: of those whose url contains ``path``, skip the first ``after``, fail the next ``times``.
+    """Fetches that fail: of those whose url contains ``path``, skip the first ``after``, fail the next ``times``."""
 
-    Attributes:
-        path: part of the url; None for any.
-        after, times: see above; ``times=None`` never ends.
-        error: the error to raise.
-        stall: never answer instead.
-    """
-
-    path: str | None = None
+    path: str | None = None  # part of the url; None for any
     after: int = 0
-    times: int | None = 1
-    error: type[StoreError] = TransportError
-    stall: bool = False
+    times: int | None = 1  # None never ends
+    error: type[StoreError] = TransportError  # the error to raise
+    stall: bool = False  # never answer instead
 
 
 class FaultStore(WrappedStore):
-    """Fails fetches. Like a store's own, its errors come after the retries: they are final for the call.
-
-    Attributes:
-        faults: the faults in effect. Only the first that affects a fetch applies. Assigning resets the counts.
-    """
+    """Fails fetches. Like a store's own, its errors come after the retries: they are final for the call."""
 
     def __init__(self, inner: Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)
@@ -222,6 +191,7 @@ class FaultStore(WrappedStore):
 
     @property
     def faults(self) -> Sequence[StoreFault]:
+        """The faults in effect. Only the first that affects a fetch applies. Assigning resets the counts."""
         return self._faults
 
     @faults.setter

@@ -28,30 +28,20 @@ _SCHEMA = pa.schema(
 
 
 class Access(NamedTuple):
-    """One access to a memory cache.
-
-    Attributes:
-        operation: "get", "put", "offer" or "discard".
-        key: the key's number, by first appearance. A trace contains no names of objects.
-        kind: the kind of the value, such as "page", "offset_index", "pointer" or "version".
-        weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
-        scan: the access is by a scan.
-    """
+    """One access to a memory cache."""
 
     operation: Operation
-    key: int
-    kind: str
-    weight: int
-    scan: bool
+    key: int  # the key's number, by first appearance: a trace contains no names of objects
+    kind: str  # the kind of the value, such as "page", "offset_index", "pointer" or "version"
+    weight: int  # bytes of a value that is put or offered, without the cache's overhead; otherwise 0
+    scan: bool  # a scan made the access
 
 
 class RecordingCache(MemoryCache):
     """A memory cache that records its accesses: pass it as ``Session(memory_cache=)``.
 
-    Give it a large budget: after an eviction, an access looks like one to a value that was never put.
-
-    Attributes:
-        trace: the accesses.
+    ``trace`` holds the accesses. Give the cache a large budget: after an eviction, an access looks like one to a value
+    that was never put.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -136,17 +126,12 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """Hits of a cache among the accesses that an unbounded cache would answer.
+    """Hits of a cache among the accesses that an unbounded cache would answer."""
 
-    Attributes:
-        requests, hits: number of accesses, and of hits.
-        bytes, hit_bytes: their weights.
-    """
-
-    requests: int = 0
+    requests: int = 0  # number of accesses
     hits: int = 0
-    bytes: int = 0
-    hit_bytes: int = 0
+    bytes: int = 0  # weight of all accesses
+    hit_bytes: int = 0  # weight of the hits
 
     @property
     def of_requests(self) -> float:

@@ -54,7 +54,8 @@ def test_what_numbers_may_come_as() -> None:
     assert AccessPlan.from_row_groups({2: RowRanges([(1, 2)])}) == AccessPlan.from_row_groups({2: [(1, 2)]})
     assert AccessPlan.row_groups(np.array([2])) == AccessPlan.row_groups([2])
     assert AccessPlan.from_row_groups({2: None}) == AccessPlan.row_groups([2])
-    assert plan != [1, 5]
+    rows: object = [1, 5]
+    assert plan != rows
 
 
 @pytest.mark.parametrize(

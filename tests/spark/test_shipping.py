@@ -73,7 +73,14 @@ def test_the_whole_package_and_nothing_else(shipped: Path) -> None:
     names = zipfile.ZipFile(shipped).namelist()
     compiled = {f"{name}c" for name in files}
     check = "asyncpq/_requirements.py"
-    assert {*names} == {*files, *compiled, "asyncpq/py.typed", check, f"{check}c"}
+    assert {*names} == {
+        *files,
+        *compiled,
+        "asyncpq/py.typed",
+        "asyncpq/expressions/word_characters.txt",
+        check,
+        f"{check}c",
+    }
     assert len(names) == len({*names})
     assert re.fullmatch(r"asyncpq-[\d.]+-[0-9a-f]{16}\.zip", shipped.name)
 
