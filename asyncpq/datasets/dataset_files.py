@@ -32,7 +32,7 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest
-from asyncpq.scan.stream import RecordBatchStream, ScanUnits
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
@@ -370,7 +370,7 @@ class DatasetScan(RecordBatchStream):
         limit: int | None,
     ) -> None:
         executor = ScanExecutor(runtime, operation.url, files, ordered=files.ordered)
-        super().__init__(runtime, operation, ScanUnits(executor, lambda: schema), batch_size=batch_size, limit=limit)
+        super().__init__(runtime, operation, executor, lambda: schema, batch_size=batch_size, limit=limit)
         self._files = files
 
     @property

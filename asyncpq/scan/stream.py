@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from asyncpq.scan.planner import ScanPlanner
 T = TypeVar("T")
 
 _LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
+_MAX_COMBINED: Final = 64  # tables that are combined to one
 
 
 class BatchPuller(Generic[T]):
@@ -110,35 +111,18 @@ def _ended() -> UsageError:
     return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
 
 
-class Units(Protocol):
-    """The rows of a scan, unit by unit, as its read gives them."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
-
-    async def start(self) -> None:
-        """Plan and start fetching."""
-
-    async def next(self) -> Sequence[pa.Table] | None:
-        """The rows of the next unit; None at the end."""
-
-    def done(self) -> None:
-        """The rows of the last unit were consumed."""
-
-    async def close(self) -> None:
-        """End what runs. Idempotent."""
-
-
 class RecordBatchStream:
     """Batches of a scan. It is entered once and iterated inside; leaving, an error or a cancellation ends it.
 
     Args:
         operation: the call; it begins when the stream is entered.
-        units: the source of the rows.
-        of: "file" or "dataset", for hints.
+        executor: reads the rows.
+        schema: returns the Arrow schema of the rows, once the executor was started.
+        tables: makes the tables of one unit's rows.
         batch_size: rows of a batch, at most.
         limit: rows in all, or None.
+        combine_rows: units are combined to tables of so many rows; 0 leaves them as they are.
+        of: "file" or "dataset", for hints.
 
     Attributes:
         metrics: the cost so far.
@@ -148,16 +132,22 @@ class RecordBatchStream:
         self,
         runtime: Runtime,
         operation: Operation,
-        units: Units,
+        executor: ScanExecutor[F],
+        schema: Callable[[], pa.Schema],
+        tables: Callable[[UnitRows[F]], Sequence[pa.Table]] = attrgetter("tables"),
         *,
         batch_size: int,
         limit: int | None,
+        combine_rows: int = 0,
         of: str = "dataset",
     ) -> None:
         self.metrics: ReadMetrics = operation.metrics
         self._runtime = runtime
         self._operation = operation
-        self._units = units
+        self._executor: ScanExecutor[Any] = executor
+        self._schema = schema
+        self._tables = tables
+        self._combine_rows = combine_rows
         self._of = of
         self._batch_size = batch_size
         self._left = limit
@@ -177,7 +167,7 @@ class RecordBatchStream:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches; of a file known once the scan was entered."""
-        return self._units.schema
+        return self._schema()
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -188,7 +178,7 @@ class RecordBatchStream:
         self._operation.begin()
         try:
             async with self._runtime.deadline(self._operation.url):
-                await self._units.start()
+                await self._executor.start()
         except BaseException as error:
             await self._end("closed", error)
             raise
@@ -282,13 +272,24 @@ class RecordBatchStream:
         )
 
     async def _refill(self) -> None:
-        if self._holds_unit:
-            self._holds_unit = False
-            self._units.done()
-        tables = await self._units.next()
-        if tables is None:
+        """Read the next unit, or with ``combine_rows`` several small ones. Raises StopAsyncIteration at the end."""
+        tables: list[pa.Table] = []
+        num_rows = 0
+        while not tables or (num_rows < self._combine_rows and len(tables) < _MAX_COMBINED):
+            if self._holds_unit:
+                self._holds_unit = False
+                self._executor.done_with_head()
+            unit = await self._executor.next()
+            if unit is None:
+                break
+            self._holds_unit = True
+            of_unit = self._tables(unit)
+            tables.extend(of_unit)
+            num_rows += sum(table.num_rows for table in of_unit)
+        if not tables:
             raise StopAsyncIteration
-        self._holds_unit = True
+        if self._combine_rows:
+            tables = [pa.concat_tables(tables).combine_chunks()]
         for table in tables:
             self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
@@ -300,7 +301,7 @@ class RecordBatchStream:
         self._state = "closed"
         self._batches.clear()
         try:
-            await self._units.close()
+            await self._executor.close()
         finally:
             self._runtime.unregister(self)
             self._operation.end(error)
@@ -317,45 +318,6 @@ def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(scan.schema, BatchPuller(next_batch, scan.close if closes else None))
 
 
-class ScanUnits(Generic[F]):
-    """The rows of a scan, unit by unit (:class:`Units`).
-
-    ``schema`` gives that of the rows once the scan was started; ``tables`` makes the tables that go out of one unit.
-    """
-
-    def __init__(
-        self,
-        executor: ScanExecutor[F],
-        schema: Callable[[], pa.Schema],
-        tables: Callable[[UnitRows[F]], Sequence[pa.Table]] = attrgetter("tables"),
-    ) -> None:
-        self._executor = executor
-        self._schema = schema
-        self._tables = tables
-
-    @property
-    def schema(self) -> pa.Schema:
-        """See :class:`Units`."""
-        return self._schema()
-
-    async def start(self) -> None:
-        """See :class:`Units`."""
-        await self._executor.start()
-
-    async def next(self) -> Sequence[pa.Table] | None:
-        """See :class:`Units`."""
-        rows = await self._executor.next()
-        return None if rows is None else self._tables(rows)
-
-    def done(self) -> None:
-        """See :class:`Units`."""
-        self._executor.done_with_head()
-
-    async def close(self) -> None:
-        """See :class:`Units`."""
-        await self._executor.close()
-
-
 class Scan(RecordBatchStream):
     """Batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
 
@@ -368,5 +330,7 @@ class Scan(RecordBatchStream):
 
     def __init__(self, planner: ScanPlanner, *, batch_size: int, limit: int | None) -> None:
         runtime, file = planner.source.runtime, OneFile(planner, scan=True)
-        units = ScanUnits(ScanExecutor(runtime, planner.source.handle.url, file), file.schema)
-        super().__init__(runtime, planner.operation, units, batch_size=batch_size, limit=limit, of="file")
+        executor = ScanExecutor(runtime, planner.source.handle.url, file)
+        super().__init__(
+            runtime, planner.operation, executor, file.schema, batch_size=batch_size, limit=limit, of="file"
+        )

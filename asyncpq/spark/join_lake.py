@@ -32,7 +32,7 @@ from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.request import ScanRequest
-from asyncpq.scan.stream import RecordBatchStream, ScanUnits
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests, index_of
@@ -45,9 +45,7 @@ from asyncpq.storage.urls import absolute
 
 #: Maximum rows of the lake in one batch of a join.
 LAKE_ROWS: Final = 65_536
-# Keys match a few rows in each of many files, which are combined up to these limits.
-_GATHERED_ROWS: Final = 8192
-_GATHERED_TABLES: Final = 64
+_COMBINED_ROWS: Final = 8192  # keys match a few rows in each of many files: these are combined
 _KEPT: Final = 8  # open lakes of a session
 
 
@@ -191,39 +189,6 @@ def _names_rows(opened: OpenedFile) -> bool:
         return False  # the entry is not used
 
 
-class _JoinedUnits:
-    """The units of another read, small ones combined (:class:`asyncpq.scan.stream.Units`)."""
-
-    def __init__(self, units: ScanUnits[OpenedFile]) -> None:
-        self.schema = units.schema
-        self._units = units
-        self._has_head = False
-
-    async def start(self) -> None:
-        await self._units.start()
-
-    async def next(self) -> Sequence[pa.Table] | None:
-        gathered: list[pa.Table] = []
-        num_rows = 0
-        while num_rows < _GATHERED_ROWS and len(gathered) < _GATHERED_TABLES:
-            self.done()
-            tables = await self._units.next()
-            if tables is None:
-                break
-            self._has_head = True
-            gathered.extend(tables)
-            num_rows += sum(table.num_rows for table in tables)
-        return [pa.concat_tables(gathered).combine_chunks()] if gathered else None
-
-    def done(self) -> None:
-        if self._has_head:  # the stream has no head at its end
-            self._has_head = False
-            self._units.done()
-
-    async def close(self) -> None:
-        await self._units.close()
-
-
 async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session) -> RecordBatchStream:
     """Scan the rows of a lake that match a key predicate; return a stream of batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
@@ -231,8 +196,16 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
     operation = state.runtime.operation("scan", lake.url)
     files = DatasetFiles(state, request, operation, scan=True, requests=_KeyRequests(state, request, lake.conf))
     executor = ScanExecutor(state.runtime, lake.url, files)
-    units = _JoinedUnits(ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of))
-    return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
+    return RecordBatchStream(
+        state.runtime,
+        operation,
+        executor,
+        lambda: pa.schema([]),
+        SparkTables(lake.spark_schema, lake.conf).of,
+        batch_size=LAKE_ROWS,
+        limit=None,
+        combine_rows=_COMBINED_ROWS,
+    )
 
 
 # -- cost of a key --------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import ScanExecutor, UnitRows
 from asyncpq.scan.request import ScanRequest
-from asyncpq.scan.stream import RecordBatchStream, ScanUnits
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
@@ -279,8 +279,10 @@ def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], 
     operation = runtime.operation("scan", lake.url)
     requests = SparkRequests(state, ask, lake.conf, are_planned=True)
     executor = ScanExecutor(runtime, lake.url, DatasetFiles(state, ask, operation, scan=True, requests=requests))
-    units = ScanUnits(executor, lambda: pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of)
-    return RecordBatchStream(runtime, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
+    tables = SparkTables(lake.spark_schema, lake.conf).of
+    return RecordBatchStream(
+        runtime, operation, executor, lambda: pa.schema([]), tables, batch_size=DEFAULT_BATCH_SIZE, limit=None
+    )
 
 
 def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
