@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, SqlBackend, ValkeyBackend
+    from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, ValkeyBackend
+    from asyncpq.indexing.backends.sql import SqlBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
     from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment
@@ -53,7 +54,8 @@ __all__ = [
 
 # A read through an index loads no builder: each module loads when one of its names is first used.
 _MODULES = {
-    "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "SqlBackend", "ValkeyBackend"),
+    "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend"),
+    "asyncpq.indexing.backends.sql": ("SqlBackend",),
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
     "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment"),

@@ -10,25 +10,21 @@ of :mod:`asyncpq.testing.backend_contract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.backends.folder import FolderBackend, JsonBackend, is_json
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.backends.sql import SqlBackend
 from asyncpq.indexing.backends.valkey import ValkeyBackend
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 
-__all__ = ["FolderBackend", "JsonBackend", "MemoryBackend", "SqlBackend", "ValkeyBackend", "open_backend"]
+__all__ = ["FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend", "open_backend"]
 
-#: Backends by the scheme of a url, up to a "+". The url of an object store names a folder.
-_BY_SCHEME: Final[Mapping[str, Callable[[str], IndexBackend]]] = {
-    # SqlBackend refuses most of these, with a hint
-    **dict.fromkeys(("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb"), SqlBackend),
-    **dict.fromkeys(("redis", "rediss", "unix", "valkey", "valkeys"), ValkeyBackend),
-}
+#: Schemes of a url, up to a "+". The url of an object store names a folder. SqlBackend refuses most of its own, with a
+#: hint.
+_SQL: Final = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")
+_VALKEY: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
 async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
@@ -44,8 +40,12 @@ async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool
         raise InvalidOptionError("the place of an index is a url or a backend, not ''")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     backend: IndexBackend
-    if scheme in _BY_SCHEME:
-        backend = _BY_SCHEME[scheme](at)
+    if scheme in _SQL:
+        from asyncpq.indexing.backends.sql import SqlBackend  # loads SQLAlchemy
+
+        backend = SqlBackend(at)
+    elif scheme in _VALKEY:
+        backend = ValkeyBackend(at)
     else:
         backend = folder = JsonBackend(runtime, at) if is_json(at) else FolderBackend(runtime, at)
         if create:

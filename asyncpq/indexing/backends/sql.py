@@ -1,27 +1,31 @@
-"""Indexes in a SQL database: SQLite or PostgreSQL, through SQLAlchemy."""
+"""Indexes in a SQL database: SQLite or PostgreSQL, through SQLAlchemy.
+
+The rows of all segments of a kind are in one table, indexed by segment, key and ordinal.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SentRequest, counted_request
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 from asyncpq.storage.threads import Threads
 
-if TYPE_CHECKING:
-    from sqlalchemy import URL, ColumnElement, Connection, Engine, Table
-
-    from asyncpq.indexing.backends.sql_tables import IndexTables
+try:
+    import sqlalchemy as sa
+except ImportError:  # SqlBackend() tells
+    sa = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -31,7 +35,6 @@ _BUSY_S = 30  # for which a writer waits for another one, in SQLite
 _BATCH_ROWS = 10_000  # written or read by one statement
 _MAX_RANGES = 200  # or names in one statement; each takes up to two parameters
 _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
-_DIALECTS: Final = ("postgresql", "sqlite")
 
 
 class SqlBackend:
@@ -48,20 +51,16 @@ class SqlBackend:
         InvalidOptionError: the url or the name cannot be used, or the database is of another kind.
     """
 
-    def __init__(self, database: str | URL | Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
+    def __init__(self, database: str | sa.URL | sa.Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
         if not _NAME.fullmatch(name):
             raise InvalidOptionError(f"name={name!r}: must be letters, digits and _, at most 40")
         self._engine, self._owns_engine = _engine(database)
-        from sqlalchemy import URL
-
-        from asyncpq.indexing.backends.sql_tables import IndexTables, clock
-
         url = self._engine.url
         # without user, password and query, which may hold secrets
-        shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
+        shown = sa.URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
         self.description = f"{shown} {name}"
-        self._tables: IndexTables = IndexTables(name, schema)
-        self._clock = clock(self._engine.dialect.name)
+        self._tables = _IndexTables(name, schema)
+        self._clock = _clock(self._engine.dialect.name)
         self._threads: Threads | None = None
         self._is_closed = False
         self._is_there = False  # the tables exist
@@ -82,7 +81,10 @@ class SqlBackend:
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """Write the segment. It is complete once its row in the table of segments has a number of rows."""
-        segment = await self._write(operation, "INSERT", partial(self._begin_segment, name=name, kind=index_table.kind))
+        segments, table = self._tables.segments, self._tables.rows[index_table.kind]
+        insert = segments.insert().values(name=name, kind=index_table.kind, created=self._clock)
+        key = await self._write(operation, "INSERT", lambda connection: connection.execute(insert).inserted_primary_key)
+        segment = int(key[0]) if key else 0
         order, size = OrderCheck(index_table, self.description), 0
         try:
             async for batch in rows:
@@ -91,30 +93,13 @@ class SqlBackend:
                 for start in range(0, checked.num_rows, _BATCH_ROWS):
                     piece = checked.slice(start, _BATCH_ROWS)
                     first = order.num_rows - checked.num_rows + start
-                    await self._write(
-                        operation, "INSERT", partial(self._insert, index_table.kind, piece, segment, first)
-                    )
-            await self._write(
-                operation, "UPDATE", partial(self._finish_segment, segment=segment, num_rows=order.num_rows)
-            )
+                    await self._write(operation, "INSERT", partial(_insert, table, piece, segment, first))
+            finish = segments.update().where(segments.c.id == segment).values(num_rows=order.num_rows)
+            await self._execute(operation, "UPDATE", finish)
         except BaseException:
-            await self._write(operation, "DELETE", partial(self._delete_segments, names=[name]))
+            await self.delete_segments([name], operation=operation)
             raise
         return size, {}
-
-    def _begin_segment(self, connection: Connection, name: str, kind: str) -> int:
-        insert = self._tables.segments.insert().values(name=name, kind=kind, created=self._clock)
-        (number,) = connection.execute(insert).inserted_primary_key or (0,)
-        return int(number)
-
-    def _insert(self, kind: str, batch: pa.RecordBatch, segment: int, first: int, connection: Connection) -> None:
-        from asyncpq.indexing.backends.sql_tables import to_rows
-
-        connection.execute(self._tables.rows[kind].insert(), to_rows(batch, segment, first))
-
-    def _finish_segment(self, connection: Connection, segment: int, num_rows: int) -> None:
-        table = self._tables.segments
-        connection.execute(table.update().where(table.c.id == segment).values(num_rows=num_rows))
 
     async def read_segment(
         self,
@@ -126,28 +111,22 @@ class SqlBackend:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        from sqlalchemy import true
-
-        from asyncpq.indexing.backends.sql_tables import conditions
-
         rows = self._tables.rows[segment.table.kind]
         schema = segment.table.schema
         schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        least = true() if at_least is None else rows.c[at_least[0]] >= at_least[1]
-        searches: list[list[ColumnElement[bool]]] = [[true()]]
+        least = sa.true() if at_least is None else rows.c[at_least[0]] >= at_least[1]
+        searches: list[list[sa.ColumnElement[bool]]] = [[sa.true()]]
         if ranges is not None:
-            searches = [
-                conditions(rows.c.key, ranges[start : start + _MAX_RANGES])
-                for start in range(0, max(1, len(ranges)), _MAX_RANGES)
-            ]
+            starts = range(0, max(1, len(ranges)), _MAX_RANGES)
+            searches = [_conditions(rows.c.key, ranges[start : start + _MAX_RANGES]) for start in starts]
         tables: list[pa.Table] = []
-        left = limit
+        num_rows = 0
         for search in searches:
-            found = await self._select(operation, segment, schema, search, least, None if left is None else left + 1)
-            if left is not None and found.num_rows > left:
+            most = None if limit is None else limit - num_rows + 1
+            tables.append(await self._select(operation, segment, schema, search, least, most))
+            num_rows += tables[-1].num_rows
+            if limit is not None and num_rows > limit:
                 return None
-            left = None if left is None else left - found.num_rows
-            tables.append(found)
         table = pa.concat_tables(tables)
         if ranges is None and at_least is None:
             self._check_rows(segment, table.num_rows)
@@ -156,24 +135,22 @@ class SqlBackend:
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        from sqlalchemy import and_, or_, true
-
         rows = self._tables.rows[segment.table.kind]
         schema = segment.table.schema
         numbered = schema.append(pa.field("ordinal", pa.int64()))
-        search: ColumnElement[bool] = true()
-        after: ColumnElement[bool] = true()
+        search: sa.ColumnElement[bool] = sa.true()
+        after: sa.ColumnElement[bool] = sa.true()
         num_rows = 0
         while True:
-            found = await self._select(operation, segment, numbered, [search], after, _BATCH_ROWS)
-            num_rows += found.num_rows
-            for batch in found.select(schema.names).to_batches():
+            table = await self._select(operation, segment, numbered, [search], after, _BATCH_ROWS)
+            num_rows += table.num_rows
+            for batch in table.select(schema.names).to_batches():
                 yield batch
-            if found.num_rows < _BATCH_ROWS:
+            if table.num_rows < _BATCH_ROWS:
                 break
-            key, ordinal = found.column("key")[-1].as_py(), found.column("ordinal")[-1].as_py()
+            key, ordinal = table.column("key")[-1].as_py(), table.column("ordinal")[-1].as_py()
             search = rows.c.key >= key
-            after = or_(rows.c.key > key, and_(rows.c.key == key, rows.c.ordinal > ordinal))
+            after = sa.or_(rows.c.key > key, sa.and_(rows.c.key == key, rows.c.ordinal > ordinal))
         self._check_rows(segment, num_rows)
 
     async def _select(
@@ -181,59 +158,50 @@ class SqlBackend:
         operation: Operation | None,
         segment: Segment,
         schema: pa.Schema,
-        searches: Sequence[ColumnElement[bool]],
-        where: ColumnElement[bool],
+        searches: Sequence[sa.ColumnElement[bool]],
+        where: sa.ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
         """Return rows of a complete segment that satisfy ``where`` and one of ``searches``, which are disjoint. One
         statement reads them, so it sees one state of the database."""
-        from sqlalchemy import and_, cast, null, select, union_all
-
-        from asyncpq.indexing.backends.sql_tables import to_table
-
         segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
-        whole = and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
+        whole = sa.and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
         # the first row is the segment's own
-        query = union_all(
-            select(segments.c.num_rows, *(cast(null(), column.type).label(column.name) for column in wanted)).where(
-                whole
-            ),
-            *(
-                select(segments.c.num_rows, *wanted)
-                .join_from(segments, rows, rows.c.segment == segments.c.id)
-                .where(whole, search, where)
-                for search in searches
-            ),
+        no_row = [sa.cast(sa.null(), column.type).label(column.name) for column in wanted]
+        matches = sa.select(segments.c.num_rows, *wanted).join_from(segments, rows, rows.c.segment == segments.c.id)
+        query = sa.union_all(
+            sa.select(segments.c.num_rows, *no_row).where(whole),
+            *(matches.where(whole, search, where) for search in searches),
         )
         ordered = query.order_by(query.selected_columns.key.asc().nulls_first(), query.selected_columns.ordinal)
         limited = ordered if limit is None else ordered.limit(limit + 1)
 
-        def work(connection: Connection, sent: SentRequest) -> list[Any]:
-            found = connection.execute(limited).fetchall()
-            if not found:
+        def work(connection: sa.Connection, sent: SentRequest) -> list[Any]:
+            records = connection.execute(limited).fetchall()
+            if not records:
                 return []
-            table = to_table([row[3:] for row in found[1:]], schema)
+            table = _to_table([record[3:] for record in records[1:]], schema)
             sent.bytes = int(table.nbytes)
-            return [found[0][0], table]
+            return [records[0][0], table]
 
         try:
-            found = await self._read(operation, "SELECT", work)
+            answer = await self._read(operation, work)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise self._corrupt(segment, f"its values cannot be read: {error}") from error
-        if not found:
+        if not answer:
             raise StaleSnapshotError(
                 f"segment {segment.name} of the index is gone",
                 url=self.description,
                 hint="Open the index again: a vacuum may have removed the snapshot.",
             )
-        num_rows, table = found
+        num_rows, table = answer
         self._check_rows(segment, num_rows)
         return table
 
-    def _check_rows(self, segment: Segment, found: int) -> None:
-        if found != segment.num_rows:
-            raise self._corrupt(segment, f"it has {found} rows, where {segment.num_rows} were written")
+    def _check_rows(self, segment: Segment, num_rows: int) -> None:
+        if num_rows != segment.num_rows:
+            raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
 
     def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
         return CorruptIndexError(
@@ -243,75 +211,55 @@ class SqlBackend:
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        if names:
-            await self._write(operation, "DELETE", partial(self._delete_segments, names=names))
-
-    def _delete_segments(self, connection: Connection, names: Sequence[str]) -> None:
-        from sqlalchemy import select
-
         table = self._tables.segments
-        for start in range(0, len(names), _MAX_RANGES):
-            named = table.c.name.in_(names[start : start + _MAX_RANGES])
-            for kind, number in list(connection.execute(select(table.c.kind, table.c.id).where(named))):
-                rows = self._tables.rows[kind]
-                connection.execute(rows.delete().where(rows.c.segment == number))
-            connection.execute(table.delete().where(named))
+
+        def work(connection: sa.Connection) -> None:
+            for start in range(0, len(names), _MAX_RANGES):
+                named = table.c.name.in_(names[start : start + _MAX_RANGES])
+                for kind, number in list(connection.execute(sa.select(table.c.kind, table.c.id).where(named))):
+                    rows = self._tables.rows[kind]
+                    connection.execute(rows.delete().where(rows.c.segment == number))
+                connection.execute(table.delete().where(named))
+
+        if names:
+            await self._write(operation, "DELETE", work)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         return await self._ages(operation, self._tables.segments, "name")
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        from sqlalchemy import select
-
         table = self._tables.manifests
-        query = select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
-        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)))
-        return (int(found[0][0]), bytes(found[0][1])) if found else None
+        query = sa.select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
+        for number, content in await self._records(operation, query):
+            return int(number), bytes(content)
+        return None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        from sqlalchemy import select
-
         table = self._tables.manifests
-        query = select(table.c.content).where(table.c.number == number)
-        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)))
-        return bytes(found[0][0]) if found else None
+        for (content,) in await self._records(operation, sa.select(table.c.content).where(table.c.number == number)):
+            return bytes(content)
+        return None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        from sqlalchemy.exc import IntegrityError
-
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
-
-        def work(connection: Connection) -> bool:
-            try:
-                connection.execute(insert)
-            except IntegrityError:
-                connection.rollback()
-                return False
-            return True
-
-        return await self._write(operation, "INSERT", work)
+        return await self._write(operation, "INSERT", partial(_inserted, insert))
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         if numbers:
             table = self._tables.manifests
-            delete = table.delete().where(table.c.number.in_(list(numbers)))
-            await self._write(operation, "DELETE", lambda connection: connection.execute(delete))
+            await self._execute(operation, "DELETE", table.delete().where(table.c.number.in_(list(numbers))))
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         return await self._ages(operation, self._tables.manifests, "number")
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        from sqlalchemy.exc import IntegrityError
-
         table = self._tables.builds
         update = table.update().where(table.c.name == build).values(created=self._clock)
+        insert = table.insert().values(name=build, created=self._clock)
 
-        def work(connection: Connection) -> None:
+        def work(connection: sa.Connection) -> None:
             if not connection.execute(update).rowcount:
-                try:
-                    connection.execute(table.insert().values(name=build, created=self._clock))
-                except IntegrityError:  # another process was faster
-                    connection.rollback()
+                _inserted(insert, connection)  # unless another process was faster
 
         await self._write(operation, "UPDATE", work)
 
@@ -320,9 +268,7 @@ class SqlBackend:
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         table = self._tables.builds
-        await self._write(
-            operation, "DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build))
-        )
+        await self._execute(operation, "DELETE", table.delete().where(table.c.name == build))
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         await self._write(operation, "DROP", self._tables.metadata.drop_all)
@@ -337,24 +283,23 @@ class SqlBackend:
             if self._owns_engine:  # all connections are back by now
                 await asyncio.get_running_loop().run_in_executor(None, self._engine.dispose)
 
-    async def _ages(self, operation: Operation | None, table: Table, name: str) -> dict[Any, float]:
-        from sqlalchemy import select
+    async def _ages(self, operation: Operation | None, table: sa.Table, name: str) -> dict[Any, float]:
+        query = sa.select(table.c[name], self._clock - table.c.created)
+        return {row[0]: max(0.0, float(row[1])) for row in await self._records(operation, query, "list")}
 
-        query = select(table.c[name], self._clock - table.c.created)
-        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)), "list")
-        return {row[0]: max(0.0, float(row[1])) for row in found}
+    async def _records(
+        self, operation: Operation | None, query: sa.Select[Any], purpose: Purpose = "table"
+    ) -> list[Any]:
+        return await self._read(operation, lambda connection, sent: list(connection.execute(query)), purpose)
 
     async def _read(
         self,
         operation: Operation | None,
-        method: str,
-        work: Callable[[Connection, SentRequest], list[Any]],
+        work: Callable[[sa.Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
         """Return the result of ``work``; nothing if there are no tables."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        with counted_request(operation, method, purpose) as sent:
+        with counted_request(operation, "SELECT", purpose) as sent:
 
             def run() -> list[Any]:
                 if not self._exist():
@@ -362,7 +307,7 @@ class SqlBackend:
                 try:
                     with self._engine.connect() as connection:
                         return work(connection, sent)
-                except SQLAlchemyError:
+                except sa.exc.SQLAlchemyError:
                     self._is_there = False
                     if self._exist():
                         raise
@@ -370,7 +315,10 @@ class SqlBackend:
 
             return await self._in_thread(run)
 
-    async def _write(self, operation: Operation | None, method: str, work: Callable[[Connection], T]) -> T:
+    async def _execute(self, operation: Operation | None, method: str, statement: sa.Executable) -> None:
+        await self._write(operation, method, lambda connection: connection.execute(statement))
+
+    async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
         """Run ``work`` in one transaction; create the tables if there are none."""
         with counted_request(operation, method, "write"):
 
@@ -383,52 +331,42 @@ class SqlBackend:
             return await self._in_thread(run)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        from sqlalchemy.exc import SQLAlchemyError
-
-        refusal = self._refusal()
-        if refusal is not None:
-            raise refusal
+        self._check_open()
         if self._threads is None:
             self._threads = Threads(_THREADS, "asyncpq-sql")
         try:
             return await self._threads.start(work)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            refusal = self._refusal()
-            if refusal is None or (task is not None and task.cancelling()):
-                raise
-            raise refusal from None
-        except SQLAlchemyError as error:
+            if task is None or not task.cancelling():
+                self._check_open()
+            raise
+        except sa.exc.SQLAlchemyError as error:
             first, _, _ = str(getattr(error, "orig", None) or error).strip().partition("\n")
             raise StoreError(
                 f"the index's database failed ({type(error).__name__}: {first})", url=self.description
             ) from error
 
-    def _refusal(self) -> UsageError | None:
-        """Return the error for a closed backend: a connection opened then would never be closed."""
-        if not self._is_closed:
-            return None
-        return UsageError(
-            "the index's backend is closed", url=self.description, hint="Use it while the session is open."
-        )
+    def _check_open(self) -> None:
+        if self._is_closed:  # a connection opened now would never be closed
+            raise UsageError(
+                "the index's backend is closed", url=self.description, hint="Use it while the session is open."
+            )
 
     def _exist(self) -> bool:
         """Whether the tables exist."""
-        from sqlalchemy import inspect
-
         path = self._engine.url.database
         if not self._is_there and not (
             self._engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not os.path.exists(path)
         ):  # connecting would make an empty database
             table = self._tables.builds  # the last table to be created
-            self._is_there = inspect(self._engine).has_table(table.name, schema=table.schema)
+            self._is_there = sa.inspect(self._engine).has_table(table.name, schema=table.schema)
         return self._is_there
 
     def _create(self) -> None:
         """Create the tables, unless another process was faster."""
-        is_sqlite = self._engine.dialect.name == "sqlite"
         with self._engine.connect() as connection:
-            if is_sqlite:
+            if self._engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # readers do not block writers
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
@@ -438,47 +376,124 @@ class SqlBackend:
         self._is_there = True
 
 
-def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
+def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     """Return an engine, and whether it was made here."""
+    if sa is None:
+        raise UsageError("an index in a SQL database needs SQLAlchemy", hint="Install it: pip install 'asyncpq[sql]'.")
+    engine = database if isinstance(database, sa.Engine) else None
     try:
-        from sqlalchemy import Engine, create_engine, make_url
-        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+        url = sa.make_url(database) if engine is None else engine.url  # type: ignore[arg-type]
+        dialect = url.get_backend_name()
+        if dialect not in ("postgresql", "sqlite"):
+            raise InvalidOptionError(
+                f"an index cannot be kept in {dialect}",
+                hint="Use SQLite or PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+            )
+        if dialect == "sqlite" and url.database in (None, "", ":memory:"):
+            raise InvalidOptionError(
+                "a SQLite database in memory belongs to one thread", hint="Use a MemoryBackend, or a file."
+            )
+        if engine is None:
+            options = {"timeout": _BUSY_S} if dialect == "sqlite" else {}
+            engine = sa.create_engine(url, connect_args=options, hide_parameters=True)
     except ImportError as error:
         raise UsageError(
-            "an index in a SQL database needs SQLAlchemy", hint="Install it: pip install 'asyncpq[sql]'."
+            f"the driver of the index's database is not installed: {error.name}",
+            hint="Install the driver's package, or name another driver: postgresql+psycopg://host/database.",
         ) from error
-    owned = not isinstance(database, Engine)
-    if isinstance(database, Engine):
-        engine = database
-    else:
-        try:
-            url = make_url(database)
-            _check_dialect(url.get_backend_name())
-            options = {"timeout": _BUSY_S} if url.get_backend_name() == "sqlite" else {}
-            engine = create_engine(url, connect_args=options, hide_parameters=True)
-        except ImportError as error:
-            raise UsageError(
-                f"the driver of the index's database is not installed: {error.name}",
-                hint="Install the driver's package, or name another driver: postgresql+psycopg://host/database.",
-            ) from error
-        except InvalidOptionError:
-            raise
-        except (ArgumentError, NoSuchModuleError, ValueError) as error:  # their text may hold the password
-            raise InvalidOptionError(
-                f"the url of the index's database cannot be used: {type(error).__name__}",
-                hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
-            ) from None
-    _check_dialect(engine.dialect.name)
-    if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
+    except InvalidOptionError:
+        raise
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:  # the text may hold the password
         raise InvalidOptionError(
-            "a SQLite database in memory belongs to one thread", hint="Use a MemoryBackend, or a file."
-        )
-    return engine, owned
+            f"the url of the index's database cannot be used: {type(error).__name__}",
+            hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+        ) from None
+    return engine, engine is not database
 
 
-def _check_dialect(name: str) -> None:
-    if name not in _DIALECTS:
-        raise InvalidOptionError(
-            f"an index cannot be kept in {name}",
-            hint="Use SQLite or PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+class _IndexTables:
+    """The tables of one index, whose names begin with ``name``."""
+
+    def __init__(self, name: str, schema: str | None) -> None:
+        self.metadata = sa.MetaData(schema=schema)
+        created = partial(sa.Column[float], "created", sa.Double, nullable=False)
+        self.manifests = sa.Table(
+            f"{name}_manifests",
+            self.metadata,
+            sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+            sa.Column("content", sa.LargeBinary, nullable=False),
+            created(),
         )
+        self.segments = sa.Table(
+            f"{name}_segments",
+            self.metadata,
+            sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+            sa.Column("name", sa.Text, nullable=False, unique=True),
+            sa.Column("kind", sa.Text, nullable=False),
+            sa.Column("num_rows", sa.BigInteger),  # null: the segment is incomplete
+            created(),
+        )
+        self.builds = sa.Table(f"{name}_builds", self.metadata, sa.Column("name", sa.Text, primary_key=True), created())
+        self.rows = {
+            kind: sa.Table(
+                f"{name}_{kind}_rows",
+                self.metadata,
+                sa.Column("segment", sa.BigInteger, primary_key=True, autoincrement=False),
+                sa.Column("key", sa.LargeBinary, primary_key=True),
+                sa.Column("ordinal", sa.BigInteger, primary_key=True, autoincrement=False),
+                *(sa.Column(field.name, _type(field.type), nullable=field.nullable) for field in list(fields)[1:]),
+                sqlite_with_rowid="payload" in fields.names,  # else the primary key holds the rows
+            )
+            for kind, fields in TABLE_SCHEMAS.items()
+        }
+
+
+def _type(type_: pa.DataType) -> sa.types.TypeEngine[Any]:
+    if pa.types.is_binary(type_):
+        return sa.LargeBinary()
+    return sa.BigInteger() if pa.types.is_integer(type_) else sa.Text()  # strings; and lists, as JSON
+
+
+def _clock(dialect: str) -> sa.ColumnElement[float]:
+    """Return an expression for the database's time, in seconds since the epoch."""
+    if dialect == "sqlite":
+        return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Double)
+    return sa.func.extract("epoch", sa.func.clock_timestamp()).cast(sa.Double)
+
+
+def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> list[sa.ColumnElement[bool]]:
+    """Return conditions that one search by ``key`` each can answer. In one OR, SQLite would scan the whole segment."""
+    points = [low for low, high in ranges if high == low + b"\x00"]
+    spans = [wanted for wanted in ranges if wanted.high != wanted.low + b"\x00"]
+    conditions = [key >= low if high is None else sa.and_(key >= low, key < high) for low, high in spans]
+    return [*conditions, key.in_(points)] if points else conditions
+
+
+def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, connection: sa.Connection) -> None:
+    """Insert rows of a segment; ``first`` is the ordinal of the first one."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for ordinal, row in enumerate(rows, first):
+        lists = {name: json.dumps(value) for name, value in row.items() if isinstance(value, list)}
+        row.update(lists, segment=segment, ordinal=ordinal)
+    connection.execute(table.insert(), rows)
+
+
+def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
+    """Insert a row; return False if one with its key exists."""
+    try:
+        connection.execute(insert)
+    except sa.exc.IntegrityError:
+        connection.rollback()
+        return False
+    return True
+
+
+def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return the records as a table. Raises ValueError: the values do not fit ``schema``."""
+    columns = list(zip(*records, strict=True)) if records else [()] * len(schema)
+    arrays = []
+    for values, field in zip(columns, schema, strict=True):
+        if pa.types.is_list(field.type):
+            values = tuple(None if value is None else json.loads(value) for value in values)
+        arrays.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import asyncpq
 from asyncpq.indexing import SqlBackend
-from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker, check_large
+from asyncpq.testing.backend_contract import BACKEND_CHECKS, BackendMaker, check_large, write
+from tests.indexing.backends.postings import POINTS, cost, postings
 from tests.servers import PostgresServer
 
 Check = Callable[[BackendMaker], Awaitable[None]]
@@ -36,3 +38,16 @@ def postgres() -> Iterator[PostgresServer]:
 async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
     name = f"index_{uuid.uuid4().hex[:8]}"
     await check(lambda: SqlBackend(postgres.url("postgres"), name))
+
+
+@pytest.mark.io
+async def test_a_lookup_in_sqlite_is_one_statement(tmp_path: Path) -> None:
+    backend = SqlBackend(f"sqlite:///{tmp_path}/index.sqlite")
+    try:
+        segment = await write(backend, "a", "keys", postings(5000))
+        async with asyncpq.Session() as session:
+            for wanted in POINTS[:2]:
+                lookup = await cost(backend, session, segment, wanted)
+                assert (lookup.requests, lookup.rounds) == (1, 1)
+    finally:
+        await backend.close()
