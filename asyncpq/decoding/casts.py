@@ -283,8 +283,8 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
         return any(bool(is_kind(target)) for is_kind in numbers)
     if _types.is_floating(source):
         return bool(_types.is_floating(target) and target.bit_width > source.bit_width)
-    if _decimal(source):
-        return _decimal(target)
+    if _types.is_decimal(source):
+        return bool(_types.is_decimal(target))
     if _types.is_date32(source):
         return _types.is_date64(target) or (_types.is_timestamp(target) and target.tz is None)
     if _types.is_timestamp(source):
@@ -298,13 +298,9 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
     return _types.is_fixed_size_binary(source) and target in BINARIES
 
 
-def _decimal(type_: pa.DataType) -> bool:
-    return bool(_types.is_decimal(type_))
-
-
 def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
     """The type to cast to first if pyarrow has no direct cast."""
-    if _types.is_integer(source) and _decimal(target):
+    if _types.is_integer(source) and _types.is_decimal(target):
         # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
     if _types.is_time(source) or has_lengths(source) or _types.is_fixed_size_binary(source):

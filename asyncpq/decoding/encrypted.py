@@ -112,77 +112,61 @@ class FileDecryption:
             raise decryption_error(error, "an encrypted column cannot be read") from error
 
 
-class EncryptedChunks:
-    """Decrypts and decodes whole column chunks of one field of one row group through pyarrow.
+def read_encrypted(
+    version: FileVersion,
+    field: Field,
+    chunks: Mapping[int, NestedLeaf],
+    row_group: int,
+    extensions: frozenset[str],
+    leaves: tuple[int, ...],
+    limits: DecodeLimits,
+) -> pa.Array:
+    """All rows of a field of one row group, cut to ``leaves``, whose whole ``chunks`` have arrived.
 
     ``max_decoded_bytes`` is checked twice. Before decoding, against the footer's claim and the least size of that many
     values, which is the exact size of values of fixed size. After decoding, against the result: only pyarrow can
     decrypt the pages, so sizes of dictionary indices, prefixes and nulls in fixed-size lists are unknown before.
+
+    Raises as :meth:`FileDecryption.read`, and ResourceLimitError if they decode to more bytes than allowed.
     """
-
-    def __init__(
-        self,
-        version: FileVersion,
-        field: Field,
-        leaves: Mapping[int, NestedLeaf],
-        num_rows: int,
-        extensions: frozenset[str],
-        row_group: int,
-    ) -> None:
-        self._version = version
-        self._field = field
-        self._leaves = leaves
-        self._num_rows = num_rows
-        self._extensions = extensions
-        self._row_group = row_group
-
-    def read(self, leaves: tuple[int, ...], limits: DecodeLimits) -> pa.Array:
-        """All rows of the field cut to ``leaves``, whose chunks have arrived.
-
-        Raises as :meth:`FileDecryption.read`, and ResourceLimitError if they decode to more bytes than allowed.
-        """
-        name, version, decryption = self._field.name, self._version, self._version.decryption
-        read = [self._leaves[leaf] for leaf in leaves]
-        limit = limits.max_decoded_bytes
-        claimed = sum(leaf.chunk.total_uncompressed_size for leaf in read)
-        least = max(claimed, self._least_bytes(read, limit))
-        if least > limit:
-            raise refuse("an encrypted column", least, limit, name)
-        if not isinstance(decryption, FileDecryption):
-            raise UnsupportedFeatureError("the column is encrypted", column=name)
-        pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
-        pieces.append((version.footer_start, version.footer))
-        paths = [leaf.leaf.dotted for leaf in read]
-        try:
-            table = decryption.read(
-                SparseFile(version.size, pieces),
-                self._row_group,
-                paths,
-                verify_crc=limits.verify_crc,
-                int96_unit=version.metadata.int96_unit,
-            )
-        except AsyncpqError as error:
-            raise error.locate(column=name) from error.__cause__
-        if table.num_columns != 1:
-            raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
-        if table.num_rows != self._num_rows:
-            raise CorruptFileError(f"a row group of {self._num_rows} rows holds {table.num_rows}", column=name)
-        if table.nbytes > limit:
-            raise refuse("an encrypted column", table.nbytes, limit, name)
-        column = table.column(0)
-        type_ = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
-        if column.type != type_:  # an extension type that is not allowed
-            column = column.cast(type_)
-        return join(column.chunks, type_)
-
-    def _least_bytes(self, read: Sequence[NestedLeaf], limit: int) -> int:
-        """The least bytes that the footer's number of values and levels take."""
-        (field_type,) = field_types(self._version, [self._field.index], self._extensions)
-        types = leaf_types(field_type.arrow.type)
-        first = self._field.first_leaf
-        if len(types) != self._field.leaf_stop - first:
-            return 0
-        return sum(leaf_bounds(leaf.leaf, leaf.chunk, (), *types[leaf.leaf.index - first], limit)[0] for leaf in read)
+    name, decryption, limit = field.name, version.decryption, limits.max_decoded_bytes
+    read = [chunks[leaf] for leaf in leaves]
+    claimed = sum(leaf.chunk.total_uncompressed_size for leaf in read)
+    (field_type,) = field_types(version, [field.index], extensions)
+    types = leaf_types(field_type.arrow.type)
+    if len(types) == field.leaf_stop - field.first_leaf:  # the least that the footer's number of values and levels take
+        bounds = [
+            leaf_bounds(leaf.leaf, leaf.chunk, (), *types[leaf.leaf.index - field.first_leaf], limit) for leaf in read
+        ]
+        claimed = max(claimed, sum(least for least, _ in bounds))
+    if claimed > limit:
+        raise refuse("an encrypted column", claimed, limit, name)
+    if not isinstance(decryption, FileDecryption):
+        raise UnsupportedFeatureError("the column is encrypted", column=name)
+    pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
+    pieces.append((version.footer_start, version.footer))
+    try:
+        table = decryption.read(
+            SparseFile(version.size, pieces),
+            row_group,
+            [leaf.leaf.dotted for leaf in read],
+            verify_crc=limits.verify_crc,
+            int96_unit=version.metadata.int96_unit,
+        )
+    except AsyncpqError as error:
+        raise error.locate(column=name) from error.__cause__
+    num_rows = version.metadata.row_groups[row_group].num_rows
+    if table.num_columns != 1:
+        raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
+    if table.num_rows != num_rows:
+        raise CorruptFileError(f"a row group of {num_rows} rows holds {table.num_rows}", column=name)
+    if table.nbytes > limit:
+        raise refuse("an encrypted column", table.nbytes, limit, name)
+    column = table.column(0)
+    type_ = projected_field(version, Projection(field.index, leaves), extensions).type
+    if column.type != type_:  # an extension type that is not allowed
+        column = column.cast(type_)
+    return join(column.chunks, type_)
 
 
 def open_encrypted(

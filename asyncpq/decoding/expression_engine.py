@@ -61,13 +61,13 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
 }
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Kernel: TypeAlias = Callable[[Any], Any]
-_OPERATORS: Mapping[str, Callable[[Any, Any], pc.Expression]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {  # of arrays, scalars and pyarrow expressions
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
 }
 _NULL = pa.scalar(None, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
@@ -92,19 +92,15 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
 
 def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
     if isinstance(expr, ColumnComparison):
-        return _OPERATORS[expr.op](references[expr.left], references[expr.right])
+        return COMPARE[expr.op](references[expr.left], references[expr.right])
     (name, field), *_ = references.items()
     if isinstance(expr, IsNull):
         return field.is_null(nan_is_null=expr.nan_is_null)
-    if isinstance(expr, StartsWith):
-        return pc.starts_with(field, expr.prefix)
-    if isinstance(expr, Contains):
-        return pc.match_substring(field, expr.text)
-    if isinstance(expr, Like):
-        return pc.match_like(field, expr.pattern)
+    if isinstance(expr, (StartsWith, Contains, Like)):
+        return text_kernel(expr)(field)
     try:
         if isinstance(expr, Comparison):
-            return _OPERATORS[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
+            return COMPARE[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
         if isinstance(expr, In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, KeyIn):
@@ -183,16 +179,13 @@ class EngineAtom:
         try:
             return project.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
-            raise self._type_error(error) from error
-
-    def _type_error(self, error: Exception) -> PredicateTypeError:
-        types = [self._types[name] for name in self._names]
-        reason = str(error).splitlines()[0]
-        return PredicateTypeError(
-            f"{self.expr}: cannot be evaluated on {', '.join(map(str, types))}: {reason}",
-            column=self._names[0],
-            hint=_hint(self.expr, types),
-        )
+            types = [self._types[name] for name in self._names]
+            reason = str(error).splitlines()[0]
+            raise PredicateTypeError(
+                f"{self.expr}: cannot be evaluated on {', '.join(map(str, types))}: {reason}",
+                column=self._names[0],
+                hint=_hint(self.expr, types),
+            ) from error
 
 
 def _hint(expr: Atom, types: Sequence[pa.DataType]) -> str:
@@ -229,7 +222,7 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
 
 
 def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
-    """The kernel of a predicate on strings or binary values."""
+    """The kernel of a predicate on strings or binary values, or on a pyarrow expression of them."""
     if isinstance(expr, StartsWith):
         return lambda values: pc.starts_with(values, expr.prefix)
     if isinstance(expr, Contains):

@@ -101,17 +101,14 @@ class FieldSource:
         return self._merged(parts, leaves) if as_storage else parts[0].array
 
     def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
-        """Leaves that are decoded together: their pages hold the same rows, and :meth:`_alone_in` agrees."""
+        """Leaves that are decoded together: their pages hold the same rows, and no list or null group is above them."""
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
-        for leaf, leaf_pages in pages.items():
-            groups.setdefault((leaf_pages.rows, self._alone_in(leaf)), []).append(leaf)
+        for number, leaf_pages in pages.items():
+            leaf = self._leaves[number].leaf
+            optional = leaf.element.repetition is Repetition.OPTIONAL
+            apart = leaf.max_repetition_level > 0 or leaf.max_definition_level > optional  # see the module's docstring
+            groups.setdefault((leaf_pages.rows, number if apart else None), []).append(number)
         return list(groups.values())
-
-    def _alone_in(self, leaf: int) -> int | None:
-        """None if the leaf may be decoded together with others, else the leaf."""
-        above = self._leaves[leaf].leaf
-        optional = above.element.repetition is Repetition.OPTIONAL
-        return leaf if above.max_repetition_level or above.max_definition_level > optional else None
 
     def _merged(self, parts: Sequence[PartialField], leaves: tuple[int, ...], *, as_storage: bool = False) -> pa.Array:
         (field_type,) = field_types(self._version, [self._field.index], self._extensions)

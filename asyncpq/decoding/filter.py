@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_array, is_list
-from asyncpq.decoding.expression_engine import EngineAtom, Kernel, any_element, text_kernel, words_kernel
+from asyncpq.decoding.expression_engine import COMPARE, EngineAtom, Kernel, any_element, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
     between_values,
     converter,
@@ -62,20 +63,13 @@ _NULL = pa.scalar(None, pa.bool_())
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 _FEW_KEYS = 4
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 _FEW_LITERALS = 16  # an atom with more is not kept
 _DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
 
 
+@dataclass(slots=True, eq=False)
 class Filter:
     """A predicate compiled for columns of known types by :func:`compile_filter`.
 
@@ -83,15 +77,10 @@ class Filter:
     ``engine_atoms``.
     """
 
-    __slots__ = ("_evaluate", "columns", "engine_atoms", "expression")
-
-    def __init__(
-        self, expression: Expression, evaluate: Evaluate, columns: tuple[str, ...], engine_atoms: tuple[Atom, ...]
-    ) -> None:
-        self.expression = expression
-        self.columns = columns
-        self.engine_atoms = engine_atoms
-        self._evaluate = evaluate
+    expression: Expression
+    _evaluate: Evaluate
+    columns: tuple[str, ...]
+    engine_atoms: tuple[Atom, ...]
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """True where a row matches; false or null where it does not.
@@ -240,7 +229,7 @@ class _Compiler:
                 _refuse_uuid(expr.value, column)
                 return self._engine(expr)
             op, scalar = near
-        compare = _COMPARE[op]
+        compare = COMPARE[op]
         return _on_values(column, lambda values: compare(values, scalar))
 
     def _membership(self, expr: In | KeyIn) -> Evaluate:

@@ -62,27 +62,32 @@ def merge(
     whole = stored_as(whole)
     if isinstance(target, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(target, merge(parts, whole, first_leaf, target.storage_type, seen))
-    if pa.types.is_struct(whole):
-        return _merge_structs(parts, whole, first_leaf, target, seen)
-    if pa.types.is_fixed_size_list(whole):
-        return _merge_fixed_size_lists(parts, whole, first_leaf, target, seen)
-    if is_view(whole):
-        return _merge_lists(
-            [PartialField(leaves, without_view(array)) for leaves, array in parts], whole, first_leaf, target, seen
-        )
-    if pa.types.is_nested(whole):
-        return _merge_lists(parts, whole, first_leaf, target, seen)
-    return array
-
-
-def _merge_structs(
-    parts: Sequence[PartialField],
-    whole: pa.DataType,
-    first_leaf: int,
-    target: pa.DataType,
-    seen: pa.BooleanArray | None,
-) -> pa.Array:
+    if not pa.types.is_nested(whole):
+        return array
     inner = _check_nulls(parts, seen)
+    if pa.types.is_struct(whole):
+        return _rebuilt(target, array, [], _merged_children(parts, whole, first_leaf, target, inner))
+    if is_view(whole):
+        parts = [PartialField(leaves, without_view(views)) for leaves, views in parts]
+    buffers: list[pa.Buffer] = []
+    if not pa.types.is_fixed_size_list(whole):
+        inner = None  # null lists have no elements
+        buffers = _list_buffers(parts, target)
+    elif inner is not None:  # a null takes as much room as a list
+        inner = inner.take(pa.array([index for index in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
+    inside = [PartialField(leaves, elements(lists)) for leaves, lists in parts]
+    child = merge(inside, _element_type(whole), first_leaf, _element_type(target), inner)
+    return _rebuilt(target, parts[0].array, buffers, [child])
+
+
+def _merged_children(
+    parts: Sequence[PartialField],
+    whole: pa.StructType,
+    first_leaf: int,
+    target: pa.StructType,
+    seen: pa.BooleanArray | None,
+) -> list[pa.Array]:
+    """The children of structs; arguments as for :func:`merge`."""
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
     for child, span in zip(whole, child_leaves(whole, first_leaf), strict=True):
@@ -93,44 +98,19 @@ def _merge_structs(
                 inside.append(PartialField(selected, array.field(taken[number])))
                 taken[number] += 1
         if inside:
-            children.append(merge(inside, child.type, span.start, target.field(len(children)).type, inner))
-    return _rebuilt(target, parts[0].array, [], children)
+            children.append(merge(inside, child.type, span.start, target.field(len(children)).type, seen))
+    return children
 
 
-def _merge_lists(
-    parts: Sequence[PartialField],
-    whole: pa.DataType,
-    first_leaf: int,
-    target: pa.DataType,
-    seen: pa.BooleanArray | None,
-) -> pa.Array:
-    """Lists and maps; a map without its keys or values is a list."""
-    _check_nulls(parts, seen)
+def _list_buffers(parts: Sequence[PartialField], target: pa.DataType) -> list[pa.Buffer]:
+    """The offsets, and the sizes of views, of lists or maps that all parts share; a map cut to its keys is a list."""
     offsets = _offsets(parts[0].array)
-    inside = [PartialField(leaves, elements(array)) for leaves, array in parts]
-    for _, array in parts[1:]:
-        if not _offsets(array).equals(offsets):
-            raise CorruptFileError("leaves of one list have lists of other lengths")
-    type_, wanted = (_element_type(each) for each in (whole, target))
+    if any(not _offsets(array).equals(offsets) for _, array in parts[1:]):
+        raise CorruptFileError("leaves of one list have lists of other lengths")
     buffers = [offsets.buffers()[1]]
-    if is_view(target):  # the same offsets, and sizes beside them
+    if is_view(target):
         buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1)).buffers()[1])
-    return _rebuilt(target, parts[0].array, buffers, [merge(inside, type_, first_leaf, wanted)])
-
-
-def _merge_fixed_size_lists(
-    parts: Sequence[PartialField],
-    whole: pa.DataType,
-    first_leaf: int,
-    target: pa.DataType,
-    seen: pa.BooleanArray | None,
-) -> pa.Array:
-    inner = _check_nulls(parts, seen)
-    if inner is not None:  # a null takes as much room as a list
-        inner = inner.take(pa.array([index for index in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
-    inside = [PartialField(leaves, elements(array)) for leaves, array in parts]
-    child = merge(inside, whole.value_type, first_leaf, target.value_type, inner)
-    return _rebuilt(target, parts[0].array, [], [child])
+    return buffers
 
 
 def _rebuilt(

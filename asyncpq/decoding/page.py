@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -193,17 +193,7 @@ def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | N
     return None if position + size > len(data) else (position, count, packed)
 
 
-class RowSpan(Protocol):
-    """A page in any state. Rows are those of the row group."""
-
-    @property
-    def first_row(self) -> int: ...
-
-    @property
-    def stop_row(self) -> int: ...
-
-
-P = TypeVar("P", bound=RowSpan)
+P = TypeVar("P", bound="DataPage | LeafArray | PackedPage")
 
 
 class PageQueue(Generic[P]):

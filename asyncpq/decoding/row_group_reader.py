@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
-from asyncpq.decoding.encrypted import EncryptedChunks
+from asyncpq.decoding.encrypted import read_encrypted
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
@@ -109,7 +109,7 @@ def open_sources(
         field, leaves = schema.fields[ordinal], nested.get(ordinal, {})
         decrypt = None
         if version.decryption is not None:
-            decrypt = EncryptedChunks(version, field, leaves, num_rows, shape.extensions, group).read
+            decrypt = partial(read_encrypted, version, field, leaves, group, shape.extensions)
         sources.fields[ordinal] = FieldSource(
             version, field, leaves, num_rows, shape.extensions, alone.get(ordinal), decrypt=decrypt
         )

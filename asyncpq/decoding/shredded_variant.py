@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import flattened
+from asyncpq.decoding.arrow import BINARIES, TEXTS, flattened
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 
 _types: Any = pa.types  # its functions lack annotations
@@ -75,7 +75,7 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
     """
     position = source.get_field_index("metadata")
     group = _group(source, "metadata")
-    if position < 0 or not _is_binary(source.field(position).type):
+    if position < 0 or source.field(position).type not in BINARIES:
         raise _unknown(source)
 
     def restore(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
@@ -119,7 +119,7 @@ def _group(source: pa.DataType, *others: str) -> _Group:
     if {*names} - {"value", "typed_value", *others}:
         raise _unknown(source)
     value, typed = source.get_field_index("value"), source.get_field_index("typed_value")
-    if value >= 0 and not _is_binary(source.field(value).type):
+    if value >= 0 and source.field(value).type not in BINARIES:
         raise _unknown(source)
     restore = None if typed < 0 else _typed(source.field(typed).type)
 
@@ -226,15 +226,11 @@ def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
         return _packed("<Bq", _TIMESTAMP if type_.tz else _TIMESTAMP_NTZ, pa.int64())
     if any(is_kind(type_) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
         return lambda array: list(_decimals(array, type_.scale))
-    if any(is_kind(type_) for is_kind in (_types.is_string, _types.is_large_string, _types.is_string_view)):
+    if type_ in TEXTS:
         return lambda array: [None if item is None else _string(item) for item in array.cast(pa.binary()).to_pylist()]
-    if _is_binary(type_):
+    if type_ in BINARIES:
         return lambda array: [None if item is None else _long(_BINARY, item) for item in array.to_pylist()]
     raise _unknown(type_)
-
-
-def _is_binary(type_: pa.DataType) -> bool:
-    return any(is_kind(type_) for is_kind in (_types.is_binary, _types.is_large_binary, _types.is_binary_view))
 
 
 def _packed(form: str, header: int, stored: pa.DataType) -> Callable[[pa.Array], Values]:

@@ -15,8 +15,17 @@ from typing import Final, NamedTuple
 from asyncpq.errors import CorruptFileError, ResourceLimitError
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import CompactReader, EndOfDataError, Fields
-from asyncpq.parquet.thrift_patterns import COUNT32, STATISTICS, STOP_BYTE, VARINT32, any_of, optional
+from asyncpq.parquet.thrift import (
+    COUNT32,
+    STATISTICS,
+    STOP_BYTE,
+    VARINT32,
+    CompactReader,
+    EndOfDataError,
+    Fields,
+    any_of,
+    optional,
+)
 
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 

@@ -10,6 +10,7 @@ import enum
 import itertools
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,15 +21,17 @@ from asyncpq.parquet.thrift import (
     I64,
     LIST,
     STOP,
+    STOP_BYTE,
     STRUCT,
     TRUE,
+    VARINT,
+    VARINT32,
     CompactReader,
     CompactWriter,
     Fields,
     Value,
-    zigzag_varints,
+    repeated,
 )
-from asyncpq.parquet.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeated
 
 
 class PageLocationError(CorruptFileError):
@@ -40,6 +43,7 @@ class PageLocationError(CorruptFileError):
     dropped = False
 
 
+_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
 MAX_PAGES: Final = 1 << 20  # of one chunk; a larger index is not used
 
 # A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
@@ -143,6 +147,42 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
         return OffsetIndex(zigzag_varints(offsets), zigzag_varints(sizes), zigzag_varints(first_rows))
     locations = [reader.struct() for _ in range(length)]
     return OffsetIndex(*([_integer(location, field_id) for location in locations] for field_id in (1, 2, 3)))
+
+
+def zigzag_varints(values: Sequence[bytes]) -> list[int]:
+    """Decode many zigzag varints of non-negative numbers, 1 to 9 bytes each; faster than one by one.
+
+    Raises CorruptFileError if a number is negative.
+    """
+    numbers: list[int] = []
+    for length, group in itertools.groupby(values, len):
+        # planes[i] holds byte i of all varints of a run. One subtraction removes all continuation bits; the sign is
+        # the lowest bit of the first byte.
+        run = b"".join(group)
+        planes = [run[i::length] for i in range(length)]
+        if planes[0].translate(None, _EVEN_BYTES):
+            raise CorruptFileError("a number that cannot be negative is negative")
+        if length == 1:
+            numbers += [a >> 1 for a in planes[0]]
+        elif length == 2:
+            numbers += [(a + (b << 7) - 0x80) >> 1 for a, b in zip(*planes, strict=True)]
+        elif length == 3:
+            numbers += [(a + (b << 7) + (c << 14) - 0x4080) >> 1 for a, b, c in zip(*planes, strict=True)]
+        elif length == 4:
+            numbers += [
+                (a + (b << 7) + (c << 14) + (d << 21) - 0x204080) >> 1 for a, b, c, d in zip(*planes, strict=True)
+            ]
+        elif length == 5:
+            numbers += [
+                (a + (b << 7) + (c << 14) + (d << 21) + (e << 28) - 0x10204080) >> 1
+                for a, b, c, d, e in zip(*planes, strict=True)
+            ]
+        else:
+            numbers += [
+                sum([(byte & 0x7F) << 7 * i for i, byte in enumerate(value)]) >> 1
+                for value in zip(*planes, strict=True)
+            ]
+    return numbers
 
 
 def _integer(fields: Fields, field_id: int) -> int:

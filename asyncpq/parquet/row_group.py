@@ -15,14 +15,17 @@ from typing import Final, NamedTuple
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
 from asyncpq.parquet.schema import ParquetSchema
-from asyncpq.parquet.thrift import BINARY, LIST, STRUCT, CompactReader
-from asyncpq.parquet.thrift_patterns import (
+from asyncpq.parquet.thrift import (
+    BINARY,
     BINARY_VALUE,
     INTEGER_FIELDS,
     INTEGER_LIST_FIELD,
     INTEGER_STRUCT,
+    LIST,
     STATISTICS,
     STOP_BYTE,
+    STRUCT,
+    CompactReader,
     headers,
     list_of,
     optional,

@@ -32,15 +32,20 @@ from asyncpq.parquet.logical_types import (
     from_converted,
     from_union,
 )
-from asyncpq.parquet.thrift import BINARY, MAX_DEPTH, STRUCT, CompactReader, Fields, integer_of
-from asyncpq.parquet.thrift_patterns import (
+from asyncpq.parquet.thrift import (
+    BINARY,
     BINARY_VALUE,
     INTEGER_FIELD,
     INTEGER_FIELDS,
+    MAX_DEPTH,
     STOP_BYTE,
+    STRUCT,
+    CompactReader,
+    Fields,
     annotation_struct,
     any_of,
     headers,
+    integer_of,
     repeated,
 )
 

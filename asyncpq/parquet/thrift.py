@@ -1,4 +1,4 @@
-"""Thrift's compact protocol: read from untrusted bytes, and written (thrift-compact-protocol.md of Apache Thrift).
+"""Thrift's compact protocol: read, matched in untrusted bytes, and written (thrift-compact-protocol.md of Thrift).
 
 ``CompactReader`` reads nothing past the end, checks each length against the remaining bytes, and limits nesting to
 :data:`MAX_DEPTH` levels and lists to ``max_elements`` elements in all.
@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
@@ -31,7 +29,6 @@ UUID: Final = 13
 MAX_DEPTH: Final = 64
 DEFAULT_MAX_ELEMENTS: Final = 1 << 22
 
-_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
 _ONE_BYTE: Final = [bytes([n]) for n in range(0x80)]
 
 Fields: TypeAlias = "dict[int, Value]"
@@ -50,42 +47,6 @@ def integer_of(fields: Fields, field_id: int) -> int | None:
 def zigzag(n: int) -> int:
     """The signed integer whose zigzag form is ``n``."""
     return (n >> 1) ^ -(n & 1)
-
-
-def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode many zigzag varints of non-negative numbers, 1 to 9 bytes each; faster than one by one.
-
-    Raises CorruptFileError if a number is negative.
-    """
-    numbers: list[int] = []
-    for length, group in itertools.groupby(values, len):
-        # planes[i] holds byte i of all varints of a run. One subtraction removes all continuation bits; the sign is
-        # the lowest bit of the first byte.
-        run = b"".join(group)
-        planes = [run[i::length] for i in range(length)]
-        if planes[0].translate(None, _EVEN_BYTES):
-            raise CorruptFileError("a number that cannot be negative is negative")
-        if length == 1:
-            numbers += [a >> 1 for a in planes[0]]
-        elif length == 2:
-            numbers += [(a + (b << 7) - 0x80) >> 1 for a, b in zip(*planes, strict=True)]
-        elif length == 3:
-            numbers += [(a + (b << 7) + (c << 14) - 0x4080) >> 1 for a, b, c in zip(*planes, strict=True)]
-        elif length == 4:
-            numbers += [
-                (a + (b << 7) + (c << 14) + (d << 21) - 0x204080) >> 1 for a, b, c, d in zip(*planes, strict=True)
-            ]
-        elif length == 5:
-            numbers += [
-                (a + (b << 7) + (c << 14) + (d << 21) + (e << 28) - 0x10204080) >> 1
-                for a, b, c, d, e in zip(*planes, strict=True)
-            ]
-        else:
-            numbers += [
-                sum([(byte & 0x7F) << 7 * i for i, byte in enumerate(value)]) >> 1
-                for value in zip(*planes, strict=True)
-            ]
-    return numbers
 
 
 def varint(n: int) -> bytes:
@@ -332,8 +293,9 @@ class CompactReader:
             element, length = self.list_header()
             if element in (I16, I32, I64):
                 return self._integers(length)
-            if element in (TRUE, FALSE):
-                return self._booleans(length)
+            if element in (TRUE, FALSE):  # one byte each; false is 2, or 0 by some writers
+                self.pos += length
+                return [byte == TRUE for byte in self.data[self.pos - length : self.pos]]
             if element == STRUCT:
                 return [self.struct(depth + 1) for _ in range(length)]
             return [self.value(element, depth + 1) for _ in range(length)]
@@ -405,12 +367,6 @@ class CompactReader:
             return [(n >> 1) ^ -(n & 1) for n in raw]
         return [self.integer() for _ in range(length)]
 
-    def _booleans(self, length: int) -> list[Value]:
-        # One byte each; false is 2, or 0 by some writers.
-        raw = self.data[self.pos : self.pos + length]
-        self.pos += length
-        return [byte == TRUE for byte in raw]
-
     def _skip_varints(self, count: int) -> None:
         # Every varint has one byte below 0x80, its last.
         pos = self.pos
@@ -458,3 +414,81 @@ class CompactReader:
 
 def _too_deep() -> ResourceLimitError:
     return ResourceLimitError(f"the metadata is nested deeper than {MAX_DEPTH} levels")
+
+
+# -- patterns ---------------------------------------------------------------------------------------
+# Regular expressions for structs, which match in C where a Python loop is slow. They accept a subset of what
+# CompactReader accepts. Quantifiers are possessive and alternatives differ in their first byte, so nothing backtracks
+# and matching takes linear time for any bytes. Compile them with re.DOTALL.
+
+MAX_BINARY: Final = 127  # longest byte string whose length is one byte
+STOP_BYTE: Final = rb"\x00"
+# 9 bytes at most: always fits 64 bits. VARINT32 is for i32, 5 bytes at most.
+VARINT: Final = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
+VARINT32: Final = rb"[\x80-\xff]{0,4}+[\x00-\x7f]"
+# An i32 that is not negative: its zigzag form is even and below 2**32.
+COUNT32: Final = (
+    b"(?:["
+    + b"".join([b"\\x%02x" % n for n in range(0, 0x80, 2)])
+    + b"]|["
+    + b"".join([b"\\x%02x" % n for n in range(0x80, 0x100, 2)])
+    + rb"](?:[\x80-\xff]{0,2}+[\x00-\x7f]|[\x80-\xff]{3}[\x00-\x0f]))"
+)
+
+
+def byte(value: int) -> bytes:
+    """One literal byte."""
+    return b"\\x%02x" % value
+
+
+def headers(*types: int) -> bytes:
+    """A field header of one of these types, with an id 1 to 15 above the previous field's."""
+    return b"[" + b"".join([byte(delta << 4 | type_) for delta in range(1, 16) for type_ in types]) + b"]"
+
+
+def any_of(*alternatives: bytes) -> bytes:
+    """The first of the alternatives that matches."""
+    return b"(?:" + b"|".join(alternatives) + b")"
+
+
+def repeated(pattern: bytes) -> bytes:
+    """Any number of repetitions, possessive."""
+    return b"(?:" + pattern + b")*+"
+
+
+def optional(pattern: bytes) -> bytes:
+    """Zero or one occurrence, possessive."""
+    return b"(?:" + pattern + b")?+"
+
+
+def list_of(types: tuple[int, ...], element: bytes, *, longest: int) -> bytes:
+    """A list's header and elements, for at most ``longest`` <= 14 elements."""
+    return any_of(
+        *(
+            b"[" + b"".join([byte(length << 4 | type_) for type_ in types]) + b"](?:" + element + b"){%d}" % length
+            for length in range(longest + 1)
+        )
+    )
+
+
+def _binary() -> bytes:
+    # The length, then as many bytes. The lengths of numbers' bounds come first.
+    lengths = [8, 4, *(n for n in range(MAX_BINARY + 1) if n not in (4, 8))]
+    return any_of(*(byte(n) + b".{%d}" % n for n in lengths))
+
+
+BINARY_VALUE: Final = _binary()
+INTEGER_FIELD: Final = headers(I16, I32, I64) + VARINT
+INTEGER_FIELDS: Final = repeated(INTEGER_FIELD)
+INTEGER_LIST_FIELD: Final = headers(LIST) + list_of((I32, I64), VARINT, longest=14)
+# The content and stop byte of a Statistics struct, and of any struct of integers and lists of them.
+STATISTICS: Final = repeated(any_of(INTEGER_FIELD, headers(BINARY) + BINARY_VALUE, headers(TRUE, FALSE))) + STOP_BYTE
+INTEGER_STRUCT: Final = repeated(any_of(INTEGER_FIELD, INTEGER_LIST_FIELD)) + STOP_BYTE
+
+
+def annotation_struct(depth: int) -> bytes:
+    """The content and stop byte of a struct of small values and structs, nested ``depth`` levels deep."""
+    fields = [INTEGER_FIELD, headers(TRUE, FALSE), headers(BYTE) + b"."]
+    if depth:
+        fields.append(headers(STRUCT) + annotation_struct(depth - 1))
+    return repeated(any_of(*fields)) + STOP_BYTE

@@ -11,7 +11,7 @@ import enum
 import re
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -164,7 +164,7 @@ class Claim(enum.Enum):
     CHUNK_SIZES = "sizes of column chunks"
 
 
-class AffectedColumns(enum.Enum):
+class Affected(enum.Enum):
     """The columns that a fault affects; the value is their name in messages."""
 
     ALL = "all columns"
@@ -197,17 +197,17 @@ def _is_unsigned(leaf: Leaf) -> bool:
     return logical is not None and logical.kind is LogicalKind.INTEGER and logical.is_signed is False
 
 
-_BY_LEAF: Final[Mapping[AffectedColumns, Callable[[Leaf], bool]]] = {
-    AffectedColumns.ALL: lambda leaf: True,
-    AffectedColumns.FLOATS: _is_float,
-    AffectedColumns.UNSIGNED: _is_unsigned,
-    AffectedColumns.DECIMALS: _is_decimal,
-    AffectedColumns.BYTE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type in _FIXED_OR_VARIABLE,
-    AffectedColumns.VARIABLE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type is PhysicalType.BYTE_ARRAY,
-    AffectedColumns.FIXED_LENGTH: lambda leaf: leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY,
-    AffectedColumns.BYTE_ARRAYS: lambda leaf: leaf.physical_type in _FIXED_OR_VARIABLE,
-    AffectedColumns.VARIABLE_LENGTH: lambda leaf: leaf.physical_type is PhysicalType.BYTE_ARRAY,
-    AffectedColumns.REPEATED: lambda leaf: leaf.max_repetition_level > 0,
+_BY_LEAF: Final[Mapping[Affected, Callable[[Leaf], bool]]] = {
+    Affected.ALL: lambda leaf: True,
+    Affected.FLOATS: _is_float,
+    Affected.UNSIGNED: _is_unsigned,
+    Affected.DECIMALS: _is_decimal,
+    Affected.BYTE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type in _FIXED_OR_VARIABLE,
+    Affected.VARIABLE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type is PhysicalType.BYTE_ARRAY,
+    Affected.FIXED_LENGTH: lambda leaf: leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY,
+    Affected.BYTE_ARRAYS: lambda leaf: leaf.physical_type in _FIXED_OR_VARIABLE,
+    Affected.VARIABLE_LENGTH: lambda leaf: leaf.physical_type is PhysicalType.BYTE_ARRAY,
+    Affected.REPEATED: lambda leaf: leaf.max_repetition_level > 0,
 }
 
 
@@ -225,8 +225,8 @@ class WriterFault:
     """
 
     writer: str  # the application in ``created_by``, or ``ANY_WRITER``
-    columns: AffectedColumns
-    wrong: frozenset[Claim]  # the claims that are ignored
+    columns: Affected
+    wrong: Set[Claim]  # the claims that are ignored
     source: str  # where the fault is reported
     since: Release = (0, 0, 0)  # the first release with the fault
     before: Release | None = None  # the first release without it; None: no release is known to be without it
@@ -259,15 +259,11 @@ _BOUNDS: Final = frozenset({Claim.BOUNDS, Claim.PAGE_BOUNDS})
 _NULLS: Final = frozenset({Claim.NULL_COUNTS, Claim.PAGE_NULL_COUNTS})
 
 
-def _claims(*parts: Claim) -> frozenset[Claim]:
-    return frozenset(parts)
-
-
 FAULTS: Final[tuple[WriterFault, ...]] = (
     # parquet-java, once parquet-mr
     WriterFault(
         "parquet-mr",
-        AffectedColumns.BYTE_ARRAYS,
+        Affected.BYTE_ARRAYS,
         _BOUNDS,
         "PARQUET-251",
         before=(1, 8, 0),
@@ -276,127 +272,97 @@ FAULTS: Final[tuple[WriterFault, ...]] = (
     ),
     WriterFault(
         "parquet-mr",
-        AffectedColumns.ALL,
-        _claims(Claim.NULL_COUNTS),
+        Affected.ALL,
+        {Claim.NULL_COUNTS},
         "PARQUET-1217, StarRocks/starrocks#78329, apache/doris#67573",
         before=(1, 10, 0),
     ),
-    WriterFault(
-        "parquet-mr",
-        AffectedColumns.DELTA_BYTE_ARRAYS,
-        _claims(Claim.PAGE_INDEPENDENCE),
-        "PARQUET-246",
-        before=(1, 8, 0),
-    ),
-    WriterFault("parquet-mr", AffectedColumns.ALL, _claims(Claim.CHUNK_SIZES), "PARQUET-816", before=(1, 2, 9)),
+    WriterFault("parquet-mr", Affected.DELTA_BYTE_ARRAYS, {Claim.PAGE_INDEPENDENCE}, "PARQUET-246", before=(1, 8, 0)),
+    WriterFault("parquet-mr", Affected.ALL, {Claim.CHUNK_SIZES}, "PARQUET-816", before=(1, 2, 9)),
     # parquet-cpp, and Arrow C++: pyarrow 0.x to 3 call themselves parquet-cpp 1.5.1-SNAPSHOT
-    WriterFault("parquet-cpp", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003"),
-    WriterFault("parquet-cpp", AffectedColumns.FLOATS, _BOUNDS, "PARQUET-1225", before=(1, 4, 0)),
-    WriterFault("parquet-cpp", AffectedColumns.ARROW_DICTIONARIES, _NULLS, "ARROW-12513"),
-    WriterFault("parquet-cpp-arrow", AffectedColumns.ARROW_DICTIONARIES, _NULLS, "ARROW-12513", before=(6, 0, 0)),
-    WriterFault(
-        "parquet-cpp-arrow", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003", before=(4, 0, 0)
-    ),
+    WriterFault("parquet-cpp", Affected.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003"),
+    WriterFault("parquet-cpp", Affected.FLOATS, _BOUNDS, "PARQUET-1225", before=(1, 4, 0)),
+    WriterFault("parquet-cpp", Affected.ARROW_DICTIONARIES, _NULLS, "ARROW-12513"),
+    WriterFault("parquet-cpp-arrow", Affected.ARROW_DICTIONARIES, _NULLS, "ARROW-12513", before=(6, 0, 0)),
+    WriterFault("parquet-cpp-arrow", Affected.BYTE_DECIMALS, _BOUNDS, "PARQUET-1655, PARQUET-2003", before=(4, 0, 0)),
     WriterFault(
         "parquet-cpp-arrow",
-        AffectedColumns.ARROW_DICTIONARIES,
+        Affected.ARROW_DICTIONARIES,
         _BOUNDS | _NULLS,
         "apache/arrow#15042",
         since=(6, 0, 0),
         before=(11, 0, 0),
     ),
     # arrow2, which Polars was built on, and Polars, which names its version since 2.0
-    WriterFault(
-        "Arrow2 - Native Rust implementation of Arrow", AffectedColumns.ALL, _NULLS, "jorgecarleitao/arrow2#1414"
-    ),
-    WriterFault("Polars", AffectedColumns.ALL, _NULLS, "pola-rs/polars#29321, pola-rs/polars#20621", before=(2, 1, 0)),
-    WriterFault(
-        "Polars", AffectedColumns.FLOATS, _BOUNDS, "our trials of Polars 0.20 to 2.0 with NaN", before=(2, 1, 0)
-    ),
+    WriterFault("Arrow2 - Native Rust implementation of Arrow", Affected.ALL, _NULLS, "jorgecarleitao/arrow2#1414"),
+    WriterFault("Polars", Affected.ALL, _NULLS, "pola-rs/polars#29321, pola-rs/polars#20621", before=(2, 1, 0)),
+    WriterFault("Polars", Affected.FLOATS, _BOUNDS, "our trials of Polars 0.20 to 2.0 with NaN", before=(2, 1, 0)),
     WriterFault(
         "Polars",
-        AffectedColumns.BYTE_ARRAYS,
-        _claims(Claim.BOUNDS),
+        Affected.BYTE_ARRAYS,
+        {Claim.BOUNDS},
         "our trials of Polars 0.20 with pages of nulls, pola-rs/polars#7842",
         before=(2, 0, 0),
     ),
     WriterFault(
-        "Polars", AffectedColumns.FIXED_LENGTH, _BOUNDS, "pola-rs/polars#25965, pola-rs/polars#29347", before=(2, 1, 0)
+        "Polars", Affected.FIXED_LENGTH, _BOUNDS, "pola-rs/polars#25965, pola-rs/polars#29347", before=(2, 1, 0)
     ),
     # arrow-rs, which DataFusion and delta-rs write with
-    WriterFault("parquet-rs", AffectedColumns.ALL, _NULLS, "apache/arrow-rs#306", before=(4, 1, 0)),
-    WriterFault("parquet-rs", AffectedColumns.FLOATS, _BOUNDS, "apache/arrow-rs#255", before=(4, 1, 0)),
-    WriterFault("parquet-rs", AffectedColumns.BYTE_ARRAYS, _BOUNDS, "apache/arrow-rs#641", before=(5, 2, 0)),
-    WriterFault("parquet-rs", AffectedColumns.BYTE_DECIMALS, _BOUNDS, "apache/arrow-rs#1621", before=(14, 0, 0)),
-    WriterFault(
-        "parquet-rs", AffectedColumns.VARIABLE_DECIMALS, _BOUNDS, "apache/arrow-rs#10860, apache/arrow-rs#11073"
-    ),
+    WriterFault("parquet-rs", Affected.ALL, _NULLS, "apache/arrow-rs#306", before=(4, 1, 0)),
+    WriterFault("parquet-rs", Affected.FLOATS, _BOUNDS, "apache/arrow-rs#255", before=(4, 1, 0)),
+    WriterFault("parquet-rs", Affected.BYTE_ARRAYS, _BOUNDS, "apache/arrow-rs#641", before=(5, 2, 0)),
+    WriterFault("parquet-rs", Affected.BYTE_DECIMALS, _BOUNDS, "apache/arrow-rs#1621", before=(14, 0, 0)),
+    WriterFault("parquet-rs", Affected.VARIABLE_DECIMALS, _BOUNDS, "apache/arrow-rs#10860, apache/arrow-rs#11073"),
     # parquet-go is three libraries: arrow-go, of versions from 6 on, xitongsys/parquet-go ("latest") and fraugster's
     WriterFault(
-        "parquet-go",
-        AffectedColumns.ALL,
-        _NULLS,
-        "fraugster/parquet-go#69, hangxie/parquet-tools#205",
-        before=(1, 0, 0),
+        "parquet-go", Affected.ALL, _NULLS, "fraugster/parquet-go#69, hangxie/parquet-tools#205", before=(1, 0, 0)
     ),
     WriterFault(
-        "parquet-go",
-        AffectedColumns.FLOATS,
-        _BOUNDS,
-        "our trials of xitongsys/parquet-go 1.6 with NaN",
-        before=(1, 0, 0),
+        "parquet-go", Affected.FLOATS, _BOUNDS, "our trials of xitongsys/parquet-go 1.6 with NaN", before=(1, 0, 0)
     ),
-    WriterFault(
-        "parquet-go", AffectedColumns.UNSIGNED, _BOUNDS, "apache/arrow-go#209, apache/arrow#46391", before=(18, 1, 0)
-    ),
+    WriterFault("parquet-go", Affected.UNSIGNED, _BOUNDS, "apache/arrow-go#209, apache/arrow#46391", before=(18, 1, 0)),
     WriterFault(
         "parquet-go",
-        AffectedColumns.ALL,
-        _claims(Claim.BLOOM_FILTERS),
+        Affected.ALL,
+        {Claim.BLOOM_FILTERS},
         "apache/arrow-go#525, apache/arrow-go#1164",
         before=(18, 8, 0),
     ),
-    WriterFault("github.com/segmentio/parquet-go", AffectedColumns.FLOATS, _BOUNDS, "parquet-go/parquet-go#459"),
+    WriterFault("github.com/segmentio/parquet-go", Affected.FLOATS, _BOUNDS, "parquet-go/parquet-go#459"),
     WriterFault(
-        "github.com/parquet-go/parquet-go",
-        AffectedColumns.FLOATS,
-        _BOUNDS,
-        "parquet-go/parquet-go#459",
-        before=(0, 28, 0),
+        "github.com/parquet-go/parquet-go", Affected.FLOATS, _BOUNDS, "parquet-go/parquet-go#459", before=(0, 28, 0)
     ),
     # others
     WriterFault(
         "DuckDB",
-        AffectedColumns.ALL,
-        _claims(Claim.NULL_COUNTS),
+        Affected.ALL,
+        {Claim.NULL_COUNTS},
         "our trials of DuckDB 0.3 to 0.9 with several row groups",
         before=(1, 1, 0),
     ),
-    WriterFault("ClickHouse", AffectedColumns.DECIMALS, _BOUNDS, "ClickHouse/ClickHouse#83754", before=(25, 9, 0)),
+    WriterFault("ClickHouse", Affected.DECIMALS, _BOUNDS, "ClickHouse/ClickHouse#83754", before=(25, 9, 0)),
     WriterFault(
         "ClickHouse",
-        AffectedColumns.ALL,
-        _claims(Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS),
+        Affected.ALL,
+        {Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS},
         "ClickHouse/ClickHouse#71681",
         before=(25, 2, 0),
     ),
-    WriterFault("cudf", AffectedColumns.ALL, _NULLS, "NVIDIA/cudf#9221", before=(21, 12, 0)),
-    WriterFault("hyparquet", AffectedColumns.DECIMALS, _BOUNDS, "hyparam/hyparquet-writer#38"),
-    WriterFault("impala", AffectedColumns.FLOATS, _BOUNDS, "IMPALA-6527", before=(2, 12, 0)),
-    WriterFault(
-        "Parquet.Net", AffectedColumns.ALL, _NULLS, "aloneguid/parquet-dotnet#735", since=(6, 0, 0), before=(6, 0, 1)
-    ),
-    WriterFault("parquet-mr-trino", AffectedColumns.ALL, _claims(Claim.BLOOM_FILTERS), "apache/iceberg#12458"),
+    WriterFault("cudf", Affected.ALL, _NULLS, "NVIDIA/cudf#9221", before=(21, 12, 0)),
+    WriterFault("hyparquet", Affected.DECIMALS, _BOUNDS, "hyparam/hyparquet-writer#38"),
+    WriterFault("impala", Affected.FLOATS, _BOUNDS, "IMPALA-6527", before=(2, 12, 0)),
+    WriterFault("Parquet.Net", Affected.ALL, _NULLS, "aloneguid/parquet-dotnet#735", since=(6, 0, 0), before=(6, 0, 1)),
+    WriterFault("parquet-mr-trino", Affected.ALL, {Claim.BLOOM_FILTERS}, "apache/iceberg#12458"),
     WriterFault(
         ANY_WRITER,
-        AffectedColumns.VARIABLE_LENGTH,
-        _claims(Claim.EMPTY_PAGE_BOUNDS),
+        Affected.VARIABLE_LENGTH,
+        {Claim.EMPTY_PAGE_BOUNDS},
         "apache/arrow-rs#6310, ClickHouse/ClickHouse#103039",
     ),
     WriterFault(
         ANY_WRITER,
-        AffectedColumns.REPEATED,
-        _claims(Claim.PAGE_ROWS),
+        Affected.REPEATED,
+        {Claim.PAGE_ROWS},
         "PARQUET-1364, ClickHouse/ClickHouse#75654",
         fixed_in={"parquet-cpp-arrow": (14, 0, 0), "parquet-mr": (1, 11, 0), "parquet-rs": (42, 0, 0)},
     ),
@@ -429,9 +395,7 @@ class WriterFaults:
     def __init__(self, created_by: str | None, arrow_schema: Callable[[], str | None] = lambda: None) -> None:
         self._by_claim = _faults_of(created_by)
         in_dictionaries = any(
-            fault.columns is AffectedColumns.ARROW_DICTIONARIES
-            for faults in self._by_claim.values()
-            for fault in faults
+            fault.columns is Affected.ARROW_DICTIONARIES for faults in self._by_claim.values() for fault in faults
         )
         self._arrow_dictionaries = dictionary_columns(arrow_schema()) if in_dictionaries else None
         # Sizes of chunks may be without the dictionary page's header (PARQUET-816).
@@ -444,10 +408,10 @@ class WriterFaults:
             return None
         return next((fault for fault in faults if self._concerns(fault.columns, leaf, encodings)), None)
 
-    def _concerns(self, columns: AffectedColumns, leaf: Leaf, encodings: Sequence[int]) -> bool:
-        if columns is AffectedColumns.DELTA_BYTE_ARRAYS:
+    def _concerns(self, columns: Affected, leaf: Leaf, encodings: Sequence[int]) -> bool:
+        if columns is Affected.DELTA_BYTE_ARRAYS:
             return not encodings or Encoding.DELTA_BYTE_ARRAY in encodings
-        if columns is AffectedColumns.ARROW_DICTIONARIES:
+        if columns is Affected.ARROW_DICTIONARIES:
             return (
                 leaf.physical_type is PhysicalType.BYTE_ARRAY
                 and (not encodings or not DICTIONARY_ENCODINGS.isdisjoint(encodings))

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.errors import CorruptIndexError
+from asyncpq.errors import CorruptFileError, CorruptIndexError
 from asyncpq.parquet.page_index import (
     BoundaryOrder,
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
     validate_offset_index,
+    zigzag_varints,
 )
-from asyncpq.parquet.thrift import BINARY, I64, STRUCT, TRUE, CompactWriter
+from asyncpq.parquet.thrift import BINARY, I64, STRUCT, TRUE, CompactWriter, zigzag_varint
 from tests.parquet_samples import sample, sample_metadata
 
 Location = tuple[int, int, int]
@@ -192,3 +193,13 @@ def test_real_indexes_have_their_weight() -> None:
         assert span is not None
         index = decode(sample("flat")[slice(*span)])
         assert index.weight > 50 * index.num_pages > 0
+
+
+@given(st.lists(st.integers(0, 2**62)))
+def test_many_varints_at_once(numbers: list[int]) -> None:
+    assert zigzag_varints([zigzag_varint(n) for n in numbers]) == numbers
+
+
+def test_many_varints_at_once_refuse_negatives() -> None:
+    with pytest.raises(CorruptFileError, match="negative"):
+        zigzag_varints([zigzag_varint(n) for n in (1, -1)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
 from asyncpq.parquet import thrift
+from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.thrift import CompactReader, CompactWriter, EndOfDataError
 
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -123,16 +126,6 @@ def test_zigzag_varints(numbers: list[int]) -> None:
     assert [reader.integer() for _ in numbers] == numbers
 
 
-@given(st.lists(st.integers(0, 2**62)))
-def test_many_varints_at_once(numbers: list[int]) -> None:
-    assert thrift.zigzag_varints([thrift.zigzag_varint(n) for n in numbers]) == numbers
-
-
-def test_many_varints_at_once_refuse_negatives() -> None:
-    with pytest.raises(CorruptFileError, match="negative"):
-        thrift.zigzag_varints([thrift.zigzag_varint(n) for n in (1, -1)])
-
-
 def nested(levels: int, open_bytes: bytes, close: bytes = b"") -> bytes:
     return open_bytes * levels + b"\0" + close * levels
 
@@ -190,3 +183,51 @@ def test_false_in_lists_is_2_or_0() -> None:
 
 
 # -- patterns ----------------------------------------------------------------------------------------
+
+
+# -- patterns ---------------------------------------------------------------------------------------
+
+_STRUCT_PATTERNS = {
+    "statistics": thrift.STATISTICS,
+    "integers": thrift.INTEGER_STRUCT,
+    "annotation": thrift.annotation_struct(3),
+}
+
+
+# Bytes that are often headers, lengths and stops, so that random strings of them are often structs.
+likely = st.lists(
+    st.sampled_from(
+        [b"\x15\x02", b"\x16\x80\x01", b"\x18\x02ab", b"\x11", b"\x22", b"\x1c", b"\x19\x25\x00\x01", b"\0"]
+    )
+    | st.binary(min_size=1, max_size=1),
+    max_size=30,
+).map(b"".join)
+
+
+@pytest.mark.parametrize("pattern", _STRUCT_PATTERNS.values(), ids=_STRUCT_PATTERNS)
+@given(data=likely)
+def test_a_pattern_ends_where_the_reader_does(pattern: bytes, data: bytes) -> None:
+    match = re.compile(pattern, re.DOTALL).match(data)
+    if match is not None:
+        for read in (CompactReader.struct, CompactReader.skip_struct):
+            reader = CompactReader(data)
+            read(reader)
+            assert reader.pos == match.end()
+
+
+@pytest.mark.parametrize(
+    "unit", [b"\x15\x80", b"\x18\x05", b"\x1c", b"\x19\xe5", b"\x19\x1c\x15", b"\x80", b"\x15\x02"]
+)
+def test_patterns_take_linear_time(unit: bytes) -> None:
+    def seconds(size: int) -> float:
+        data = unit * (size // len(unit))
+        patterns = [chunk_pattern(), *(re.compile(pattern, re.DOTALL) for pattern in _STRUCT_PATTERNS.values())]
+        start = time.perf_counter()
+        for pattern in patterns:
+            pattern.match(data)
+            pattern.match(b"\x1c" + data)
+        return time.perf_counter() - start
+
+    seconds(1000)
+    # Quadratic time would take minutes for a megabyte, exponential time would not end for 100 bytes.
+    assert seconds(1 << 20) < 30

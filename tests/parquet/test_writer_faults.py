@@ -25,7 +25,7 @@ from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
 from asyncpq.parquet.writer_faults import (
     ANY_WRITER,
     FAULTS,
-    AffectedColumns,
+    Affected,
     Claim,
     WriterFault,
     WriterFaults,
@@ -128,17 +128,17 @@ def test_only_dictionaries_of_arrow_are_distrusted() -> None:
 _WORDS = st.text("abxyz", max_size=4)
 _DECIMALS = st.integers(-(10**17), 10**17).map(lambda value: Decimal(value).scaleb(-2))
 _STRINGS = (pa.string(), _WORDS)
-COLUMNS: dict[AffectedColumns, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
-    AffectedColumns.ALL: (pa.int64(), st.integers(-50, 50)),
-    AffectedColumns.FLOATS: (pa.float64(), st.sampled_from([-2.5, 0.0, 1.5, 7.0, math.nan])),
-    AffectedColumns.UNSIGNED: (pa.uint32(), st.sampled_from([0, 3, 70, 2**31 + 5, 2**32 - 1])),
-    AffectedColumns.DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
-    AffectedColumns.BYTE_DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
-    AffectedColumns.VARIABLE_DECIMALS: (pa.binary(), st.integers(-100, 100).map(lambda n: n.to_bytes(2, signed=True))),
-    AffectedColumns.FIXED_LENGTH: (pa.binary(2), st.binary(min_size=2, max_size=2)),
-    AffectedColumns.BYTE_ARRAYS: _STRINGS,
-    AffectedColumns.VARIABLE_LENGTH: _STRINGS,
-    AffectedColumns.ARROW_DICTIONARIES: (pa.dictionary(pa.int32(), pa.string()), _WORDS),
+COLUMNS: dict[Affected, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    Affected.ALL: (pa.int64(), st.integers(-50, 50)),
+    Affected.FLOATS: (pa.float64(), st.sampled_from([-2.5, 0.0, 1.5, 7.0, math.nan])),
+    Affected.UNSIGNED: (pa.uint32(), st.sampled_from([0, 3, 70, 2**31 + 5, 2**32 - 1])),
+    Affected.DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
+    Affected.BYTE_DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
+    Affected.VARIABLE_DECIMALS: (pa.binary(), st.integers(-100, 100).map(lambda n: n.to_bytes(2, signed=True))),
+    Affected.FIXED_LENGTH: (pa.binary(2), st.binary(min_size=2, max_size=2)),
+    Affected.BYTE_ARRAYS: _STRINGS,
+    Affected.VARIABLE_LENGTH: _STRINGS,
+    Affected.ARROW_DICTIONARIES: (pa.dictionary(pa.int32(), pa.string()), _WORDS),
 }
 _PER_GROUP, _PER_PAGE = 12, 4
 
@@ -228,7 +228,7 @@ CASES = [
 ]
 
 
-def file_of(columns: AffectedColumns, drawn: list[Any], *, blooms: bool) -> EditedFile:
+def file_of(columns: Affected, drawn: list[Any], *, blooms: bool) -> EditedFile:
     """One column x, in row groups and pages of a few rows, with bounds, page indexes and, if asked for, filters."""
     kind, _ = COLUMNS[columns]
     storage = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
@@ -236,7 +236,7 @@ def file_of(columns: AffectedColumns, drawn: list[Any], *, blooms: bool) -> Edit
     table = pa.table({"x": array.dictionary_encode() if isinstance(kind, pa.DictionaryType) else array})
     filters = {"bloom_filter_options": {"x": {"ndv": 20, "fpp": 0.01}}} if blooms else {}
     file = EditedFile.of(table, rows_per_page=_PER_PAGE, row_group_size=_PER_GROUP, **filters)
-    if columns is AffectedColumns.VARIABLE_DECIMALS:
+    if columns is Affected.VARIABLE_DECIMALS:
         element = file.element()
         for field_id, value in ((6, 5), (7, 0), (8, 4)):  # converted type DECIMAL, scale, precision
             element.put(field_id, value, I32)
@@ -279,19 +279,19 @@ def test_rows_are_right_whatever_is_claimed(
 
 
 # pyarrow makes no bounds for decimals in BYTE_ARRAY
-PRUNED = [columns for columns in COLUMNS if columns is not AffectedColumns.VARIABLE_DECIMALS]
+PRUNED = [columns for columns in COLUMNS if columns is not Affected.VARIABLE_DECIMALS]
 
 
 @pytest.mark.parametrize("columns", PRUNED)
-def test_good_writers_are_believed(columns: AffectedColumns) -> None:
+def test_good_writers_are_believed(columns: Affected) -> None:
     """Row groups are ruled out by bounds, and by counts of nulls."""
-    some: dict[AffectedColumns, list[Any]] = {
-        AffectedColumns.ALL: [1, 2, 3],
-        AffectedColumns.FLOATS: [-2.5, 1.5, 7.0],
-        AffectedColumns.UNSIGNED: [3, 70, 2**32 - 1],
-        AffectedColumns.FIXED_LENGTH: [b"aa", b"bb", b"cc"],
-        AffectedColumns.DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
-        AffectedColumns.BYTE_DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
+    some: dict[Affected, list[Any]] = {
+        Affected.ALL: [1, 2, 3],
+        Affected.FLOATS: [-2.5, 1.5, 7.0],
+        Affected.UNSIGNED: [3, 70, 2**32 - 1],
+        Affected.FIXED_LENGTH: [b"aa", b"bb", b"cc"],
+        Affected.DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
+        Affected.BYTE_DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
     }
     known = some.get(columns, ["a", "b", "c"])
     drawn = [value for value in known for _ in range(_PER_GROUP)]
