@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import fsspec
@@ -75,10 +76,8 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 class FsspecStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
-    Raises:
-        UnsupportedStoreError: the filesystem's package is not installed.
-        InvalidOptionError: the filesystem does not take the options.
-        TransportError: the filesystem connects at once, and fails.
+    Raises UnsupportedStoreError if the filesystem's package is not installed, InvalidOptionError if it does not take
+    the options, TransportError if it connects at once and fails.
     """
 
     def __init__(
@@ -192,8 +191,15 @@ class FsspecStore(Unpicklable):
             return
         self._closed = True
         await self._threads.close()
-        if self.asynchronous:
-            await _close_client(self.filesystem)
+        if not self.asynchronous:
+            return
+        for name in ("_session", "session", "service_client"):  # filesystems give their client's session such names
+            close_client = getattr(getattr(self.filesystem, name, None), "close", None)
+            if close_client is not None:
+                closing = close_client()
+                if inspect.isawaitable(closing):
+                    await closing
+                return
 
     async def ask(
         self, request: RangeRequest, context: RequestContext, name: str, *arguments: Any, **options: Any
@@ -243,7 +249,7 @@ class FsspecStore(Unpicklable):
         """Call a method of the filesystem once, bounded in time, with typed errors."""
         self.check_open()
         body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
-        limit = asyncio.timeout(None if name == "find" else self._patience_s(body_bytes))  # find: many requests
+        limit = asyncio.timeout(None if name == "find" else self._longest_call_s(body_bytes))  # find: many requests
         try:
             async with limit:
                 if self.asynchronous:
@@ -257,8 +263,8 @@ class FsspecStore(Unpicklable):
         except Exception as error:  # filesystems pass on their client's exceptions
             raise _typed(error, request, name, timed_out=limit.expired()) from error
 
-    def _patience_s(self, length: int) -> float | None:
-        """Longest time of one call: the timeouts of a connection, and the slowest allowed body of ``length`` bytes."""
+    def _longest_call_s(self, length: int) -> float | None:
+        """The timeouts of a connection, and the slowest allowed body of ``length`` bytes; None for no limit."""
         retry = self._retry
         if retry.min_throughput_bytes_s <= 0:
             return None
@@ -308,10 +314,7 @@ class FsspecObject(Unpicklable):
         """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        async def once(attempt: int) -> RangeResult:
-            return await self._fetch_once(request, context, attempt)
-
-        return await self._store.repeat(once, request, context)
+        return await self._store.repeat(partial(self._fetch_once, request, context), request, context)
 
     def _pins(self, validator: Validator) -> bool:
         """Whether the path can name the version."""
@@ -475,14 +478,3 @@ def _lists_flat(filesystem: Any) -> bool:
 def _parameters(class_: type) -> Mapping[str, Any]:
     initialise = class_.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
-
-
-async def _close_client(filesystem: Any) -> None:
-    """Close the client session of an asynchronous filesystem, under each name that filesystems give it."""
-    for name in ("_session", "session", "service_client"):
-        close = getattr(getattr(filesystem, name, None), "close", None)
-        if close is not None:
-            outcome = close()
-            if inspect.isawaitable(outcome):
-                await outcome
-            return

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cachetools import FIFOCache
 from yarl import URL
 
 from asyncpq.errors import (
@@ -43,10 +44,11 @@ from asyncpq.storage.base import (
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import (
+    MAX_REDIRECTED_URLS,
     MAX_REDIRECTS,
     REDIRECT_STATUSES,
+    Redirect,
     RedirectedError,
-    RedirectMap,
     RedirectTarget,
     next_target,
     parse_http_url,
@@ -95,12 +97,9 @@ _SHOWN_TO_ALL = frozenset({"accept", "accept-encoding", "accept-language", "user
 class HttpStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
-    Args:
-        storage_options: of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and ``client_kwargs``
-            with ``headers``, ``auth`` and ``trust_env``.
-
-    Raises:
-        InvalidOptionError: any other option that would change the requests.
+    ``storage_options`` are those of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and
+    ``client_kwargs`` with ``headers``, ``auth`` and ``trust_env``. InvalidOptionError for any other that would change
+    the requests.
     """
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
@@ -129,7 +128,7 @@ class HttpStore(Unpicklable):
         )
         self.transport = Transport(retry=retry, limits=limits)
         self.without_suffix: set[str] = set()  # hosts
-        self.redirects = RedirectMap()
+        self.redirects: FIFOCache[str, Redirect] = FIFOCache(MAX_REDIRECTED_URLS)  # by url with its user info
         self._closed = False
 
     def __repr__(self) -> str:
@@ -236,7 +235,7 @@ class HttpObject(Unpicklable):
         """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
-        (expected, body), asked = await self._send(_HttpGet, request, context, just_asked)
+        (expected, body), url_asked = await self._send(_HttpGet, request, context, just_asked)
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             validator = request.pin or await self._fetch_size(validator, context)
@@ -248,7 +247,7 @@ class HttpObject(Unpicklable):
         stop = validator.size if request.start < 0 else request.stop
         if (start, stop) != (expected.start, expected.start + expected.length):  # a small whole object
             body = body[start - expected.start : stop - expected.start]
-        return RangeResult(body, start, validator, asked and self.guarantee is not Guarantee.NONE)
+        return RangeResult(body, start, validator, url_asked and self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """Send one HEAD, for a server whose Content-Range lacks the size."""
@@ -277,16 +276,16 @@ class HttpObject(Unpicklable):
                 redirect.forget(known)
                 context = context.step(context.purpose, context.round + 1)
         async with redirect.lock:
-            asked = redirect.target is None
-            if asked:
+            url_asked = redirect.target is None
+            if url_asked:
                 path = [self._origin]
                 outcome = await self._step(verb, request, context, path)
                 if outcome is not None:
-                    self._redirects.drop(self._named)
+                    self._redirects.pop(self._named, None)
                     return outcome, True
                 redirect.target = path[-1]
         path = [self._origin, redirect.target or self._origin]
-        return await self._follow(verb, request, context.step(context.purpose, context.round + 1), path), asked
+        return await self._follow(verb, request, context.step(context.purpose, context.round + 1), path), url_asked
 
     async def _follow(
         self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
@@ -336,10 +335,13 @@ class HttpObject(Unpicklable):
         return None
 
     def _remember(self, path: list[RedirectTarget]) -> None:
-        if len(path) > 1:
-            self._redirects.learn(self._named, path[-1])
+        redirect = self._redirects.get(self._named)
+        if len(path) == 1:
+            self._redirects.pop(self._named, None)
+        elif redirect is None:
+            self._redirects[self._named] = Redirect(path[-1])
         else:
-            self._redirects.drop(self._named)
+            redirect.target = path[-1]
 
     def _no_ranges(self, ignored: RangeIgnoredError) -> InvalidResponseError:
         return InvalidResponseError(
@@ -387,9 +389,6 @@ class _HttpGet:
             if self._accepted:
                 raise  # the body broke off: the transport fetches the rest
             raise failure.error from failure.__cause__
-
-    def again(self) -> _HttpGet:
-        return type(self)(self._stored, self.request, self._target, remembered=self._remembered)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status == 200 and "etag" not in headers and "xml" in headers.get("content-type", ""):

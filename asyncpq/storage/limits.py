@@ -118,13 +118,10 @@ class ConnectionLimiter:
 
 
 class RetryableError(Exception):
-    """One attempt failed, and another may succeed. Never leaves the storage package.
+    """One attempt failed, and another may succeed; ``error`` is raised when none is left.
 
-    Args:
-        error: raised when no attempt is left.
-        retry_after_s: the server's own wish, 0 for none.
-        at_once: the cause (region, clock, credentials) is known and corrected: retry now, whatever the number of
-            attempts. Code that sets it bounds how often.
+    ``retry_after_s`` is the server's wish. ``at_once``: the cause (region, clock, credentials) is corrected, so the
+    request is retried now, whatever the number of attempts; code that sets it bounds how often.
     """
 
     def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
@@ -169,13 +166,8 @@ def delay_before_retry_s(
 ) -> float:
     """Seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
 
-    Args:
-        now, deadline: on one clock, in seconds; ``deadline=None`` for none.
-        draw: a random number in [0, 1).
-
-    Raises:
-        StoreError: the failure's own error, if no attempt or no retry of the budget is left.
-        DeadlineExceededError: the wait, or the server's wish for one, would pass the deadline.
+    Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
+    wait, or the server's wish for one, would pass ``deadline`` (on the clock of ``now``).
     """
     if failure.at_once:
         return 0.0
@@ -265,29 +257,8 @@ class Watchdog:
 class Watch:
     """One fetch under the watchdog, from its beginning until :meth:`stop`.
 
-    Args:
-        deadline: in ``loop.time()``, or None.
-        upload_s: further time before the response head is due, for a request with a body.
-
-    Attributes:
-        since: beginning of the present attempt or of its body.
-        received: body bytes of the attempt so far.
+    ``deadline`` is in ``loop.time()``; a request with a body has ``upload_s`` more before its response head is due.
     """
-
-    __slots__ = (
-        "_cancelling",
-        "_deadline",
-        "_dog",
-        "_expired",
-        "_last",
-        "_phase",
-        "_seen",
-        "_task",
-        "_upload_s",
-        "loop",
-        "received",
-        "since",
-    )
 
     def __init__(self, dog: Watchdog, deadline: float | None, upload_s: float = 0.0) -> None:
         task = asyncio.current_task()
@@ -300,9 +271,9 @@ class Watch:
         self._upload_s = upload_s
         self._cancelling = task.cancelling()
         self._phase: Literal["rest", "head", "body"] = "rest"
-        self.since = self._last = now = loop.time()
+        self.since = self._last = now = loop.time()  # since: beginning of the present attempt or of its body
         self._expired = ""  # why the task was cancelled
-        self.received = self._seen = 0
+        self.received = self._seen = 0  # body bytes of the attempt so far
         dog.add(self, now, self._deadline)
 
     def rest(self) -> None:

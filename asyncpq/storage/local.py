@@ -52,11 +52,8 @@ _IGNORED_OPTIONS = frozenset({"auto_mkdir", "use_listings_cache", "skip_instance
 class LocalStore(Unpicklable):
     """See :class:`asyncpq.storage.base.WritableStore`.
 
-    Args:
-        storage_options: those of fsspec's local filesystem; none of them changes how files are read.
-
-    Raises:
-        InvalidOptionError: an unknown option.
+    ``storage_options`` are those of fsspec's local filesystem, none of which changes how files are read;
+    InvalidOptionError for others.
     """
 
     def __init__(self, storage_options: dict[str, Any]) -> None:
@@ -98,8 +95,7 @@ class LocalStore(Unpicklable):
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
         """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
 
-        Args:
-            listed: urls and versions; files with None, whose version the listing could not tell, are not checked.
+        Files without a version, which the listing could not tell, are not checked.
         """
         for url, validator in listed:
             try:

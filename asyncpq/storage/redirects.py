@@ -18,11 +18,11 @@ from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.urls import safe_url
 
-#: Statuses that are followed. GET and HEAD stay what they are with each of them.
+#: Followed statuses. GET and HEAD keep their method with each of them.
 REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 MAX_REDIRECTS: Final = 5
 
-_MAX_REDIRECTED: Final = 2048  # a signed target takes about 2 KB
+MAX_REDIRECTED_URLS: Final = 2048  # a signed target takes about 2 KB
 _ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
 
 
@@ -63,31 +63,6 @@ class Redirect:
         """Drop ``target``, which failed; a target learnt since then stays."""
         if self.target is target:
             self.target = None
-
-
-class RedirectMap:
-    """Redirects of one store, by url. The oldest are dropped first."""
-
-    def __init__(self) -> None:
-        self._redirects: dict[str, Redirect] = {}
-
-    def get(self, url: str) -> Redirect | None:
-        """The redirect of a url, if it has one."""
-        return self._redirects.get(url)
-
-    def learn(self, url: str, target: RedirectTarget) -> None:
-        """Remember that ``url`` redirects to ``target`` now."""
-        redirect = self._redirects.get(url)
-        if redirect is not None:
-            redirect.target = target
-            return
-        if len(self._redirects) >= _MAX_REDIRECTED:
-            del self._redirects[next(iter(self._redirects))]
-        self._redirects[url] = Redirect(target)
-
-    def drop(self, url: str) -> None:
-        """Forget the redirect of ``url``: it does not redirect any more."""
-        self._redirects.pop(url, None)
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:

@@ -136,14 +136,9 @@ def check_range_response(
 ) -> ExpectedBody:
     """Check the head of a 200 or 206 response, whose headers have lower-case names.
 
-    Args:
-        small_body_bytes: accept a 200 with a whole object of at most this size, to be cut.
-
-    Raises:
-        ObjectChangedError: it is of another version than ``request.pin``.
-        InvalidResponseError: it is not what was asked for.
-        NotParquetError: the object is empty.
-        RangeIgnoredError: a 200 with a whole object that is too large to be cut.
+    A 200 with a whole object of at most ``small_body_bytes`` is accepted, to be cut; a larger one raises
+    RangeIgnoredError. ObjectChangedError: the version is not ``request.pin``. NotParquetError: the object is empty.
+    InvalidResponseError: the response is not the requested one.
     """
     get = headers.get
     pin, start, stop = request.pin, request.start, request.stop

@@ -7,6 +7,7 @@ every GET pays for what is added here. Hedging is off by default.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
@@ -116,7 +117,7 @@ _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 
 
 class Exchange(Protocol):
-    """One request, over all its attempts."""
+    """One request, over all its attempts. A hedge sends a shallow copy."""
 
     method: str  # "GET" or "HEAD"; or that of a write, which every attempt sends whole and which is never hedged
     request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
@@ -136,9 +137,6 @@ class Exchange(Protocol):
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         """Make the error that the response, with the first bytes of its body, stands for."""
-
-    def again(self) -> Exchange:
-        """Copy the request, to be sent beside this one."""
 
 
 class Transport(Unpicklable):
@@ -287,7 +285,7 @@ class Transport(Unpicklable):
 
         def start() -> None:
             if reception.without_response and self._may_hedge(hedging, context.scan):
-                task = reception.loop.create_task(self._send_second(exchange.again(), context))
+                task = reception.loop.create_task(self._send_second(copy.copy(exchange), context))
                 second.append(task)
                 self._hedges.add(task)
                 task.add_done_callback(ended)
@@ -339,8 +337,6 @@ async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
 
 class _Reception(Watch):
     """The response to the present attempt, as the exchange accepted it, under the watchdog."""
-
-    __slots__ = ("_exchange", "expected", "headers", "hedging", "partial", "status")
 
     def __init__(self, dog: Watchdog, deadline: float | None, exchange: Exchange) -> None:
         request = exchange.request

@@ -32,11 +32,9 @@ _KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common
 
 
 class AiohttpWire:
-    """Sends requests with aiohttp: through proxies, and to servers of all kinds.
+    """Sends requests with aiohttp: through proxies (of the environment with ``trust_env``), and to any server.
 
-    Args:
-        ssl_context: for https; True for the system's trust, False to trust any server.
-        trust_env: take proxies from the environment.
+    ``ssl_context`` for https: True for the system's trust, False to trust any server.
     """
 
     def __init__(
@@ -59,9 +57,8 @@ class AiohttpWire:
     ) -> Body:
         """Send once; return the body, as far as the receiver wants it.
 
-        Raises:
-            RetryableError: the connection failed.
-            StoreError: the server does not speak HTTP, or its certificate is bad.
+        Raises RetryableError if the connection failed, StoreError if the server does not speak HTTP or its certificate
+        is bad.
         """
         session = self._session or self._connect()
         complete = False

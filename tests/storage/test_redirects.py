@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError
-from asyncpq.storage.redirects import RedirectMap, RedirectTarget, next_target
+from asyncpq.storage.redirects import Redirect, RedirectTarget, next_target
 from asyncpq.storage.responses import RangeRequest
 
 REQUEST = RangeRequest(0, 10, "https://data.example/a/b.parquet")
@@ -83,25 +83,11 @@ def test_this_machine_may_redirect_to_itself(here: str) -> None:
     assert follow(here, "http://127.0.0.2:9/y").url == URL("http://127.0.0.2:9/y")
 
 
-def test_routes_are_bounded() -> None:
-    redirects = RedirectMap()
-    target = RedirectTarget(URL("https://cdn.example/x"), own=False)
-    for number in range(5000):
-        redirects.learn(f"https://data.example/{number}", target)
-    known = [number for number in range(5000) if redirects.get(f"https://data.example/{number}") is not None]
-    assert known == list(range(5000 - 2048, 5000))
-
-
-def test_a_route_forgets_what_failed_and_not_what_came_since() -> None:
-    redirects = RedirectMap()
+def test_a_redirect_forgets_the_target_that_failed_and_not_a_later_one() -> None:
     old, new = (RedirectTarget(URL(f"https://cdn.example/{name}"), own=False) for name in ("old", "new"))
-    redirects.learn("url", old)
-    redirect = redirects.get("url")
-    assert redirect is not None
-    redirects.learn("url", new)
+    redirect = Redirect(old)
+    redirect.target = new
     redirect.forget(old)
     assert redirect.target is new
     redirect.forget(new)
     assert redirect.target is None
-    redirects.drop("url")
-    assert redirects.get("url") is None

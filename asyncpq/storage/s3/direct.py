@@ -237,9 +237,6 @@ class S3Get(ObjectResponse, SignedExchange):
             headers["range"] = self.request.header
         return query, headers
 
-    def again(self) -> S3Get:
-        return type(self)(self._bucket, self._stored, self.request)
-
 
 class S3Head(S3Get):
     """One HEAD."""
@@ -267,9 +264,6 @@ class S3List(SignedExchange):
 
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
         return canonical_query(**self._page.parameters()), {}
-
-    def again(self) -> S3List:
-        return S3List(self._bucket, self._listing, self._page, self.pages)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status != 200:
@@ -319,9 +313,6 @@ class S3Write(SignedExchange):
 
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
         return canonical_query(**self._call.query), {"if-none-match": "*"} if self._call.create else {}
-
-    def again(self) -> S3Write:
-        return S3Write(self._bucket, self._path, self._call, self.request.url)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         self._etag = headers.get("etag")

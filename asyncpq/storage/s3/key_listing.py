@@ -293,9 +293,9 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
     """List page after page, in any order."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
-    progress = _Progress(pages)
+    sequence = _Range("", None, round_)
     while page.token is not None:
-        progress.check(page)
+        sequence.follow(page, pages)
         round_ += 1
         page = await pages.fetch(PageRequest(prefix, token=page.token), round_)
         for listed in page.keys:
@@ -304,21 +304,6 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
             seen.add(listed.key)
         keys += page.keys
     return sorted(keys, key=attrgetter("key"))
-
-
-class _Progress:
-    """Checks that pages that follow each other by token progress."""
-
-    def __init__(self, pages: KeyPages) -> None:
-        self._pages = pages
-        self._token: str | None = None
-        self._empty = 0
-
-    def check(self, page: ListPage) -> None:
-        self._empty = 0 if page.keys or page.folders else self._empty + 1
-        if page.token == self._token or self._empty > _EMPTY_PAGES:
-            raise self._pages.endless()
-        self._token = page.token
 
 
 @dataclass(slots=True, eq=False)
@@ -332,7 +317,14 @@ class _Range:
     keys: list[ListedKey] = field(default_factory=list)  # that have come
     token: str | None = None  # of the next page; None if it is requested by ``after``
     first: str = ""  # first key of the last page
-    progress: _Progress | None = None
+    empty_pages: int = 0  # in a row
+
+    def follow(self, page: ListPage, pages: KeyPages) -> None:
+        """Take the page's token for the next page; InvalidResponseError if the listing does not progress."""
+        self.empty_pages = 0 if page.keys or page.folders else self.empty_pages + 1
+        if page.token == self.token or self.empty_pages > _EMPTY_PAGES:
+            raise pages.endless()
+        self.token = page.token
 
 
 class _Ranges:
@@ -395,10 +387,7 @@ class _Ranges:
             range_.first, range_.after = kept[0].key, kept[-1].key
         if ended:
             return False
-        if range_.progress is None:
-            range_.progress = _Progress(self._pages)
-        range_.progress.check(page)
-        range_.token = page.token
+        range_.follow(page, self._pages)
         return range_.last is None or range_.after < range_.last
 
     def _cut(self) -> None:
@@ -431,10 +420,8 @@ class _Ranges:
 async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
     """List the keys that begin with ``prefix``, ascending.
 
-    Keys outside wanted folders may be left out, and so may folder markers, which end in a slash.
-
-    Args:
-        wants: takes the common beginning of keys, which ends in a slash; False if none of them is needed.
+    ``wants`` takes the common beginning of keys, up to a slash; if it returns False, they may be left out. So may
+    folder markers, which end in a slash.
     """
     keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
     return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]

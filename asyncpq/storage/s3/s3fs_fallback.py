@@ -159,9 +159,6 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
         self._bucket = bucket
         self._stored = stored
 
-    def again(self) -> _S3fsGet:
-        return _S3fsGet(self._connection, self._bucket, self._stored, self.request)
-
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         stored, pin = self._stored, self.request.pin
         arguments = {"Bucket": self._bucket, "Key": stored.path, "Range": self.request.header}
@@ -192,9 +189,6 @@ class _S3fsList(S3fsExchange):
         self.pages = pages
         self.date: str | None = None
 
-    def again(self) -> _S3fsList:
-        return _S3fsList(self._connection, self.request.url, self._arguments, self.pages)
-
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         """List once. botocore asks for percent-encoded keys, and decodes them."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
@@ -219,9 +213,6 @@ class _S3fsWrite(S3fsExchange):
         self._call = call
         self.method = call.method
         self.answer = WriteAnswer()
-
-    def again(self) -> _S3fsWrite:
-        return _S3fsWrite(self._connection, self._arguments, self._call, self.request.url)
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         call = self._call

@@ -50,11 +50,8 @@ _MAX_KNOWN_OBJECTS = 10_000
 class S3Object(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
 
-    Args:
-        key: decoded; every character counts.
-        version_id: of the url, or None.
-        if_match: False for servers without If-Match, whose versions can only be compared.
-        version_aware: pin by the version id that the store names, if it names one.
+    ``version_id`` is that of the url. ``if_match`` is False for servers without If-Match, whose versions can only be
+    compared. ``version_aware`` pins by the version id that the store names, if it names one.
     """
 
     def __init__(
@@ -139,14 +136,9 @@ class S3Object(Unpicklable):
 
 
 class S3Store(Unpicklable):
-    """See :class:`asyncpq.storage.base.WritableStore`.
+    """See :class:`asyncpq.storage.base.WritableStore`. InvalidOptionError if s3fs does not take the options.
 
-    Args:
-        storage_options: those of s3fs.S3FileSystem, with its meanings.
-        retry, limits: timeouts, retries and connections of config_kwargs override them.
-
-    Raises:
-        InvalidOptionError: s3fs does not take the options.
+    ``storage_options`` are those of s3fs.S3FileSystem. Their config_kwargs override ``retry`` and ``limits``.
     """
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
@@ -176,9 +168,7 @@ class S3Store(Unpicklable):
     async def open_object(self, url: str) -> S3Object:
         """Make a handle. The first one of a bucket resolves credentials and route; nothing is sent to the object.
 
-        Raises:
-            CredentialsError: there are no credentials.
-            InvalidOptionError: botocore does not take the bucket's name or an option.
+        Raises as :meth:`asyncpq.storage.s3.client.S3Client.find_route`.
         """
         path, _, version = url.partition("?versionId=")
         name, key = self._split(path)
@@ -279,11 +269,7 @@ class S3Store(Unpicklable):
         return seconds
 
     async def credential_identity(self, url: str) -> str:
-        """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.
-
-        Raises:
-            CredentialsError: there are no credentials.
-        """
+        """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls."""
         self._check_open()
         return await self._signers.identity()
 
