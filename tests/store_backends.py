@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import uuid
@@ -50,10 +49,9 @@ def retries_for(request: pytest.FixtureRequest) -> RetryOptions:
     return FAST_TIMEOUTS if silent else FAST_RETRIES
 
 
-def new_context(timeout_s: float | None = 10.0, *, scan: bool = False) -> RequestContext:
+def new_context(*, scan: bool = False) -> RequestContext:
     """A read of its own."""
-    deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-    return RequestContext(ReadMetrics(), deadline, scan)
+    return RequestContext(ReadMetrics(), scan)
 
 
 class Backend:

@@ -14,7 +14,7 @@ from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
 from asyncpq.events import Operation
 from asyncpq.objects.coalesce import ByteRange, cut
-from asyncpq.objects.source import ObjectSource, Tail, undated
+from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
 from asyncpq.storage.base import RangeResult, RequestContext, is_here
@@ -173,11 +173,10 @@ async def _fly(
         flight.join()
     try:
         if rest:
-            timeless = undated(context)
             groups = _groups(source, rest)
             for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
                 members = [key for group in some for key in group]
-                flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
+                flight = flights.start(members, partial(_fetch_groups, source, version, some, context, admit))
                 flight.join()
                 joined[id(flight)] = (flight, members)
         context.metrics.wait_begins()

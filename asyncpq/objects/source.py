@@ -140,9 +140,7 @@ class ObjectSource:
             return version
         context.metrics.wait_begins()
         try:
-            return await self.runtime.flights.run(
-                ("version", self._pointer_key), lambda: self._load_version(undated(context))
-            )
+            return await self.runtime.flights.run(("version", self._pointer_key), lambda: self._load_version(context))
         finally:
             context.metrics.wait_ends()
 
@@ -412,11 +410,6 @@ async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> No
     finally:
         metrics.wait_ends()
         validation.leave()
-
-
-def undated(context: RequestContext) -> RequestContext:
-    """For flights: they serve several reads, and carry the deadline of none."""
-    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose, context.probation)
 
 
 def _needed_tail(version: FileVersion) -> int:

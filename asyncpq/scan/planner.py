@@ -150,7 +150,7 @@ class ScanPlanner:
         size = self.other_bytes + num_bytes
         # so large a count or take would push out what lookups use
         probation = scan or 0 < memory < size * 16
-        data_context = RequestContext(metrics, None, scan, metrics.rounds + 1, "data", probation, context.began)
+        data_context = RequestContext(metrics, scan, metrics.rounds + 1, "data", probation, context.began)
         file_scan = FileScan(
             source,
             version,

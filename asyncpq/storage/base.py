@@ -110,7 +110,6 @@ class RequestContext:
     """Passed down from a read with each of its requests."""
 
     metrics: ReadMetrics  # count the request
-    deadline: float | None = None  # loop.time() after which the read gives up
     scan: bool = False  # scans leave some connections to lookups
     round: int = 1  # dependency step, for the request log
     purpose: Purpose = "data"
@@ -120,7 +119,7 @@ class RequestContext:
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
         """Copy the context for another purpose and round of the same read."""
-        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.probation, self.began)
+        return RequestContext(self.metrics, self.scan, round_, purpose, self.probation, self.began)
 
 
 class StoredObject(Protocol):

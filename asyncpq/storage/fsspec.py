@@ -54,7 +54,6 @@ from asyncpq.storage.limits import (
     RetryableError,
     RetryBudget,
     delay_before_retry_s,
-    within_deadline,
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads, results_of
@@ -210,13 +209,10 @@ class FsspecStore(Unpicklable):
             with counted(name, context.purpose, request, attempt, context):
                 return await self.call(request, name, *arguments, **options)
 
-        return await self.repeat(once, request, context)
+        return await self.repeat(once, context)
 
-    async def repeat(self, once: Callable[[int], Awaitable[T]], request: RangeRequest, context: RequestContext) -> T:
-        """Await ``once(attempt)`` until it succeeds, within the store's limits and the read's deadline."""
-        return await within_deadline(self._repeat(once, context), context.deadline, request.url, request.byte_range)
-
-    async def _repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
+    async def repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
+        """Await ``once(attempt)`` until it succeeds, within the store's limits."""
         loop = asyncio.get_running_loop()
         limiter = self.limiter
         attempt = 1
@@ -238,7 +234,6 @@ class FsspecStore(Unpicklable):
                     options=self._retry,
                     budget=self._budget,
                     now=loop.time(),
-                    deadline=context.deadline,
                 )
             finally:
                 limiter.give(context.scan)
@@ -314,7 +309,7 @@ class FsspecObject(Unpicklable):
         """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        return await self._store.repeat(partial(self._fetch_once, request, context), request, context)
+        return await self._store.repeat(partial(self._fetch_once, request, context), context)
 
     def _pins(self, validator: Validator) -> bool:
         """Whether the path can name the version."""

@@ -2,7 +2,7 @@
 
 ``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``delay_before_retry_s`` and
 ``RetryBudget`` decide on retries (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/);
-``Watchdog`` cancels requests at their deadline and when they stall.
+``Watchdog`` cancels requests that stall.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Literal, TypeVar
 
@@ -161,7 +161,7 @@ def delay_before_retry_s(
     options: RetryOptions,
     budget: RetryBudget,
     now: float,
-    deadline: float | None,
+    deadline: float | None = None,
     draw: Callable[[], float] = random.random,
 ) -> float:
     """Seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
@@ -209,7 +209,7 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
 
 
 class Watchdog:
-    """One timer for all timeouts of a store's fetches (deadline, first byte, silence, low throughput).
+    """One timer for all timeouts of a store's fetches (first byte, silence, low throughput).
 
     ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than all else that is added to a
     GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise a
@@ -225,12 +225,10 @@ class Watchdog:
         self._handle: asyncio.TimerHandle | None = None
         self._due = math.inf
 
-    def add(self, watch: Watch, now: float, deadline: float) -> None:
-        """Watch from now on; ``deadline`` may be infinite."""
+    def add(self, watch: Watch, now: float) -> None:
+        """Watch from now on."""
         self.watches.add(watch)
         due = now + self._period
-        if deadline < due:
-            due = deadline
         if due < self._due:
             self._arm(watch.loop, due)
 
@@ -257,27 +255,26 @@ class Watchdog:
 class Watch:
     """One fetch under the watchdog, from its beginning until :meth:`stop`.
 
-    ``deadline`` is in ``loop.time()``; a request with a body has ``upload_s`` more before its response head is due.
+    A request with a body has ``upload_s`` more before its response head is due.
     """
 
-    def __init__(self, dog: Watchdog, deadline: float | None, upload_s: float = 0.0) -> None:
+    def __init__(self, dog: Watchdog, upload_s: float = 0.0) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a fetch runs inside a task")
         self._dog = dog
         self._task = task
         self.loop = loop = task.get_loop()
-        self._deadline = math.inf if deadline is None else deadline
         self._upload_s = upload_s
         self._cancelling = task.cancelling()
         self._phase: Literal["rest", "head", "body"] = "rest"
         self.since = self._last = now = loop.time()  # since: beginning of the present attempt or of its body
         self._expired = ""  # why the task was cancelled
         self.received = self._seen = 0  # body bytes of the attempt so far
-        dog.add(self, now, self._deadline)
+        dog.add(self, now)
 
     def rest(self) -> None:
-        """Begin to wait for a connection or the next attempt: only the deadline counts."""
+        """Begin to wait for a connection or the next attempt: no timeout runs."""
         self._phase = "rest"
 
     def expect_head(self) -> float:
@@ -307,15 +304,10 @@ class Watch:
     def raise_if_silent(self, url: str, byte_range: tuple[int, int] | None) -> None:
         """In ``except CancelledError``: raise RetryableError if the watchdog cancelled a slow attempt."""
         reason = self._expired
-        if reason and reason not in ("deadline", "hedge") and self._task.uncancel() <= self._cancelling:
+        if reason and reason != "hedge" and self._task.uncancel() <= self._cancelling:
             self._expired = ""
             self._phase = "rest"
             raise RetryableError(TransportError(reason, url=url, byte_range=byte_range)) from None
-
-    def raise_if_deadline(self, url: str, byte_range: tuple[int, int] | None) -> None:
-        """In ``except CancelledError``: raise DeadlineExceededError if the watchdog cancelled at the deadline."""
-        if self._expired == "deadline" and self._task.uncancel() <= self._cancelling:
-            raise _deadline_passed(url, byte_range) from None
 
     def overtake(self) -> None:
         """Cancel the attempt, unless it is ending already: a second request has the bytes."""
@@ -333,15 +325,12 @@ class Watch:
         """Cancel the task if a timeout has passed; return the time of the next look."""
         if self._expired:
             return math.inf  # cancelled; it has not run since
-        deadline = self._deadline
-        if now >= deadline:
-            return self._expire("deadline")
         options = self._dog.options
         if self._phase == "head":
             due = self.since + options.connect_timeout_s + options.first_byte_timeout_s + self._upload_s
             if now >= due:
                 return self._expire(f"no response within {now - self.since:.1f} s")
-            return min(due, deadline)
+            return due
         if self._phase == "body":
             if self.received != self._seen:
                 self._seen, self._last = self.received, now
@@ -353,31 +342,10 @@ class Watch:
                 due = min(due, self.since + options.stall_timeout_s)
             elif self.received < whole * options.min_throughput_bytes_s:
                 return self._expire(f"the response body came at {self.received / whole:.0f} bytes/s")
-            return min(due, deadline)
-        return deadline
+            return due
+        return math.inf
 
     def _expire(self, reason: str) -> float:
         self._expired = reason
         self._task.cancel()
         return math.inf
-
-
-async def within_deadline(
-    call: Awaitable[T], deadline: float | None, url: str, byte_range: tuple[int, int] | None = None
-) -> T:
-    """Await ``call`` until ``deadline`` (``loop.time()``), which cancels it and raises DeadlineExceededError."""
-    if deadline is None:
-        return await call
-    limit = asyncio.timeout_at(deadline)
-    try:
-        async with limit:
-            return await call
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise _deadline_passed(url, byte_range) from error
-
-
-def _deadline_passed(url: str, byte_range: tuple[int, int] | None) -> DeadlineExceededError:
-    hint = "Raise read_timeout_s."
-    return DeadlineExceededError("the read's deadline passed", url=url, byte_range=byte_range, hint=hint)

@@ -36,7 +36,6 @@ from asyncpq.storage.base import (
     Wants,
     may_change_unseen,
 )
-from asyncpq.storage.limits import within_deadline
 from asyncpq.storage.local_files import AtomicFile, delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
@@ -90,7 +89,7 @@ class LocalStore(Unpicklable):
             except OSError as error:
                 raise _read_error(error, error.filename or path) from error
 
-        return await self._run("GET", context.purpose, url, 0, context, work)
+        return await self._run("GET", context.purpose, 0, context, work)
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
         """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
@@ -129,14 +128,14 @@ class LocalStore(Unpicklable):
             async for piece in pieces:
                 size += len(piece)
                 await self._finish(file.write, piece)
-            return await self._run("PUT", "write", path, size, context, lambda: file.finish(create=True))
+            return await self._run("PUT", "write", size, context, lambda: file.finish(create=True))
         finally:
             file.discard()  # at once: the store may have been closed
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete files. Their folders stay."""
         for path in map(local_path, urls):
-            await self._run("DELETE", "write", path, 0, context, functools.partial(delete_file, path))
+            await self._run("DELETE", "write", 0, context, functools.partial(delete_file, path))
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """This computer's time."""
@@ -160,18 +159,18 @@ class LocalStore(Unpicklable):
     async def _write_file(self, url: str, source: bytes | Path, context: RequestContext, *, create: bool) -> bool:
         path = local_path(url)
         length = len(source) if isinstance(source, bytes) else 0
-        return await self._run("PUT", "write", path, length, context, lambda: write_file(path, source, create=create))
+        return await self._run("PUT", "write", length, context, lambda: write_file(path, source, create=create))
 
     async def _run(
-        self, method: str, purpose: Purpose, url: str, length: int, context: RequestContext, work: Callable[[], T]
+        self, method: str, purpose: Purpose, length: int, context: RequestContext, work: Callable[[], T]
     ) -> T:
-        """Run ``work`` in a thread, at most until the deadline, and count it as one request."""
+        """Run ``work`` in a thread, and count it as one request."""
         self._check_open()
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 0
         try:
-            result = await within_deadline(asyncio.shield(self._threads.start(work)), context.deadline, safe_url(url))
+            result = await asyncio.shield(self._threads.start(work))
             status = 200
         finally:
             context.metrics.record(
@@ -305,7 +304,7 @@ class LocalObject(Unpicklable):
                 opened.readers += 1
                 reading = self._threads.start(self._read, opened, start, stop)
                 reading.add_done_callback(opened.read_ended)
-                data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
+                data = await asyncio.shield(reading)
             status = 200
         finally:
             seconds, round_ = loop.time() - began, context.round

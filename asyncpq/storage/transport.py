@@ -156,10 +156,10 @@ class Transport(Unpicklable):
         Raises:
             StoreError, NotParquetError, RangeIgnoredError: as the exchange says.
             TransportError: the connection failed in each attempt.
-            DeadlineExceededError: ``context.deadline`` passed.
+            DeadlineExceededError: no attempt could begin within ``read_timeout_s``.
         """
         limiter, budget, scan = self._limiter, self._budget, context.scan
-        reception = _Reception(self._watchdog, context.deadline, exchange)
+        reception = _Reception(self._watchdog, exchange)
         began = reception.since
         resumption: Resumption | None = None
         attempt = 1
@@ -196,7 +196,7 @@ class Transport(Unpicklable):
                     options=self._retry,
                     budget=budget,
                     now=reception.loop.time(),
-                    deadline=self._last_start(began, context.deadline),
+                    deadline=None if self._retry.read_timeout_s is None else began + self._retry.read_timeout_s,
                 )
                 if resumption is None:
                     resumption = Resumption(exchange.request)
@@ -204,9 +204,6 @@ class Transport(Unpicklable):
                 attempt += 1
                 if delay > 0.0:
                     await asyncio.sleep(delay)
-        except asyncio.CancelledError:
-            reception.raise_if_deadline(exchange.request.url, exchange.request.byte_range)
-            raise
         finally:
             reception.stop()
 
@@ -218,12 +215,6 @@ class Transport(Unpicklable):
             hedge.cancel()
         if hedges:
             await asyncio.wait(hedges)
-
-    def _last_start(self, began: float, deadline: float | None) -> float | None:
-        """Time after which no attempt begins: a fetch for several reads has no deadline, but waits no longer."""
-        if deadline is None and self._retry.read_timeout_s is not None:
-            return began + self._retry.read_timeout_s
-        return deadline
 
     async def _send_once(
         self, exchange: Exchange, context: RequestContext, reception: _Reception, attempt: int, *, hedge: bool = False
@@ -323,7 +314,7 @@ class Transport(Unpicklable):
         return False
 
     async def _send_second(self, exchange: Exchange, context: RequestContext) -> Outcome:
-        reception = _Reception(self._watchdog, context.deadline, exchange)
+        reception = _Reception(self._watchdog, exchange)
         try:
             return await self._send_once(exchange, context, reception, 1, hedge=True)
         finally:
@@ -338,10 +329,10 @@ async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
 class _Reception(Watch):
     """The response to the present attempt, as the exchange accepted it, under the watchdog."""
 
-    def __init__(self, dog: Watchdog, deadline: float | None, exchange: Exchange) -> None:
+    def __init__(self, dog: Watchdog, exchange: Exchange) -> None:
         request = exchange.request
         upload_s = 0.0 if exchange.method in _READS else (request.stop - request.start) / _UPLOAD_BYTES_S
-        super().__init__(dog, deadline, upload_s)
+        super().__init__(dog, upload_s)
         self._exchange = exchange
         self.hedging: Hedging | None = None  # learns the response's time
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -34,8 +33,8 @@ async def raised(expected: type[E], work: Awaitable[object]) -> E:
 
 
 def request_context(*, scan: bool = False) -> RequestContext:
-    """A read with its own metrics, and one minute until its deadline."""
-    return RequestContext(ReadMetrics(), asyncio.get_running_loop().time() + 60, scan)
+    """Return the context of a read with its own metrics."""
+    return RequestContext(ReadMetrics(), scan)
 
 
 def _short(value: object) -> str:

@@ -186,10 +186,10 @@ class S3Writer:
 
     async def _abort(self, upload_id: str, context: RequestContext) -> None:
         last = context.step(context.purpose, context.round + 3)
-        last.deadline = asyncio.get_running_loop().time() + _ABORT_S
         query, arguments = {"uploadId": upload_id}, {"UploadId": upload_id}
-        with contextlib.suppress(AsyncpqError, asyncio.CancelledError):
-            await self._send(WriteCall("abort_multipart_upload", "DELETE", query, arguments=arguments), last)
+        with contextlib.suppress(AsyncpqError, TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(_ABORT_S):
+                await self._send(WriteCall("abort_multipart_upload", "DELETE", query, arguments=arguments), last)
 
     async def _upload_parts(
         self, parts: AsyncIterator[bytes], upload_id: str, context: RequestContext

@@ -99,7 +99,7 @@ async def test_it_creates_over_what_is_there(endpoint: str, changed: dict[str, A
     assert await store.probe_create(folder, context=new_context()) is False
     path = tmp_path / "large"
     path.write_bytes(b"parts" * 4_000_000)
-    await store.put_file(f"{folder}large", path, context=new_context(60))
+    await store.put_file(f"{folder}large", path, context=new_context())
     await store.put_object(f"{folder}a b+c", b"1", context=new_context())
     listed = await store.list_objects(folder, context=new_context())
     assert [(each.url, each.size) for each in listed] == [(f"{folder}a b+c", 1), (f"{folder}large", 20_000_000)]
