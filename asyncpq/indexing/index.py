@@ -202,8 +202,11 @@ class Index(Unpicklable):
         with self._operation("refresh") as operation:
             base, index = await load(self._backend, operation), self.manifest.index
             source = await self._look(operation, base or self.manifest, urls)
-            self.refreshed = await _refresh(
+            done = await build(
                 self._runtime, self._backend, source, None, operation, self._options, base, index, self._executor
+            )
+            self.refreshed = done.after(
+                await compact_if_due(self._runtime, self._backend, self._options, done.manifest, operation)
             )
             self._advance(self.refreshed.manifest)
         return self.refreshed
@@ -361,7 +364,8 @@ async def build_index(
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]
-    refreshed = await _refresh(runtime, backend, source, index_tables, operation, options, base, None, executor)
+    done = await build(runtime, backend, source, index_tables, operation, options, base, None, executor)
+    refreshed = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
     index = Index(runtime, backend, Head(backend, refreshed.manifest), look, options, executor)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
@@ -402,21 +406,6 @@ async def open_index(
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     index.metrics = operation.metrics
     return index
-
-
-async def _refresh(
-    runtime: Runtime,
-    backend: IndexBackend,
-    source: IndexSource,
-    index_tables: Sequence[IndexTable] | None,
-    operation: Operation,
-    options: BuildOptions,
-    base: Manifest | None,
-    index: str | None,
-    executor: ExecutorFactory,
-) -> Refreshed:
-    done = await build(runtime, backend, source, index_tables, operation, options, base, index, executor)
-    return done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
 
 
 def _urls(files: object) -> list[str] | None:

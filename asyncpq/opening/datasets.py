@@ -35,8 +35,8 @@ from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import is_committed
 from asyncpq.indexing.query.file_selection import FileIndex
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
-from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check

@@ -35,8 +35,8 @@ from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileIndex
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
 from asyncpq.storage.urls import safe_url

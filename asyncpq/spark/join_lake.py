@@ -26,8 +26,8 @@ from asyncpq.indexing import Index
 from asyncpq.indexing.backends.objects import ObjectBackend
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor

@@ -26,7 +26,17 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import HasRuntime, ObjectBackend
-from asyncpq.indexing.backends.sorted_rows import BOUNDED, KeyGroups, OrderCheck, SegmentSpool, SortedRows, digest_of
+from asyncpq.indexing.backends.sorted_rows import (
+    BOUNDED,
+    KeyGroups,
+    OrderCheck,
+    SegmentSpool,
+    SortedRows,
+    check_num_rows,
+    digest_of,
+    segment_corrupt,
+    segment_gone,
+)
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, whole_bytes
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
@@ -232,8 +242,7 @@ class FolderBackend(ObjectBackend):
                 for batch in table.to_batches():
                     num_rows += batch.num_rows
                     yield batch
-        if num_rows != segment.num_rows:
-            raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
+        check_num_rows(segment, num_rows, self._shown(segment))
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
         """Whether a lookup fetches all of the segment and keeps it, rather than some of its row groups."""
@@ -255,9 +264,9 @@ class FolderBackend(ObjectBackend):
         with self._reading(operation, url) as part, self._typed(segment):
             data = await self._fetch(part, url, at_most=segment.size)
             if data is None:
-                raise self._gone(segment)
+                raise segment_gone(segment, self._shown(segment))
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
-                raise self._corrupt(segment, "it is not what was written")
+                raise segment_corrupt(segment, self._shown(segment), "it is not what was written")
             # the rest makes no request
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
@@ -292,11 +301,11 @@ class FolderBackend(ObjectBackend):
         except (BucketNotFoundError, ResourceLimitError):
             raise
         except (ObjectNotFoundError, ObjectChangedError) as error:  # no name is used twice
-            raise self._gone(segment) from error
+            raise segment_gone(segment, self._shown(segment)) from error
         except FormatError as error:
-            raise self._corrupt(segment, error.message) from error
+            raise segment_corrupt(segment, self._shown(segment), error.message) from error
         except KeyError as error:
-            raise self._corrupt(segment, f"the manifest does not say its {error}") from None
+            raise segment_corrupt(segment, self._shown(segment), f"the manifest does not say its {error}") from None
 
 
 def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
@@ -396,13 +405,13 @@ class JsonBackend(ObjectBackend):
         with self._reading(operation, url) as part:
             data = await self._fetch(part, url)
         if data is None:
-            raise self._gone(segment)
+            raise segment_gone(segment, self._shown(segment))
         if digest_of(data) != segment.extra.get("digest"):
-            raise self._corrupt(segment, "it is not what was written")
+            raise segment_corrupt(segment, self._shown(segment), "it is not what was written")
         try:
             return SortedRows(_decode(data, segment.table))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-            raise self._corrupt(segment, f"its JSON cannot be decoded: {error}") from error
+            raise segment_corrupt(segment, self._shown(segment), f"its JSON cannot be decoded: {error}") from error
 
 
 def is_json(url: str) -> bool:

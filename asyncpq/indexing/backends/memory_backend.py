@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
+from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows, check_num_rows, segment_gone
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 
 
@@ -70,13 +69,9 @@ class MemoryBackend:
     def _rows(self, segment: Segment) -> SortedRows:
         kept = self._segments.get(segment.name)
         if kept is None:
-            raise StaleSnapshotError(f"segment {segment.name} of the index is gone", url=self.description)
+            raise segment_gone(segment, self.description, "Open the index again.")
         rows, _ = kept
-        if rows.table.num_rows != segment.num_rows:
-            raise CorruptIndexError(
-                f"segment {segment.name} has {rows.table.num_rows} rows, where the index has {segment.num_rows}",
-                url=self.description,
-            )
+        check_num_rows(segment, rows.table.num_rows, self.description)
         return rows
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:

@@ -14,10 +14,9 @@ from asyncpq.errors import (
     CorruptIndexError,
     InvalidOptionError,
     ObjectNotFoundError,
-    StaleSnapshotError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.sorted_rows import SortedRows
+from asyncpq.indexing.backends.sorted_rows import SortedRows, check_num_rows
 from asyncpq.indexing.index_model import Segment
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.objects.runtime import Runtime
@@ -91,6 +90,10 @@ class ObjectBackend:
     def _segment_url(self, name: str) -> str:
         return f"{self._segments}{name}{self._suffix}"
 
+    def _shown(self, segment: Segment) -> str:
+        """Return the url of a segment, for messages."""
+        return safe_url(self._segment_url(segment.name))
+
     def _manifest_url(self, number: int) -> str:
         return self._url("manifests", f"{number:0{_DIGITS}d}.json")
 
@@ -117,8 +120,7 @@ class ObjectBackend:
         else:
             metrics = self._metrics(operation) if operation is None else operation.metrics
             metrics.cache_hits += 1
-        if rows.table.num_rows != segment.num_rows:
-            raise self._corrupt(segment, f"it has {rows.table.num_rows} rows, where {segment.num_rows} were written")
+        check_num_rows(segment, rows.table.num_rows, self._shown(segment))
         return rows
 
     async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
@@ -134,20 +136,6 @@ class ObjectBackend:
         if self._runtime.options.cache_namespace is None:  # else the caller decides which sessions share the cache
             namespace = f"{namespace}:{await store.credential_identity(self._folder)}"
         return "segment", namespace, self._segment_url(segment.name), digest
-
-    def _gone(self, segment: Segment) -> StaleSnapshotError:
-        return StaleSnapshotError(
-            "a segment of the index is gone",
-            url=safe_url(self._segment_url(segment.name)),
-            hint="Open the index again: a vacuum may have removed the snapshot.",
-        )
-
-    def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
-        return CorruptIndexError(
-            f"a segment of the index cannot be used: {why}",
-            url=safe_url(self._segment_url(segment.name)),
-            hint="Drop the index and build it again.",
-        )
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         data = await self._fetch(operation, self._url("latest"))

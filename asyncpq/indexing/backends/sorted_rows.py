@@ -23,10 +23,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from asyncpq.errors import StoreError
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.index_model import IndexTable, KeyRange
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose, RequestRecord
+
+
+def segment_gone(
+    segment: Segment, url: str, hint: str = "Open the index again: a vacuum may have removed the snapshot."
+) -> StaleSnapshotError:
+    """Return the error for a segment that its backend does not have."""
+    return StaleSnapshotError(f"segment {segment.name} of the index is gone", url=url, hint=hint)
+
+
+def segment_corrupt(
+    segment: Segment, url: str, why: str, hint: str = "Drop the index and build it again."
+) -> CorruptIndexError:
+    """Return the error for a segment that is not what was written."""
+    return CorruptIndexError(f"segment {segment.name} of the index cannot be used: {why}", url=url, hint=hint)
+
+
+def check_num_rows(segment: Segment, num_rows: int, url: str) -> None:
+    """Check the number of rows of a segment. Raises CorruptIndexError: it is another one than was written."""
+    if num_rows != segment.num_rows:
+        raise segment_corrupt(segment, url, f"it has {num_rows} rows, where {segment.num_rows} were written")
+
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
 

@@ -15,9 +15,16 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError, UsageError
+from asyncpq.errors import InvalidOptionError, StoreError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.sorted_rows import OrderCheck, SentRequest, counted_request
+from asyncpq.indexing.backends.sorted_rows import (
+    OrderCheck,
+    SentRequest,
+    check_num_rows,
+    counted_request,
+    segment_corrupt,
+    segment_gone,
+)
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 from asyncpq.storage.threads import Threads
@@ -129,7 +136,7 @@ class SqlBackend:
                 return None
         table = pa.concat_tables(tables)
         if ranges is None and at_least is None:
-            self._check_rows(segment, table.num_rows)
+            check_num_rows(segment, table.num_rows, self.description)
         return table
 
     async def iterate_segment(
@@ -151,7 +158,7 @@ class SqlBackend:
             key, ordinal = table.column("key")[-1].as_py(), table.column("ordinal")[-1].as_py()
             search = rows.c.key >= key
             after = sa.or_(rows.c.key > key, sa.and_(rows.c.key == key, rows.c.ordinal > ordinal))
-        self._check_rows(segment, num_rows)
+        check_num_rows(segment, num_rows, self.description)
 
     async def _select(
         self,
@@ -188,27 +195,12 @@ class SqlBackend:
         try:
             answer = await self._read(operation, work)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise self._corrupt(segment, f"its values cannot be read: {error}") from error
+            raise segment_corrupt(segment, self.description, f"its values cannot be read: {error}") from error
         if not answer:
-            raise StaleSnapshotError(
-                f"segment {segment.name} of the index is gone",
-                url=self.description,
-                hint="Open the index again: a vacuum may have removed the snapshot.",
-            )
+            raise segment_gone(segment, self.description)
         num_rows, table = answer
-        self._check_rows(segment, num_rows)
+        check_num_rows(segment, num_rows, self.description)
         return table
-
-    def _check_rows(self, segment: Segment, num_rows: int) -> None:
-        if num_rows != segment.num_rows:
-            raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
-
-    def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
-        return CorruptIndexError(
-            f"segment {segment.name} of the index cannot be used: {why}",
-            url=self.description,
-            hint="Drop the index and build it again.",
-        )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         table = self._tables.segments

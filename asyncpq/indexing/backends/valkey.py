@@ -16,10 +16,8 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from asyncpq.errors import (
-    CorruptIndexError,
     DeadlineExceededError,
     InvalidOptionError,
-    StaleSnapshotError,
     StoreError,
     TransportError,
     UsageError,
@@ -31,8 +29,11 @@ from asyncpq.indexing.backends.sorted_rows import (
     OrderCheck,
     RowCutter,
     SortedRows,
+    check_num_rows,
     counted_request,
     digest_of,
+    segment_corrupt,
+    segment_gone,
 )
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
@@ -51,6 +52,10 @@ _CONNECTIONS = 8
 _CONNECT_S = 10.0
 _ATTEMPTS = 3
 _MEMORY_BYTES = 64 << 20  # of directories and small segments in memory
+_GONE_HINT = "Open the index again. Check that the server does not evict keys or lose its data at a restart."
+_corrupt = partial(
+    segment_corrupt, hint="Drop the index and build it again. Check that the server does not evict keys."
+)
 _DIRECTORY: Final = b"directory"
 _DIRECTORY_SCHEMA: Final = pa.schema(
     [
@@ -194,13 +199,12 @@ class ValkeyBackend:
         key = self._key(b"segment", segment.name.encode())
         (data,) = await self._ask(operation, [(b"HGET", key, _DIRECTORY)], "HGET")
         if data is None:
-            raise self._gone(segment)
+            raise segment_gone(segment, self.description, _GONE_HINT)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
-            raise self._corrupt(segment, "its directory is not what was written")
+            raise _corrupt(segment, self.description, "its directory is not what was written")
         table = pa.ipc.open_stream(data).read_all()  # the digest proves that it was written here
         num_rows = table.column("num_rows").to_pylist()
-        if sum(num_rows) != segment.num_rows:
-            raise self._corrupt(segment, f"it has {sum(num_rows)} rows, where {segment.num_rows} were written")
+        check_num_rows(segment, sum(num_rows), self.description)
         bounds = table.column("low").to_pylist(), table.column("high").to_pylist()
         directory = _Directory(
             KeyGroups(num_rows, {"key": bounds}), *(table.column(name).to_pylist() for name in ("digest", "raw_bytes"))
@@ -219,9 +223,13 @@ class ValkeyBackend:
             for ordinal, data in zip(window, replies, strict=True):
                 if data is None:
                     (there,) = await self._ask(operation, [(b"HEXISTS", key, _DIRECTORY)], "HEXISTS")
-                    raise self._gone(segment) if there == 0 else self._corrupt(segment, f"chunk {ordinal} is missing")
+                    raise (
+                        segment_gone(segment, self.description, _GONE_HINT)
+                        if there == 0
+                        else _corrupt(segment, self.description, f"chunk {ordinal} is missing")
+                    )
                 if not isinstance(data, bytes) or digest_of(data) != directory.digests[ordinal]:
-                    raise self._corrupt(segment, f"chunk {ordinal} is not what was written")
+                    raise _corrupt(segment, self.description, f"chunk {ordinal} is not what was written")
                 raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
                 batches.append(pa.ipc.read_record_batch(raw, schema))
         return pa.Table.from_batches(batches, schema=schema)
@@ -229,20 +237,6 @@ class ValkeyBackend:
     def _keep(self, name: str, value: object, weight: int) -> None:
         if weight <= _MEMORY_BYTES:
             self._kept[name] = (weight, value)
-
-    def _gone(self, segment: Segment) -> StaleSnapshotError:
-        return StaleSnapshotError(
-            f"segment {segment.name} of the index is gone",
-            url=self.description,
-            hint="Open the index again. Check that the server does not evict keys or lose its data at a restart.",
-        )
-
-    def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
-        return CorruptIndexError(
-            f"segment {segment.name} of the index cannot be used: {why}",
-            url=self.description,
-            hint="Drop the index and build it again. Check that the server does not evict keys.",
-        )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         for start in range(0, len(names), _WINDOW):

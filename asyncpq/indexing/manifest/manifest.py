@@ -24,6 +24,7 @@ import pyarrow as pa
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, Segment
+from asyncpq.parquet.thrift import varint
 from asyncpq.pruning.row_ranges import RowRanges
 
 FILES: Final = IndexTable("files")
@@ -410,11 +411,7 @@ def _unpacked(text: Any) -> bytes:
 def _packed_ranges(ranges: RowRanges) -> str:
     data, last = bytearray(), 0
     for start, stop in ranges:
-        for number in (start - last, stop - start):
-            while number > 0x7F:
-                data.append(number & 0x7F | 0x80)
-                number >>= 7
-            data.append(number)
+        data += varint(start - last) + varint(stop - start)
         last = stop
     return _packed(bytes(data)) if data else ""
 

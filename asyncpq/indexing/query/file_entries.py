@@ -24,7 +24,7 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
-from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, KeyRange, Segment, file_key
+from asyncpq.indexing.index_model import BY_VALUE, KeyRange, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together
@@ -308,22 +308,13 @@ def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
     """Return reads that load the tables by file into memory, for later lookups: directories of segments, or more.
     ``whole``: load all rows of small segments, because files are looked up next."""
     reads: Reads = []
+    ranges: list[KeyRange] | None = None if whole else []
+    limit = 0 if whole else None  # no rows are returned
     for table in read.manifest.tables:
         segments = () if table.kind in BY_VALUE else read.manifest.segments_of(table)
         if len(segments) <= _MOST_AHEAD:
-            reads += [partial(_load, read.backend, segment, whole=whole) for segment in segments]
+            reads += [read.segment(segment, ranges, limit=limit, tolerant=True) for segment in segments]
     return reads
-
-
-async def _load(backend: IndexBackend, segment: Segment, operation: Operation, *, whole: bool) -> pa.Table | None:
-    """Load what a backend keeps of a segment; with ``whole`` all rows of a small one."""
-    try:
-        if whole:
-            return await backend.read_segment(segment, None, limit=0, operation=operation)
-        return await backend.read_segment(segment, [], operation=operation)
-    except CorruptIndexError as error:
-        operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
-        return None
 
 
 def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -97,28 +98,32 @@ class SnapshotRead:
         for segment in self.manifest.segments_of(table):
             within = None if ranges is None else _ranges_in(segment, ranges)
             if within is None or within:
-                reads.append(_segment_read(self.backend, segment, within, at_least, limit, tolerant))
+                reads.append(self.segment(segment, within, at_least=at_least, limit=limit, tolerant=tolerant))
         return reads
 
+    def segment(
+        self,
+        segment: Segment,
+        ranges: Sequence[KeyRange] | None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+        tolerant: bool = False,
+    ) -> Read:
+        """Return the read of one segment."""
 
-def _segment_read(
-    backend: IndexBackend,
-    segment: Segment,
-    ranges: Sequence[KeyRange] | None,
-    at_least: tuple[str, bytes] | None,
-    limit: int | None,
-    tolerant: bool,
-) -> Read:
-    async def read(operation: Operation) -> pa.Table | None:
-        try:
-            return await backend.read_segment(segment, ranges, at_least=at_least, limit=limit, operation=operation)
-        except CorruptIndexError as error:
-            if not tolerant:
-                raise
-            operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
-            return None
+        async def read(operation: Operation) -> pa.Table | None:
+            try:
+                return await self.backend.read_segment(
+                    segment, ranges, at_least=at_least, limit=limit, operation=operation
+                )
+            except CorruptIndexError as error:
+                if not tolerant:
+                    raise
+                operation.metrics.fall_back(f"{segment.table} of the index is damaged, and not used: {error.message}")
+                return None
 
-    return read
+        return read
 
 
 def _ranges_in(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
@@ -286,6 +291,36 @@ class FileIndex(Protocol):
             where: over the dataset's columns, relative times resolved. :func:`asyncpq.expressions.column_ranges` gives
                 the values that each column may have in rows where it is true.
         """
+
+
+def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:
+    """Return the file with the rows that the caller's own indexes allow; None if they rule it out."""
+    if not own:
+        return file
+    access = _own_access(own, file, folder)
+    if access.is_all:
+        return file
+    if access.is_none:
+        return None
+    entry = file.entry or IndexEntry(validator=file.validator)
+    return replace(file, entry=replace(entry, access=entry.access & access))
+
+
+def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
+    """Return the rows of ``file`` that the caller's own indexes allow."""
+    access = AccessPlan.all()
+    path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
+    validator = file.validator
+    for slices in own:
+        named = slices.files.get(file.url) or slices.files.get(path)
+        if named is None:
+            access &= AccessPlan.none() if slices.others == "none" else AccessPlan.all()
+            continue
+        size = file.size if validator is None else validator.size
+        etag = None if validator is None else validator.etag
+        if named.size in (None, size) and named.etag in (None, etag):
+            access &= named.access
+    return access
 
 
 #: Kinds of tables whose entries name rows of files; the others name files or row groups.

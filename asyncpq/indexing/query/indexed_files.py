@@ -28,9 +28,8 @@ from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_in
-from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, worked
-from asyncpq.indexing.query.index_query import IndexQuery
-from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
+from asyncpq.indexing.query.index_query import IndexAnswer, IndexQuery, OpenIndex, answer, read_details
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges

@@ -33,8 +33,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
-from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name

@@ -28,7 +28,7 @@ from asyncpq.indexing.query import (
 from asyncpq.indexing.query import (
     indexed_files as snapshot_files,
 )
-from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from tests.indexing.query.one_column_lakes import values, write
 from tests.lakes import FOOTERS, indexed

@@ -25,7 +25,7 @@ from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
-from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.pruning.access_plan import AccessPlan
 from tests.file.test_file import assert_same

@@ -27,8 +27,8 @@ from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest.commits import Head, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSlices
+from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.scan.request import ScanRequest
 from tests.indexing.query.one_column_lakes import values, write
