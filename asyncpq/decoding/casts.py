@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -58,6 +59,10 @@ class Match:
     is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
 
 
+# A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
+_Part: TypeAlias = tuple[int | None, Cast | None, Match]
+
+
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
     """The match of a column that a file lacks."""
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
@@ -87,31 +92,26 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
         raise ValueError("a column that the file lacks has no cast")
     cast_array: Cast | None
     if match.is_shredded:
-        cast_array = _restored(type_, match.field.type)
+        cast_array = partial(_restored, restoring(type_), match.field.type)
     elif match.children:
         cast_array = _nested(match, source, type_, leaves)
     elif source.resolution is not None:
-        cast_array = _coarser(type_, match.field.type, source.resolution)
+        cast_array = partial(_coarser, type_, match.field.type, source.resolution)
     else:
         cast_array = cast(type_, match.field.type, source.instant)
-    return None if cast_array is None else _checked(cast_array, type_, match.field.type)
+    return None if cast_array is None else partial(_checked, cast_array, type_, match.field.type)
 
 
-def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType) -> Cast:
-    def checked(array: pa.Array) -> pa.Array:
-        try:
-            return cast_array(array)
-        except (pa.ArrowCapacityError, MemoryError) as error:
+def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: pa.Array) -> pa.Array:
+    try:
+        return cast_array(array)
+    except (pa.ArrowException, OverflowError, MemoryError) as error:
+        if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
             raise ResourceLimitError(f"values become too large as {target}: {error}") from error
-        except (pa.ArrowException, OverflowError) as error:
-            if "offset overflow" in str(error):
-                raise ResourceLimitError(f"values become too large as {target}: {error}") from error
-            raise SchemaMismatchError(
-                f"a value of the file's {type_} is no value of the dataset's {target}: {error}",
-                hint="Read the file alone, or give the dataset's column a wider type.",
-            ) from error
-
-    return checked
+        raise SchemaMismatchError(
+            f"a value of the file's {type_} is no value of the dataset's {target}: {error}",
+            hint="Read the file alone, or give the dataset's column a wider type.",
+        ) from error
 
 
 # -- nested ---------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(span)]
     if len(read) != len(inner):
         raise mismatch(type_, target)
-    parts: list[tuple[int | None, Cast | None, Match]] = []
+    parts: list[_Part] = []
     for child in match.children:
         index = None
         cast_array: Cast | None = None
@@ -140,79 +140,65 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     if same and type_.equals(target):
         return None
     if isinstance(target, pa.StructType):
-        return _struct(target, parts)
+        return partial(_struct, target, parts)
     if isinstance(target, pa.MapType):
-        return _map(target, parts)
-    return _list(target, parts)
+        return partial(_map, target, parts)
+    return partial(_list, target, parts)
 
 
-def _child_array(part: tuple[int | None, Cast | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
+def _child_array(part: _Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
     index, cast_array, child = part
     if index is None:
         return constant_array(child.default or null_scalar(child.field.type), length)
     return arrays[index] if cast_array is None else cast_array(arrays[index])
 
 
-def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
-    def cast_array(array: pa.Array) -> pa.Array:
-        # Values under a null struct are undefined and must not fail the cast.
-        arrays = array.flatten() if array.null_count else [array.field(index) for index in range(array.type.num_fields)]
-        children = [_child_array(part, arrays, len(array)) for part in parts]
-        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
-
-    return cast_array
+def _struct(target: pa.StructType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
+    # Values under a null struct are undefined and must not fail the cast.
+    arrays = array.flatten() if array.null_count else [array.field(index) for index in range(array.type.num_fields)]
+    children = [_child_array(part, arrays, len(array)) for part in parts]
+    return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
 
-def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
+def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
     entries = pa.struct([target.key_field, target.item_field])
-
-    def cast_array(array: pa.Array) -> pa.Array:
-        inside = array.values
-        starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # a copy without the slice's offset
-        type_ = pa.list_(pa.field("entries", inside.type, nullable=False))
-        buffers = [validity(array), starts.buffers()[1]]
-        lists = pa.Array.from_buffers(type_, len(array), buffers, array.null_count, 0, [inside])
-        values, offsets = flattened(lists, pa.int32())
-        arrays = [values.field(0), values.field(1)]
-        children = [_child_array(part, arrays, len(values)) for part in parts]
-        struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
-        return pa.Array.from_buffers(
-            target, len(array), [validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
-        )
-
-    return cast_array
+    inside = array.values
+    starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # a copy without the slice's offset
+    type_ = pa.list_(pa.field("entries", inside.type, nullable=False))
+    buffers = [validity(array), starts.buffers()[1]]
+    lists = pa.Array.from_buffers(type_, len(array), buffers, array.null_count, 0, [inside])
+    values, offsets = flattened(lists, pa.int32())
+    arrays = [values.field(0), values.field(1)]
+    children = [_child_array(part, arrays, len(values)) for part in parts]
+    struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
+    return pa.Array.from_buffers(
+        target, len(array), [validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
+    )
 
 
-def _restored(source: pa.StructType, target: pa.StructType) -> Cast:
-    """The cast of a shredded variant, or of parts of it."""
-    restore = restoring(source)
-
-    def cast_array(array: pa.Array) -> pa.Array:
-        value, metadata = restore(array)
-        made = {"metadata": metadata, "value": value}
-        children = [made[field.name].cast(field.type) for field in target]
-        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
-
-    return cast_array
+def _restored(
+    restore: Callable[[pa.StructArray], tuple[pa.Array, pa.Array]], target: pa.StructType, array: pa.Array
+) -> pa.Array:
+    """A shredded variant, or parts of it, restored."""
+    value, metadata = restore(array)
+    made = {"metadata": metadata, "value": value}
+    children = [made[field.name].cast(field.type) for field in target]
+    return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
 
-def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
+def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
     (part,) = parts
     offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
-
-    def cast_array(array: pa.Array) -> pa.Array:
-        values, offsets = flattened(array, offset_type)
-        values = _child_array(part, [values], len(values))
-        bitmap = validity(array)
-        if isinstance(target, pa.FixedSizeListType):
-            values = _fixed(array, values, offsets, target.list_size)
-            return pa.Array.from_buffers(target, len(array), [bitmap], array.null_count, 0, [values])
-        buffers = [bitmap, offsets.buffers()[1]]
-        if target.id in _VIEWS:
-            buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(array))).buffers()[1])
-        return pa.Array.from_buffers(target, len(array), buffers, array.null_count, 0, [values])
-
-    return cast_array
+    values, offsets = flattened(array, offset_type)
+    values = _child_array(part, [values], len(values))
+    bitmap = validity(array)
+    if isinstance(target, pa.FixedSizeListType):
+        values = _fixed(array, values, offsets, target.list_size)
+        return pa.Array.from_buffers(target, len(array), [bitmap], array.null_count, 0, [values])
+    buffers = [bitmap, offsets.buffers()[1]]
+    if target.id in _VIEWS:
+        buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(array))).buffers()[1])
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, 0, [values])
 
 
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
@@ -241,9 +227,12 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
     if _types.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if isinstance(source, pa.DictionaryType):
-        return _from_dictionary(source, target)
+        if isinstance(target, pa.DictionaryType):
+            return partial(_convert_dictionary, target, cast(source.value_type, target.value_type))
+        plain = cast(source.value_type, target)
+        return lambda array: array.dictionary_decode() if plain is None else plain(array.dictionary_decode())
     if isinstance(target, pa.DictionaryType):
-        return _to_dictionary(source, target)
+        return partial(_to_dictionary, target, cast(source, target.value_type))
     if isinstance(source, pa.BaseExtensionType):
         inner = cast(source.storage_type, target)
         return lambda array: array.storage if inner is None else inner(array.storage)
@@ -263,17 +252,13 @@ def is_finer(type_: pa.DataType, unit: str) -> bool:
     return bool(_types.is_timestamp(type_)) and NANOSECONDS[type_.unit] < NANOSECONDS[unit]
 
 
-def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Cast:
+def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, array: pa.Array) -> pa.Array:
     """Timestamps rounded to ``unit`` as DuckDB does: to the nearest, halves away from 1970; microseconds truncate."""
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
-
-    def cast_array(array: pa.Array) -> pa.Array:
-        values = array.cast(pa.int64())
-        nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
-        return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
-
-    return cast_array
+    values = array.cast(pa.int64())
+    nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
+    return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
@@ -311,28 +296,14 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Cast:
-    if not isinstance(target, pa.DictionaryType):
-        inner = cast(source.value_type, target)
-        return lambda array: array.dictionary_decode() if inner is None else inner(array.dictionary_decode())
-    convert = cast(source.value_type, target.value_type)
-
-    def cast_array(array: Any) -> pa.Array:
-        values = array.dictionary if convert is None else convert(array.dictionary)
-        return pa.DictionaryArray.from_arrays(
-            array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False
-        )
-
-    return cast_array
+def _convert_dictionary(target: pa.DictionaryType, convert: Cast | None, array: Any) -> pa.Array:
+    """A dictionary array as another; ``convert`` is the cast of its values."""
+    values = array.dictionary if convert is None else convert(array.dictionary)
+    return pa.DictionaryArray.from_arrays(
+        array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False
+    )
 
 
-def _to_dictionary(source: pa.DataType, target: pa.DictionaryType) -> Cast:
-    convert = cast(source, target.value_type)
-
-    def cast_array(array: pa.Array) -> pa.Array:
-        encoded = (array if convert is None else convert(array)).dictionary_encode()
-        return pa.DictionaryArray.from_arrays(
-            encoded.indices.cast(target.index_type), encoded.dictionary, ordered=target.ordered, safe=False
-        )
-
-    return cast_array
+def _to_dictionary(target: pa.DictionaryType, convert: Cast | None, array: pa.Array) -> pa.Array:
+    encoded = (array if convert is None else convert(array)).dictionary_encode()
+    return _convert_dictionary(target, None, encoded)

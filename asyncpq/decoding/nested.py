@@ -24,8 +24,7 @@ from asyncpq.decoding.leaf import DecodeLimits, check_crc_alike, page_header
 from asyncpq.decoding.page import DataPage, PageQueue
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, header_contradiction
-from asyncpq.parquet.chunk_pages import RawPage as WholePage
+from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, RawPage, header_contradiction
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import OffsetIndex, PageLocationError
@@ -229,7 +228,7 @@ def _num_levels(
 _DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {ENCODING_PLAIN}
 
 
-def is_indexed(page: WholePage) -> bool:
+def is_indexed(page: RawPage) -> bool:
     """Whether it is a data page of indices into a dictionary."""
     return page.header.is_data and page.header.encoding in DICTIONARY_ENCODINGS
 
@@ -242,7 +241,7 @@ class LeafPages(NamedTuple):
     """
 
     content: LeafContent  # for the spliced file
-    pages: tuple[WholePage, ...]  # the same with headers, the dictionary page first if there is one
+    pages: tuple[RawPage, ...]  # the same with headers, the dictionary page first if there is one
     rows: RowRanges  # rows of the row group that they hold
     stops: tuple[int, ...]
 
@@ -387,12 +386,12 @@ class NestedLeaf(PageQueue[DataPage]):
             self._check_rows(page, header)
             if limits.verify_crc:
                 check_crc_alike(self._has_crc, header, self.chunk, self.leaf)
-        pages = [WholePage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
+        pages = [RawPage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
         if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
             header = page_header(self._dictionary, self.chunk, self.leaf, limit)
             if header.is_data:
                 raise PageLocationError(f"a {header.type.name} where the dictionary page belongs")
-            pages.insert(0, WholePage(header, 0, self._dictionary))
+            pages.insert(0, RawPage(header, 0, self._dictionary))
         stops: list[int] = []
         if self.leaf.max_repetition_level and len(chosen) > 1:
             for page in chosen:
@@ -400,7 +399,7 @@ class NestedLeaf(PageQueue[DataPage]):
         held = RowRanges.from_sorted([(page.first_row, page.stop_row) for page in chosen])
         return self._leaf_pages(pages, held, stops)
 
-    def _leaf_pages(self, pages: Sequence[WholePage], rows: RowRanges, stops: Sequence[int]) -> LeafPages:
+    def _leaf_pages(self, pages: Sequence[RawPage], rows: RowRanges, stops: Sequence[int]) -> LeafPages:
         # pyarrow takes a page without values for the end of the rows. Its writer makes such pages of booleans.
         data = [page for page in pages if page.header.is_data and page.header.num_values]
         dictionary = b"".join([page.data for page in pages if page.header.type is PageType.DICTIONARY_PAGE])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -122,49 +123,46 @@ def _group(source: pa.DataType, *others: str) -> _Group:
     if value >= 0 and source.field(value).type not in BINARIES:
         raise _unknown(source)
     restore = None if typed < 0 else _typed(source.field(typed).type)
+    return partial(_restored_group, value, typed, restore)
 
-    def restore_group(array: pa.Array, rows: Sequence[_Names]) -> Values:
-        fields = array.flatten()
-        rest: Values = fields[value].to_pylist() if value >= 0 else [None] * len(array)
-        return rest if restore is None else restore(fields[typed], rows, rest)
 
-    return restore_group
+def _restored_group(value: int, typed: int, restore: _Typed | None, array: pa.Array, rows: Sequence[_Names]) -> Values:
+    """Values of groups whose fields ``value`` and ``typed_value`` are at these positions, -1 for neither."""
+    fields = array.flatten()
+    rest: Values = fields[value].to_pylist() if value >= 0 else [None] * len(array)
+    return rest if restore is None else restore(fields[typed], rows, rest)
 
 
 def _typed(source: pa.DataType) -> _Typed:
     if isinstance(source, pa.StructType):
         return _object(source)
     if any(is_kind(source) for is_kind in (_types.is_list, _types.is_large_list)):
-        return _array(source)
-    scalar = _scalar(source)
-
-    def restore_scalar(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
-        typed = scalar(array)
-        return typed if not array.null_count else [b if a is None else a for a, b in zip(typed, rest, strict=True)]
-
-    return restore_scalar
+        return partial(_restored_arrays, _group(source.value_type))
+    return partial(_restored_scalars, _scalar(source))
 
 
-def _array(source: Any) -> _Typed:
-    element = _group(source.value_type)
+def _restored_scalars(
+    scalar: Callable[[pa.Array], Values], array: pa.Array, rows: Sequence[_Names], rest: Values
+) -> Values:
+    typed = scalar(array)
+    return typed if not array.null_count else [b if a is None else a for a, b in zip(typed, rest, strict=True)]
 
-    def restore_array(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
-        inner, offsets = flattened(array, pa.int32())
-        ends = offsets.to_pylist()
-        of_rows = [row for row, a, b in zip(rows, ends, ends[1:], strict=False) for _ in range(b - a)]
-        elements = element(inner, of_rows)
-        restored: Values = []
-        for value, is_there, a, b in zip(rest, array.is_valid().to_pylist(), ends, ends[1:], strict=False):
-            if not is_there:
-                restored.append(value)
-                continue
-            present = [item for item in elements[a:b] if item is not None]
-            if len(present) < b - a:
-                raise _malformed("an element of an array has no value")
-            restored.append(_encoded_array(present))
-        return restored
 
-    return restore_array
+def _restored_arrays(element: _Group, array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
+    inner, offsets = flattened(array, pa.int32())
+    ends = offsets.to_pylist()
+    of_rows = [row for row, a, b in zip(rows, ends, ends[1:], strict=False) for _ in range(b - a)]
+    elements = element(inner, of_rows)
+    restored: Values = []
+    for value, is_there, a, b in zip(rest, array.is_valid().to_pylist(), ends, ends[1:], strict=False):
+        if not is_there:
+            restored.append(value)
+            continue
+        present = [item for item in elements[a:b] if item is not None]
+        if len(present) < b - a:
+            raise _malformed("an element of an array has no value")
+        restored.append(_encoded_array(present))
+    return restored
 
 
 def _object(source: pa.StructType) -> _Typed:
@@ -217,13 +215,13 @@ def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
     if _types.is_signed_integer(type_):
         return lambda array: [None if item is None else _integer(item) for item in array.to_pylist()]
     if _types.is_float32(type_):
-        return _packed("<Bf", _FLOAT, type_)
+        return partial(_packed, "<Bf", _FLOAT, type_)
     if _types.is_float64(type_):
-        return _packed("<Bd", _DOUBLE, type_)
+        return partial(_packed, "<Bd", _DOUBLE, type_)
     if _types.is_date32(type_):
-        return _packed("<Bi", _DATE, pa.int32())
+        return partial(_packed, "<Bi", _DATE, pa.int32())
     if _types.is_timestamp(type_) and type_.unit == "us":
-        return _packed("<Bq", _TIMESTAMP if type_.tz else _TIMESTAMP_NTZ, pa.int64())
+        return partial(_packed, "<Bq", _TIMESTAMP if type_.tz else _TIMESTAMP_NTZ, pa.int64())
     if any(is_kind(type_) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
         return lambda array: list(_decimals(array, type_.scale))
     if type_ in TEXTS:
@@ -233,13 +231,9 @@ def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
     raise _unknown(type_)
 
 
-def _packed(form: str, header: int, stored: pa.DataType) -> Callable[[pa.Array], Values]:
+def _packed(form: str, header: int, stored: pa.DataType, array: pa.Array) -> Values:
     pack = struct.Struct(form).pack
-
-    def encode(array: pa.Array) -> Values:
-        return [None if item is None else pack(header, item) for item in array.view(stored).to_pylist()]
-
-    return encode
+    return [None if item is None else pack(header, item) for item in array.view(stored).to_pylist()]
 
 
 def _integer(value: int) -> bytes:

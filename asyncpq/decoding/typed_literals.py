@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeGuard
 
 import pyarrow as pa
@@ -156,25 +157,22 @@ def converter(type_: pa.DataType) -> Convert | None:
     if plain is not None:
         return plain
     if pa.types.is_decimal(type_):
-        return _decimal(type_.precision, type_.scale)
+        return partial(_decimal, 10**type_.precision, type_.scale)
     if pa.types.is_fixed_size_binary(type_):
-        return _fixed(type_.byte_width)
+        return partial(_fixed, type_.byte_width)
     if pa.types.is_timestamp(type_) or pa.types.is_time(type_) or pa.types.is_duration(type_):
-        return _moment(type_)
+        return partial(_moment, NANOSECONDS[type_.unit], 1 << type_.bit_width - 1, type_)
     return None
 
 
-def _integer(low: int, high: int) -> Convert:
-    def convert(value: Scalar) -> Any:
-        if type(value) is int:
-            return value if low <= value <= high else _INEXACT
-        if type(value) is float and value.is_integer():
-            return int(value) if low <= value <= high else _INEXACT
-        if type(value) is Decimal and value.is_finite() and value == value.to_integral_value():
-            return int(value) if low <= value <= high else _INEXACT
-        return _INEXACT
-
-    return convert
+def _integer(low: int, high: int, value: Scalar) -> Any:
+    if type(value) is int:
+        return value if low <= value <= high else _INEXACT
+    if type(value) is float and value.is_integer():
+        return int(value) if low <= value <= high else _INEXACT
+    if type(value) is Decimal and value.is_finite() and value == value.to_integral_value():
+        return int(value) if low <= value <= high else _INEXACT
+    return _INEXACT
 
 
 def _double(value: Scalar) -> Any:
@@ -194,11 +192,8 @@ def _single(value: Scalar) -> Any:
     return float(value) if type(value) is int and -(1 << 24) <= value <= 1 << 24 else _INEXACT
 
 
-def _instance(kind: type) -> Convert:
-    def convert(value: Scalar) -> Any:
-        return value if type(value) is kind else _INEXACT
-
-    return convert
+def _instance(type_: type, value: Scalar) -> Any:
+    return value if type(value) is type_ else _INEXACT
 
 
 def _text(value: Scalar) -> Any:
@@ -211,51 +206,37 @@ def _text(value: Scalar) -> Any:
     return value
 
 
-def _fixed(width: int) -> Convert:
-    def convert(value: Scalar) -> Any:
-        if type(value) is uuid.UUID:
-            return value.bytes if width == 16 else _INEXACT
-        return value if type(value) is bytes and len(value) == width else _INEXACT
-
-    return convert
+def _fixed(width: int, value: Scalar) -> Any:
+    if type(value) is uuid.UUID:
+        return value.bytes if width == 16 else _INEXACT
+    return value if type(value) is bytes and len(value) == width else _INEXACT
 
 
-def _decimal(precision: int, scale: int) -> Convert:
-    bound = 10**precision
-
-    def convert(value: Scalar) -> Any:
-        if type(value) is int:
-            value = Decimal(value)
-        if type(value) is not Decimal or not value.is_finite():
-            return _INEXACT
-        unscaled = unscaled_decimal(value, scale)
-        return value if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
-
-    return convert
+def _decimal(bound: int, scale: int, value: Scalar) -> Any:
+    if type(value) is int:
+        value = Decimal(value)
+    if type(value) is not Decimal or not value.is_finite():
+        return _INEXACT
+    unscaled = unscaled_decimal(value, scale)
+    return value if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
 
 
-def _moment(type_: pa.DataType) -> Convert:
-    unit = NANOSECONDS[type_.unit]
-    limit = 1 << type_.bit_width - 1
-
-    def convert(value: Scalar) -> Any:
-        if not is_time_of(value, type_):
-            return _INEXACT
-        held, rest = divmod(nanoseconds(value), unit)
-        return held if rest == 0 and -limit <= held < limit else _INEXACT
-
-    return convert
+def _moment(unit: int, limit: int, type_: pa.DataType, value: Scalar) -> Any:
+    if not is_time_of(value, type_):
+        return _INEXACT
+    held, rest = divmod(nanoseconds(value), unit)
+    return held if rest == 0 and -limit <= held < limit else _INEXACT
 
 
 _PLAIN: dict[pa.DataType, Convert] = {
-    **{type_: _integer(low, high) for type_, (low, high) in _INT_RANGES.items()},
+    **{type_: partial(_integer, low, high) for type_, (low, high) in _INT_RANGES.items()},
     pa.float64(): _double,
     pa.float32(): _single,
     pa.string(): _text,
     pa.large_string(): _text,
-    pa.binary(): _instance(bytes),
-    pa.large_binary(): _instance(bytes),
-    pa.bool_(): _instance(bool),
-    pa.date32(): _instance(dt.date),
-    pa.date64(): _instance(dt.date),
+    pa.binary(): partial(_instance, bytes),
+    pa.large_binary(): partial(_instance, bytes),
+    pa.bool_(): partial(_instance, bool),
+    pa.date32(): partial(_instance, dt.date),
+    pa.date64(): partial(_instance, dt.date),
 }

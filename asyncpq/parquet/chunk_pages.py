@@ -289,30 +289,22 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
 
 
 def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
-    return (
-        _lists(chunk, encoding)
-        or _counts(chunk, encoding)
-        or (encoding in DICTIONARY_ENCODINGS and _has_dictionary(chunk))
-    )
+    """Whether the chunk lists an encoding, or its encoding_stats, which some writers omit, count pages of it.
 
-
-def _has_dictionary(chunk: ColumnChunk) -> bool:
-    """Whether the chunk names a dictionary page. fastparquet up to 0.6 lists only PLAIN for pages of categories."""
-    stats = chunk.encoding_stats or ()
-    return chunk.dictionary_page_offset is not None or any(
+    fastparquet up to 0.6 lists only PLAIN for pages of categories: indices are also allowed if there is a dictionary.
+    """
+    stats = chunk.encoding_stats
+    if _lists(chunk, encoding) or not stats or _is_in(encoding, [entry.encoding for entry in stats]):
+        return True
+    has_dictionary = chunk.dictionary_page_offset is not None or any(
         entry.page_type == PageType.DICTIONARY_PAGE for entry in stats
     )
+    return encoding in DICTIONARY_ENCODINGS and has_dictionary
 
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
     """Whether the chunk lists an encoding; True for old writers that list none."""
     return not chunk.encodings or _is_in(encoding, chunk.encodings)
-
-
-def _counts(chunk: ColumnChunk, encoding: int) -> bool:
-    """Whether the chunk's encoding_stats count pages of an encoding; True for writers that write no stats."""
-    stats = chunk.encoding_stats
-    return not stats or _is_in(encoding, [entry.encoding for entry in stats])
 
 
 def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
@@ -371,16 +363,6 @@ class PageWalker:
         self._values = 0
         self._uncompressed = 0
         self._has_crc: bool | None = None
-
-    @property
-    def num_values(self) -> int:
-        """Values in the data pages cut so far."""
-        return self._values
-
-    @property
-    def stop(self) -> int:
-        """File offset behind the last page cut so far."""
-        return self._offset
 
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
         """Take the next bytes; return the pages that they complete, in file order.

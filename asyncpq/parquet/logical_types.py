@@ -123,19 +123,13 @@ UNRECOGNISED: Final = _PLAIN[LogicalKind.UNRECOGNISED]
 
 # Converted types are by definition adjusted to UTC (LogicalTypes.md, TIME and TIMESTAMP).
 _CONVERTED: Final = {
+    **{member: _PLAIN[LogicalKind[member.name]] for member in ConvertedType if member.name in LogicalKind.__members__},
     ConvertedType.UTF8: _PLAIN[LogicalKind.STRING],
-    ConvertedType.MAP: _PLAIN[LogicalKind.MAP],
     ConvertedType.MAP_KEY_VALUE: _PLAIN[LogicalKind.MAP],
-    ConvertedType.LIST: _PLAIN[LogicalKind.LIST],
-    ConvertedType.ENUM: _PLAIN[LogicalKind.ENUM],
-    ConvertedType.DATE: _PLAIN[LogicalKind.DATE],
     ConvertedType.TIME_MILLIS: LogicalType(LogicalKind.TIME, "ms", True),
     ConvertedType.TIME_MICROS: LogicalType(LogicalKind.TIME, "us", True),
     ConvertedType.TIMESTAMP_MILLIS: LogicalType(LogicalKind.TIMESTAMP, "ms", True),
     ConvertedType.TIMESTAMP_MICROS: LogicalType(LogicalKind.TIMESTAMP, "us", True),
-    ConvertedType.JSON: _PLAIN[LogicalKind.JSON],
-    ConvertedType.BSON: _PLAIN[LogicalKind.BSON],
-    ConvertedType.INTERVAL: _PLAIN[LogicalKind.INTERVAL],
     **{
         getattr(ConvertedType, f"{prefix}_{width}"): LogicalType(
             LogicalKind.INTEGER, bit_width=width, is_signed=prefix == "INT"

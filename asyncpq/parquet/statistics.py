@@ -115,17 +115,11 @@ def _type_order(leaf: Leaf) -> SortOrder:
     return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(logical_kind, ()) else SortOrder.UNDEFINED
 
 
-def decode_value(raw: bytes, leaf: Leaf, order: SortOrder) -> Comparable:
-    """A bound (PLAIN, without a length) as a Python value that compares in ``order``.
-
-    Raises CorruptIndexError if it has the wrong length for the type, or the order is UNDEFINED.
-    """
-    value: Comparable = decode_values([raw], leaf, order)[0]
-    return value
-
-
 def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Decode many bounds at once; see :func:`decode_value`."""
+    """Bounds (PLAIN, without lengths) as Python values that compare in ``order``.
+
+    Raises CorruptIndexError if one has the wrong length for the type, or the order is UNDEFINED.
+    """
     if order is SortOrder.BYTES:
         return list(raw)
     if order is SortOrder.DECIMAL:
@@ -158,7 +152,7 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
 
 
 def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
-    """A bound as statistics hold it: the inverse of :func:`decode_value`."""
+    """A bound as statistics hold it: the inverse of :func:`decode_values`."""
     if isinstance(value, bytes):
         return value
     if order is SortOrder.BOOLEAN:

@@ -1,6 +1,6 @@
 """How literals compare with the values of a column: as keys that give pyarrow's answer.
 
-Bounds are plain Python values (``parquet.statistics.decode_value``): integers for integers, dates (days), times and
+Bounds are plain Python values (``parquet.statistics.decode_values``): integers for integers, dates (days), times and
 timestamps (the column's unit) and decimals (unscaled); floats; bytes in unsigned order; bools. A literal becomes an
 int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's type cannot hold
 it: a timestamp between two milliseconds is a Fraction.

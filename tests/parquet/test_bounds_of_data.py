@@ -20,7 +20,7 @@ from tests.parquet_samples import DATA, SAMPLES, metadata_of, requires_corpus, s
 
 
 def comparables(values: pa.Array, leaf: Leaf) -> list[Any]:
-    """The values as ``decode_value`` gives them; None for null."""
+    """The values as ``decode_values`` gives them; None for null."""
     if leaf.logical_type is not None and leaf.logical_type.kind is LogicalKind.DECIMAL:
         scale = leaf.logical_type.scale or 0
         return [None if v is None else int(v.scaleb(scale)) for v in values.to_pylist()]

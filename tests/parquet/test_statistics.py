@@ -13,7 +13,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
 from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, decode_value, order_of
+from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, decode_values, order_of
 from asyncpq.parquet.writer_faults import Claim, WriterFaults, WriterVersion
 from tests.parquet_samples import flat_leaf, sample_metadata
 
@@ -144,7 +144,7 @@ def test_types_without_an_order(leaf: Leaf, column_order: ColumnOrder | None) ->
     ],
 )
 def test_values(raw: bytes, leaf: Leaf, order: SortOrder, value: object) -> None:
-    found = decode_value(raw, leaf, order)
+    (found,) = decode_values([raw], leaf, order)
     assert found == value
     assert type(found) is type(value)
 
@@ -161,7 +161,7 @@ def test_values(raw: bytes, leaf: Leaf, order: SortOrder, value: object) -> None
 )
 def test_values_of_the_wrong_length(raw: bytes, leaf: Leaf, order: SortOrder) -> None:
     with pytest.raises(CorruptIndexError):
-        decode_value(raw, leaf, order)
+        decode_values([raw], leaf, order)
 
 
 # -- chunks ------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def leaf_values(array: pa.Array) -> pa.Array:
 
 
 def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
-    """Return a value as :func:`asyncpq.parquet.statistics.decode_value` gives it."""
+    """Return a value as :func:`asyncpq.parquet.statistics.decode_values` gives it."""
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):
