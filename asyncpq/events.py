@@ -19,6 +19,7 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
+#: The calls that report. Those of an index are "refresh" and all from "build" on.
 OperationName = Literal[
     "open",
     "lookup",
@@ -45,56 +46,33 @@ _requests = logging.getLogger("asyncpq.requests")
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """One request has ended. Each retry and each hedge is a request of its own.
+    """One request has ended. Each retry and each hedge is a request of its own."""
 
-    Attributes:
-        url: of the object, without user info, query and secrets.
-        record: range, status, bytes and time of the request.
-    """
-
-    url: str
-    record: RequestRecord
+    url: str  # of the object, without user info, query and secrets
+    record: RequestRecord  # range, status, bytes and time of the request
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """One call of a session, file, dataset or index has ended, or one scan was left.
-
-    Attributes:
-        operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index" or "files"; of
-            an index "build", "refresh", "compact", "vacuum", "verify", "show" or "drop".
-        url: of the object, without user info, query and secrets.
-        metrics: its cost.
-        seconds: its duration; for a scan, including the time of its consumer.
-        error: the exception that it raised, CancelledError included; None after success.
-    """
+    """One call of a session, file, dataset or index has ended, or one scan was left."""
 
     operation: OperationName
-    url: str
-    metrics: ReadMetrics
-    seconds: float
-    error: BaseException | None
+    url: str  # of the object, without user info, query and secrets
+    metrics: ReadMetrics  # its cost
+    seconds: float  # its duration; for a scan, including the time of its consumer
+    error: BaseException | None  # the exception that it raised, CancelledError included; None after success
 
 
 @dataclass(frozen=True, slots=True)
 class FileEnded:
-    """A dataset's read has finished one file: its rows were delivered, its footer ruled it out, or it was skipped.
+    """A dataset's read has finished one file: its rows were delivered, its footer ruled it out, or it was skipped."""
 
-    Attributes:
-        operation: of the read.
-        url: of the file, without user info, query and secrets.
-        metrics: cost of the file.
-        error: reason why it was skipped; None if it was not.
-        files_done: finished files of the read, including this one and those that were not opened.
-        files_total: all files of the read.
-    """
-
-    operation: OperationName
-    url: str
-    metrics: ReadMetrics
-    error: BaseException | None
-    files_done: int
-    files_total: int
+    operation: OperationName  # of the read
+    url: str  # of the file, without user info, query and secrets
+    metrics: ReadMetrics  # cost of the file
+    error: BaseException | None  # reason why it was skipped; None if it was not
+    files_done: int  # finished files of the read, including this one and those that were not opened
+    files_total: int  # all files of the read
 
 
 Event = RequestEnded | ReadEnded | FileEnded
@@ -154,10 +132,14 @@ class Operation:
         self.total.add(self.metrics)
         if self._span is not None:
             self._span.end(self.metrics, error)
+        seconds = time.perf_counter() - self._began
         if _reads.isEnabledFor(logging.DEBUG):
-            self._log(error)
+            outcome = printable(str(self.metrics))
+            if error is not None:  # messages of other libraries may hold secrets
+                message = f": {error}" if isinstance(error, AsyncpqError) else ""
+                outcome = f"failed: {type(error).__name__}{message}"
+            _reads.debug("%s of %s, %.1f ms: %s", self.name, printable(self.url), seconds * 1e3, outcome)
         if self.on_event is not None:
-            seconds = time.perf_counter() - self._began
             self._tell(self.on_event, ReadEnded(self.name, self.url, self.metrics, seconds, error))
 
     def __enter__(self) -> Self:
@@ -196,13 +178,3 @@ class Operation:
             on_event(event)
         except (Exception, asyncio.CancelledError):  # a CancelledError can only be the hook's own: nothing is awaited
             logger.exception("on_event raised, given a %s; the read goes on", type(event).__name__)
-
-    def _log(self, error: BaseException | None) -> None:
-        outcome = (
-            printable(str(self.metrics))
-            if error is None
-            # messages of other libraries may hold secrets
-            else f"failed: {type(error).__name__}{f': {error}' if isinstance(error, AsyncpqError) else ''}"
-        )
-        seconds = time.perf_counter() - self._began
-        _reads.debug("%s of %s, %.1f ms: %s", self.name, printable(self.url), seconds * 1e3, outcome)

@@ -64,8 +64,7 @@ class ReadSpan:
 
     def end(self, metrics: ReadMetrics, error: BaseException | None) -> None:
         """End it with the operation's cost and error."""
-        self._span.set_attributes(dict(_cost(metrics)))
-        self._span.set_attributes(dict(_server(metrics.server)))
+        self._span.set_attributes({**dict(_cost(metrics)), **_server(f"//{metrics.server}")})
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -95,27 +94,19 @@ def _place(url: str) -> Iterator[tuple[str, str | int]]:
         bucket, _, key = rest.partition("/")
         yield from (("aws.s3.bucket", bucket), ("aws.s3.key", key))
     elif scheme.lower() in ("http", "https"):
-        try:
-            server = urlsplit(url)
-            host, port = server.hostname, server.port
-        except ValueError:
-            return  # the store will refuse it
-        if host:
-            yield "server.address", host
-            yield "server.port", port or (443 if scheme.lower() == "https" else 80)
+        yield from _server(url, 443 if scheme.lower() == "https" else 80).items()
 
 
-def _server(server: str) -> Iterator[tuple[str, str | int]]:
-    """Attributes of the endpoint, which an S3 url does not name."""
+def _server(url: str, default_port: int | None = None) -> dict[str, str | int]:
+    """Attributes of a url's endpoint; none if it is malformed, as the store then refuses it."""
     try:
-        parts = urlsplit(f"//{server}")
-        host, port = parts.hostname, parts.port
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or default_port
     except ValueError:
-        return
-    if host:
-        yield "server.address", host
-    if port:
-        yield "server.port", port
+        return {}
+    if not host:
+        return {}
+    return {"server.address": host} | ({"server.port": port} if port else {})
 
 
 def _cost(metrics: ReadMetrics) -> Iterator[tuple[str, Any]]:

@@ -33,11 +33,8 @@ def open_store(
 ) -> Store:
     """Make the store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
 
-    ``storage_options`` have the meaning that fsspec's filesystem of the protocol gives them.
-
-    Raises:
-        UnsupportedStoreError: no store serves the protocol, or its package is not installed.
-        InvalidOptionError: an option is unknown to the store.
+    ``storage_options`` have the meaning that fsspec's filesystem of the protocol gives them; InvalidOptionError for an
+    unknown one. UnsupportedStoreError if no store serves the protocol, or its package is not installed.
     """
     options = dict(storage_options or {})
     if protocol in ("file", "local"):

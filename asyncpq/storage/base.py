@@ -149,11 +149,9 @@ class StoredObject(Protocol):
         """Host and non-default port of the server, for metrics; "" if unknown."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """Fetch the last ``length`` bytes, or all of a shorter object; NotParquetError if it is empty.
+        """Fetch the last ``length`` bytes, or all of a shorter object.
 
-        Raises:
-            ObjectChangedError: the object is not the version ``pin``.
-            StoreError: any of the store's errors.
+        Raises NotParquetError if it is empty, ObjectChangedError if it is not the version ``pin``, or a StoreError.
         """
 
     async def fetch_range(
@@ -190,15 +188,9 @@ class Store(Protocol):
     ) -> list[ListedObject]:
         """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
-        No objects give an empty list. Names that end in a slash (folder markers) are left out. Do not change the list:
-        the store may return it again while nothing has changed.
-
-        Args:
-            wants: called with folders below; the listing may leave out a folder for which it returns False.
-
-        Raises:
-            UnsupportedStoreError: the store has no listings.
-            StoreError: any of the store's errors.
+        Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns
+        False. Do not change the list: the store may return it again while nothing has changed. Raises a StoreError,
+        UnsupportedStoreError if the store has no listings.
         """
 
     async def credential_identity(self, url: str) -> str:

@@ -181,11 +181,17 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
     return ExpectedBody(0, 0, replace(_validator(request, headers, size), size=length))
 
 
-def check_validator(request: RangeRequest, validator: Validator) -> None:
-    """Raise ObjectChangedError if a response's validator differs from the known parts of the pin."""
+def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
+    """The response's validator; ObjectChangedError if it differs from the known parts of the pin."""
     pin = request.pin
+    validator = Validator(
+        size=size,
+        etag=headers.get("etag") or None,
+        last_modified=headers.get("last-modified") or None,
+        version=headers.get("x-amz-version-id") if pin is not None and pin.version is not None else None,
+    )
     if pin is None:
-        return
+        return validator
     if pin.etag is not None and validator.etag is None:
         raise _invalid(request, "the response has no ETag, though the object's first response had one", _NOT_THIS)
     if validator.size not in (UNKNOWN_SIZE, pin.size):
@@ -199,6 +205,7 @@ def check_validator(request: RangeRequest, validator: Validator) -> None:
         raise changed(request, f"it was modified {validator.last_modified}, before that {pin.last_modified}")
     if pin.version is not None and validator.version is not None and pin.version != validator.version:
         raise changed(request, "it has another version id")
+    return validator
 
 
 def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
@@ -282,18 +289,6 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
         return False
     now_s = http_date_s(headers.get("date"))
     return now_s is None or may_change_unseen(http_date_s(validator.last_modified), now_s)
-
-
-def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
-    pin = request.pin
-    validator = Validator(
-        size=size,
-        etag=headers.get("etag") or None,
-        last_modified=headers.get("last-modified") or None,
-        version=headers.get("x-amz-version-id") if pin is not None and pin.version is not None else None,
-    )
-    check_validator(request, validator)
-    return validator
 
 
 def parse_error(body: bytes) -> tuple[str, str]:

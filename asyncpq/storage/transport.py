@@ -131,8 +131,7 @@ class Exchange(Protocol):
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         """Describe the body that must follow; None to have ``refuse`` called with the start of the body.
 
-        Raises:
-            AsyncpqError, RetryableError, RangeIgnoredError: the response is refused unread.
+        AsyncpqError, RetryableError and RangeIgnoredError refuse the response unread.
         """
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
@@ -153,10 +152,8 @@ class Transport(Unpicklable):
     async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
         """Send until a good response has come, or no attempt or time is left; return the whole body.
 
-        Raises:
-            StoreError, NotParquetError, RangeIgnoredError: as the exchange says.
-            TransportError: the connection failed in each attempt.
-            DeadlineExceededError: no attempt could begin within ``read_timeout_s``.
+        Raises the exchange's errors, TransportError if the connection failed in each attempt, and
+        DeadlineExceededError if no attempt could begin within ``read_timeout_s``.
         """
         limiter, budget, scan = self._limiter, self._budget, context.scan
         reception = _Reception(self._watchdog, exchange)

@@ -31,6 +31,7 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, T
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
+from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, redirected
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url, word_set
@@ -132,14 +133,6 @@ def _catch(request: Any, **_: Any) -> None:
         raise _CaughtError
 
 
-class _RedirectError(Exception):
-    """A redirect other than S3's answer that the bucket is in another region."""
-
-    def __init__(self, location: str) -> None:
-        super().__init__("redirect")  # the location may hold secrets
-        self.location = location
-
-
 class _WithoutRedirects:
     """An aiohttp session that follows no redirect. botocore itself signs anew for another region."""
 
@@ -150,7 +143,7 @@ class _WithoutRedirects:
         response = await self._session.request(*arguments, **options, allow_redirects=False)
         if 300 <= response.status < 400 and response.status != 304 and "x-amz-bucket-region" not in response.headers:
             response.close()
-            raise _RedirectError(response.headers.get("Location", ""))
+            raise RedirectedError(response.headers.get("Location", ""))
         return response
 
 
@@ -188,9 +181,7 @@ class S3Client(Unpicklable):
     async def find_route(self, bucket: str, url: str) -> Route | str:
         """The bucket's route, or the reason to read it with s3fs. Sends nothing to the bucket.
 
-        Raises:
-            CredentialsError: there are none.
-            InvalidOptionError: botocore does not take the options or the bucket's name.
+        CredentialsError if there are none, InvalidOptionError if botocore does not take the options or the name.
         """
         if self._reason is not None:
             return self._reason
@@ -372,7 +363,7 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
             denied_hint=denied_hint,
         )
     sent = getattr(error, "kwargs", {}).get("error")
-    if isinstance(sent, _RedirectError):
+    if isinstance(sent, RedirectedError):
         return redirected(request, sent.location)
     if isinstance(sent, aiohttp.ClientConnectorError):
         return connection_failure(sent, request)

@@ -41,12 +41,7 @@ _PART_BYTES = 1024 * 1024
 
 
 class S3fsConnection(Unpicklable):
-    """s3fs as all buckets of a store share it.
-
-    Args:
-        connect: makes a connected, asynchronous s3fs.S3FileSystem that does not retry, with new credentials.
-        filesystem: the first one.
-    """
+    """s3fs as all buckets of a store share it: ``filesystem``, until ``connect`` makes one with new credentials."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], filesystem: Any) -> None:
         self.filesystem = filesystem
@@ -113,10 +108,10 @@ class S3fsExchange:
         self._renewed = False
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
-        return None if self._expired is None else self._renew(self._expired)
+        return None if self._expired is None else self._renew()
 
-    async def _renew(self, expired: Any) -> None:
-        self._expired = None
+    async def _renew(self) -> None:
+        expired, self._expired = self._expired, None
         try:
             await self._connection.renew(expired)
         except CredentialsError as error:

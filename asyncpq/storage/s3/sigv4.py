@@ -55,10 +55,9 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
 
 
 class Signer(Unpicklable):
-    """Signs with one set of credentials for one region. Caches what the requests of one day and one second share.
+    """Signs with one set of credentials for one region; CredentialsError if they have a line break.
 
-    Raises:
-        CredentialsError: the credentials have a line break.
+    Caches what the requests of one day and one second share.
     """
 
     def __init__(self, credentials: Credentials, region: str) -> None:
@@ -90,12 +89,9 @@ class Signer(Unpicklable):
     ) -> str:
         """Return the headers to send, without Host, each with its line end.
 
-        Args:
-            host: the Host header as sent: with the port unless it is the scheme's own.
-            path, query: canonical.
-            headers: further headers to sign; lower-case names in order, between "host" and "x-amz-content-sha256".
-            now: seconds since the epoch.
-            payload_sha256: of the body, in hexadecimal digits; None leaves the body unsigned.
+        ``host`` is the Host header, ``path`` and ``query`` are canonical, and ``now`` is in seconds since the epoch.
+        ``headers`` are signed too: lower-case names in order, between "host" and "x-amz-content-sha256".
+        ``payload_sha256`` of the body is in hexadecimal digits; None leaves the body unsigned.
         """
         if int(now) != self._second:
             self._turn(int(now))
