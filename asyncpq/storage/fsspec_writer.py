@@ -6,13 +6,13 @@ import asyncio
 import inspect
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from asyncpq.errors import InvalidResponseError, StoreError
-from asyncpq.options import RetryOptions
-from asyncpq.storage.base import CreateProbe, ObjectExistsError, RequestContext, StoreLimits, cannot_create, is_gone
+from asyncpq.storage.base import CreateProbe, ObjectExistsError, RequestContext, cannot_create, is_gone
 from asyncpq.storage.fsspec import FsspecStore, modified_of
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.threads import call_each
@@ -28,11 +28,9 @@ _WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
 class WritableFsspecStore(FsspecStore):
     """See :class:`asyncpq.storage.base.WritableStore`. For ``WRITABLE_PROTOCOLS``."""
 
-    def __init__(
-        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
-    ) -> None:
-        super().__init__(protocol, storage_options, retry=retry, limits=limits)
-        self._create_probe = CreateProbe()
+    @cached_property
+    def _create_probe(self) -> CreateProbe:
+        return CreateProbe()
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
         """Create or replace an object."""

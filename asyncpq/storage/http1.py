@@ -352,26 +352,22 @@ class ConnectionPool:
 
     async def connect(self, endpoint: Endpoint) -> Connection:
         """Make a connection; OSError, which TimeoutError is, if none can be made."""
+        loop = asyncio.get_running_loop()
+        context, name = (self._context(), endpoint.host) if endpoint.tls else (None, None)
         async with asyncio.timeout(self._connect_timeout_s):
-            connection = await self._connect(endpoint, asyncio.get_running_loop())
+            addresses = await self._resolve(endpoint, loop)
+            sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
+            connection = Connection(loop, self._open)
+            try:
+                await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
+            except BaseException:
+                # uvloop does not call connection_lost when the connecting task was cancelled
+                connection.abort()
+                connection.connection_lost(None)
+                raise
         if self._closed:
             connection.abort()
             raise ConnectionAbortedError("the pool was closed")
-        return connection
-
-    async def _connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> Connection:
-        context = self._context() if endpoint.tls else None
-        addresses = await self._resolve(endpoint, loop)
-        sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
-        connection = Connection(loop, self._open)
-        name = None if context is None else endpoint.host
-        try:
-            await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
-        except BaseException:
-            # uvloop does not call connection_lost when the connecting task was cancelled
-            connection.abort()
-            connection.connection_lost(None)
-            raise
         return connection
 
     async def _resolve(

@@ -85,7 +85,14 @@ class Threads:
 
 
 def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> None:
-    while (item := _next(calls, idle)) is not None:
+    while True:
+        try:
+            item = calls.get_nowait()
+        except Empty:
+            idle.release()
+            item = calls.get()
+        if item is None:
+            break
         call, work = item
         if call.set_running_or_notify_cancel():
             try:
@@ -97,14 +104,6 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
                 del result
         del item, call, work  # a waiting thread holds no arguments
     ended.set_result(None)
-
-
-def _next(calls: _Calls, idle: threading.Semaphore) -> _Call | None:
-    try:
-        return calls.get_nowait()
-    except Empty:
-        idle.release()
-        return calls.get()
 
 
 def _end(calls: _Calls, count: int) -> None:

@@ -272,7 +272,13 @@ class Transport(Unpicklable):
         second: list[asyncio.Task[Outcome]] = []
 
         def start() -> None:
-            if reception.without_response and self._may_hedge(hedging, context.scan):
+            limiter = self._limiter
+            # never while the store is throttling
+            if not reception.without_response or limiter.limit < limiter.most or not limiter.try_take(context.scan):
+                return
+            if not hedging.take():
+                limiter.give(context.scan)
+            else:
                 task = reception.loop.create_task(self._send_second(copy.copy(exchange), context))
                 second.append(task)
                 self._hedges.add(task)
@@ -300,15 +306,6 @@ class Transport(Unpicklable):
             timer.cancel()
             for task in second:
                 task.cancel()
-
-    def _may_hedge(self, hedging: Hedging, scan: bool) -> bool:
-        """Take a connection and one from the hedging account, unless the store is throttling."""
-        if self._limiter.limit < self._limiter.most or not self._limiter.try_take(scan):
-            return False
-        if hedging.take():
-            return True
-        self._limiter.give(scan)
-        return False
 
     async def _send_second(self, exchange: Exchange, context: RequestContext) -> Outcome:
         reception = _Reception(self._watchdog, exchange)

@@ -101,42 +101,33 @@ def parse_page(body: bytes) -> ListPage:
     space += "}" if space else ""
     if name != "ListBucketResult":
         raise PageError(f"the listing is a document of type {name[:40]!r}")
-    decode = unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str
-    tags = tuple(space + name for name in ("Key", "Size", "ETag", "LastModified"))
-    keys = [_listed(entry, tags, decode) for entry in root.iterfind(f"{space}Contents")]
-    folders = [decode(_text(entry, f"{space}Prefix")) for entry in root.iterfind(f"{space}CommonPrefixes")]
-    token = _next_token(root.findtext(f"{space}IsTruncated"), root.findtext(f"{space}NextContinuationToken"))
-    return ListPage(keys, folders, token)
+    response: dict[str, Any] = {
+        "Contents": [
+            {name: entry.findtext(space + name) for name in ("Key", "Size", "ETag", "LastModified")}
+            for entry in root.iterfind(f"{space}Contents")
+        ],
+        "CommonPrefixes": [
+            {"Prefix": entry.findtext(f"{space}Prefix")} for entry in root.iterfind(f"{space}CommonPrefixes")
+        ],
+        "IsTruncated": root.findtext(f"{space}IsTruncated"),
+        "NextContinuationToken": root.findtext(f"{space}NextContinuationToken"),
+    }
+    return page_of_response(response, unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str)
 
 
-def page_of_response(response: Mapping[str, Any]) -> ListPage:
-    """Make the page of botocore's parsed response; PageError if it is malformed."""
-    try:
-        keys = [
-            ListedKey(str(entry["Key"]), int(entry["Size"]), _etag(entry.get("ETag")), _time(entry.get("LastModified")))
-            for entry in response.get("Contents") or ()
-        ]
-        folders = [str(entry["Prefix"]) for entry in response.get("CommonPrefixes") or ()]
-    except (KeyError, ValueError, TypeError) as error:
-        raise PageError("an entry of the listing has no key or no size") from error
-    return ListPage(keys, folders, _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken")))
-
-
-def _listed(entry: ElementTree.Element, tags: tuple[str, ...], decode: Any) -> ListedKey:
-    key, size, etag, modified = tags
-    number = _text(entry, size).strip()
-    if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise PageError("an entry of the listing has no size")
-    return ListedKey(
-        decode(_text(entry, key)), int(number), _etag(entry.findtext(etag)), _time(entry.findtext(modified))
-    )
-
-
-def _text(entry: ElementTree.Element, tag: str) -> str:
-    text = entry.findtext(tag)
-    if not text:
-        raise PageError(f"an entry of the listing has no {tag.rpartition('}')[2]}")
-    return text
+def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] = str) -> ListPage:
+    """Make the page of a response in botocore's form, with keys as ``decode`` gives them; PageError if malformed."""
+    keys = []
+    for entry in response.get("Contents") or ():
+        key, size = entry.get("Key"), str(entry.get("Size")).strip()
+        if not key or not (size.isascii() and size.isdigit() and len(size) < 20):
+            raise PageError("an entry of the listing has no key or no size")
+        keys.append(ListedKey(decode(key), int(size), _etag(entry.get("ETag")), _time(entry.get("LastModified"))))
+    folders = [entry.get("Prefix") for entry in response.get("CommonPrefixes") or ()]
+    if not all(folders):
+        raise PageError("a folder of the listing has no prefix")
+    token = _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
+    return ListPage(keys, list(map(decode, folders)), token)
 
 
 def _etag(value: str | None) -> str | None:
@@ -154,8 +145,8 @@ def _time(value: str | datetime | None) -> float | None:
         return None
 
 
-def _next_token(truncated: str | None, token: str | None) -> str | None:
-    said = (truncated or "").strip().lower()
+def _next_token(truncated: str, token: str | None) -> str | None:
+    said = truncated.strip().lower()
     if said not in ("true", "false"):
         raise PageError("the listing does not say whether it is complete")
     if said == "false":
