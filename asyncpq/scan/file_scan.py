@@ -3,15 +3,16 @@
 Metadata that contradict the pages are noted with the version (``FileVersion.drop``) and no longer used. A page that is
 not where its OffsetIndex says drops that index; the read starts again with whole chunks, unless rows were handed out.
 
-Pages are kept in memory as fetched. While memory is less than half full, pages of small reads are kept decoded
-instead; after that, only from their second use on, since most pages are used once and a decoded page is several times
-larger.
+:class:`PageKeeper` keeps pages in memory as fetched. While memory is less than half full, pages of small reads are kept
+decoded instead; after that, only from their second use on, since most pages are used once and a decoded page is several
+times larger.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -53,6 +54,127 @@ class _Unproven(NamedTuple):
     data: bytes | None
 
 
+class PageKeeper:
+    """Decides which pages and dictionaries of one scan memory keeps, decoded or not, and which the cache tiers get.
+
+    Pages that came with their whole column chunk may be damaged: the tiers get them once rows behind them were decoded.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        shape: QueryShape,
+        context: RequestContext,
+        *,
+        admit: bool,
+        rows_only: bool,
+        read_bytes: int,
+    ) -> None:
+        self.use_decoded = not shape.extensions
+        self.new: set[ContentKey] = set()  # parts that no cache had
+        self.unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
+        self._source = source
+        self._version = version
+        self._shape = shape
+        self._context = context
+        self._memory = source.runtime.memory
+        self._admit = admit
+        self._rows_only = rows_only
+        self._read_bytes = read_bytes
+        # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
+        # they are several times larger: reads of many of them would push out all others.
+        self._may_decode = shape.limits.verify_crc and self.use_decoded
+        self._keep_decoded = admit and self._may_decode and read_bytes * 64 < self._memory.max_bytes
+        tiers = source.tiers_of(version)
+        self.has_tiers = tiers is not None
+        self._shares = tiers is not None and tiers.take(read_bytes)
+        self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one
+        self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
+        self._proven: dict[ContentKey, bytes] = {}  # pages for the tiers
+
+    def reader(self, plan: RowGroupPlan) -> RowGroupReader:
+        """Make the reader of a row group, which hands its pages to this keeper."""
+        keep = self._keep if self._keep_decoded else None
+        keep_part = partial(self._keep_part, plan) if (self._admit or self._shares) and self._may_decode else None
+        return RowGroupReader(self._version, plan, self._shape, keep=keep, keep_part=keep_part)
+
+    def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
+        """Pass the next fetched values to the reader of their row group."""
+        for item, (key, value) in zip(items, arrived, strict=False):
+            if isinstance(value, Dictionary):
+                reader.set_dictionary(item, value)
+            elif item.kind == "dictionary" and isinstance(value, bytes):
+                made = reader.add_dictionary(item, value)
+                if made is None:
+                    if self._admit:
+                        self._memory.put(key, value, len(value), scan=self._context.probation)
+                elif self._may_decode:
+                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
+                    probation = self._context.probation and weight > _SMALL_DICTIONARY
+                    self._memory.put(key, made, weight, scan=probation)
+            elif isinstance(value, (LeafArray, PackedPage)):
+                reader.add_decoded(item, value)
+            elif isinstance(value, bytes):
+                # most pages are used once: without room, they are kept decoded from their second use on
+                if self._keep_decoded and item.kind == "page" and (key not in self.new or self._room()):
+                    self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
+                reader.add(item, value)
+
+    def _room(self) -> bool:
+        """Return whether memory has room for decoded pages that are used once."""
+        if self._has_room is None:
+            self._has_room = self._memory.current_bytes * 2 < self._memory.max_bytes
+        return self._has_room
+
+    def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
+        """Cache a decoded page."""
+        key = self._page_keys.get((row_group, leaf, array.first_row))
+        if key is not None:
+            self._memory.put(key, array, array.weight, scan=self._context.probation)
+
+    def _keep_part(self, plan: RowGroupPlan, row_group: int, leaf: int, page: ChunkPage) -> None:
+        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        made = page.dictionary
+        key = self._version.key("page" if made is None else "dictionary", page.start, page.stop)
+        known = self._memory.get(key, scan=True) is not None
+        if self._admit and not known:
+            if made is None:
+                self._memory.offer(key, page.data, len(page.data))
+            else:
+                self._memory.offer(key, made, made.weight)
+        found_again = (
+            self._shares
+            and not known
+            and not (plan.filtered or self._rows_only)
+            and plan.rows.num_rows == plan.num_rows
+            and indexed_chunk(self._version, row_group, leaf).offsets is not None
+        )
+        unproven = _Unproven(key, page.stop_row, page.data if found_again else None)
+        self.unproven.setdefault(row_group, []).append(unproven)
+
+    def prove(self, row_group: int, stop_row: int) -> None:
+        """Mark pages as good whose wanted rows all lie before ``stop_row``: they were decoded."""
+        pages = self.unproven.pop(row_group, ())
+        self._proven.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
+        later = [page for page in pages if page.stop_row > stop_row]
+        if later:
+            self.unproven[row_group] = later
+
+    def unproven_keys(self) -> list[ContentKey]:
+        """Return the keys of pages that may be damaged."""
+        return [page.key for pages in self.unproven.values() for page in pages]
+
+    def share(self, parts: Parts) -> None:
+        """Write parts that were decoded to the tiers."""
+        share_parts(self._source, self._version, parts, read_bytes=self._read_bytes, scan=self._context.scan)
+
+    def share_proven(self) -> None:
+        """Write the pages that proved to be good to the tiers, once."""
+        pages, self._proven = self._proven, {}
+        share_pages(self._source, self._version, pages, read_bytes=self._read_bytes, scan=self._context.scan)
+
+
 class FileScan:
     """Fetches and decodes the units of a plan.
 
@@ -85,22 +207,11 @@ class FileScan:
         self._admit = admit
         self._rows_only = rows_only
         self._read_bytes = read_bytes
-        # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
-        # they are several times larger: reads of many of them would push out all others.
-        memory = source.runtime.memory
-        self._use_decoded = not shape.extensions
-        self._keep_decoded = (
-            admit and shape.limits.verify_crc and not shape.extensions and self._read_bytes * 64 < memory.max_bytes
+        self._keeper = PageKeeper(
+            source, version, shape, context, admit=admit, rows_only=rows_only, read_bytes=read_bytes
         )
-        self._tiers = source.tiers_of(version)
-        self._shares = self._tiers is not None and self._tiers.take(self._read_bytes)
-        self._has_room: bool | None = None  # in memory, for decoded pages; asked when there is one
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
-        self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
-        self._new: set[ContentKey] = set()  # parts that no cache had
-        self._unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
-        self._good: dict[ContentKey, bytes] = {}  # such pages, for the tiers
         self._whole = False
 
     def units(self, unit_bytes: int | None) -> list[Unit]:
@@ -122,11 +233,11 @@ class FileScan:
             keys,
             context if round_ == context.round else context.step("data", round_),
             admit=self._admit,
-            decoded=self._use_decoded,
+            decoded=self._keeper.use_decoded,
             read_bytes=self._read_bytes,
         )
         self.current |= parts.validated
-        self._new.update(parts.asked)
+        self._keeper.new.update(parts.asked)
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
@@ -155,10 +266,9 @@ class FileScan:
             if validation is not None:
                 await validation_ended(validation, self.context.metrics)
         self.current = True
-        if self._tiers is not None:
-            share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
-            good, self._good = self._good, {}
-            share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
+        if self._keeper.has_tiers:
+            self._keeper.share(fetched.parts)
+            self._keeper.share_proven()
         return tables
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
@@ -168,8 +278,7 @@ class FileScan:
             if error.dropped:
                 error.hint = "The column's page index is not used any more: ask again."
         if isinstance(error, CorruptFileError):
-            discard_parts(self._source, self.version, fetched.keys)
-            discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
+            discard_parts(self._source, self.version, [*fetched.keys, *self._keeper.unproven_keys()])
 
     def _drop_locations(self, column: str | None) -> bool:
         """Stop using the OffsetIndexes of a column; return whether this scan used any."""
@@ -217,8 +326,8 @@ class FileScan:
         except AsyncpqError as error:
             self._discard(error, rest)
             raise
-        if self._tiers is not None:
-            share_parts(self._source, self.version, rest.parts, read_bytes=self._read_bytes, scan=self.context.scan)
+        if self._keeper.has_tiers:
+            self._keeper.share(rest.parts)
         return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
@@ -251,7 +360,7 @@ class FileScan:
             # a small read in one unit: each of its row groups has the full allowance
             if allowance is None or self._whole:
                 allowance = Allowance(limit)
-            self._add(reader, piece.items, arrived)
+            self._keeper.add(reader, piece.items, arrived)
             first = self.plan.first_columns(plan) if self.plan.late else range(len(plan.columns))
             matched = reader.match(first, allowance)
             self._rows_seen += matched.seen
@@ -268,7 +377,7 @@ class FileScan:
         tables: list[pa.Table] = []
         arrived = zip(rest.keys, rest.values, strict=True)
         for (piece, reader, matched), items in zip(matches, late, strict=True):
-            self._add(reader, items, arrived)
+            self._keeper.add(reader, items, arrived)
             self.rows_matched += matched.num_rows
             if matched.num_rows and not self._rows_only:
                 tables.append(reader.emit(matched))
@@ -278,8 +387,8 @@ class FileScan:
             if self.version.drops or self.version.metadata.dropped:
                 leaves = [column.chunk.leaf for column in piece.row_group.columns]
                 self.context.metrics.fall_back_all(self.version.dropped(leaves))
-            if self._unproven:
-                self._prove(piece.row_group, matched.stop_row)
+            if self._keeper.unproven:
+                self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
             if piece.last:
                 for leaf, index in reader.locations():
                     learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
@@ -289,77 +398,6 @@ class FileScan:
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
-            keep = self._keep if self._keep_decoded else None
-            kept = (self._admit or self._shares) and self._shape.limits.verify_crc and self._use_decoded
-            keep_part = self._keep_part if kept else None
-            reader = RowGroupReader(self.version, plan, self._shape, keep=keep, keep_part=keep_part)
-            self._readers[plan.ordinal] = reader
+            reader = self._readers[plan.ordinal] = self._keeper.reader(plan)
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
-
-    def _room(self) -> bool:
-        """Whether memory has room for decoded pages that are used once."""
-        if self._has_room is None:
-            memory = self._source.runtime.memory
-            self._has_room = memory.current_bytes * 2 < memory.max_bytes
-        return self._has_room
-
-    def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
-        """Cache a decoded page."""
-        key = self._page_keys.get((row_group, leaf, array.first_row))
-        if key is not None:
-            self._source.runtime.memory.put(key, array, array.weight, scan=self.context.probation)
-
-    def _keep_part(self, row_group: int, leaf: int, page: ChunkPage) -> None:
-        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
-        made = page.dictionary
-        key = self.version.key("page" if made is None else "dictionary", page.start, page.stop)
-        memory = self._source.runtime.memory
-        told = memory.get(key, scan=True) is not None  # by whoever put it there
-        if self._admit and not told:
-            if made is None:
-                memory.offer(key, page.data, len(page.data))
-            else:
-                memory.offer(key, made, made.weight)
-        plan = self._readers[row_group].plan
-        found_again = (
-            self._shares
-            and not told
-            and not (plan.filtered or self._rows_only)
-            and plan.rows.num_rows == plan.num_rows
-            and indexed_chunk(self.version, row_group, leaf).offsets is not None
-        )
-        unproven = _Unproven(key, page.stop_row, page.data if found_again else None)
-        self._unproven.setdefault(row_group, []).append(unproven)
-
-    def _prove(self, group: RowGroupPlan, stop_row: int) -> None:
-        """Mark pages as good whose wanted rows all lie before ``stop_row``: they were decoded."""
-        pages = self._unproven.pop(group.ordinal, None)
-        if pages is None:
-            return
-        self._good.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
-        left = [page for page in pages if page.stop_row > stop_row]
-        if left:
-            self._unproven[group.ordinal] = left
-
-    def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
-        """Pass the next fetched values to the reader of their row group."""
-        for item, (key, value) in zip(items, arrived, strict=False):
-            if isinstance(value, Dictionary):
-                reader.set_dictionary(item, value)
-            elif item.kind == "dictionary" and isinstance(value, bytes):
-                made = reader.add_dictionary(item, value)
-                if made is None:
-                    if self._admit:
-                        self._source.runtime.memory.put(key, value, len(value), scan=self.context.probation)
-                elif self._shape.limits.verify_crc and self._use_decoded:
-                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
-                    probation = self.context.probation and weight > _SMALL_DICTIONARY
-                    self._source.runtime.memory.put(key, made, weight, scan=probation)
-            elif isinstance(value, (LeafArray, PackedPage)):
-                reader.add_decoded(item, value)
-            elif isinstance(value, bytes):
-                # most pages are used once: without room, they are kept decoded from their second use on
-                if self._keep_decoded and item.kind == "page" and (key not in self._new or self._room()):
-                    self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
-                reader.add(item, value)

@@ -123,7 +123,7 @@ class ScanPlanner:
             planner = PagePlanner(
                 source,
                 version,
-                context.step("index", metrics.rounds + 1),
+                RequestContext(metrics, scan, metrics.rounds + 1, "index", scan, context.began),
                 resolved.columns,
                 rows,
                 self._where,
