@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class DiskCache(TierCounters):
-    """See :class:`asyncpq.caching.tiers.CacheTier`. Belongs to one event loop at a time.
+    """The cache tier on a disk (:class:`asyncpq.caching.tiers.CacheTier`). Belongs to one event loop at a time.
 
     A failure of the folder or the disk is a miss, or a value that is not kept. After repeated failures or timeouts the
     disk is left alone for a while; reads and writes separately, since a full disk can still be read.
@@ -189,14 +189,14 @@ class DiskCache(TierCounters):
         return values
 
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
-        """The outcome, if it comes in time."""
+        """Return the outcome; None if it does not come in time."""
         done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
         return reading.result() if done and not reading.cancelled() else None
 
     async def _written(self, attempt: Attempt, writing: asyncio.Future[Outcome]) -> None:
-        """Wait for the write, without a timeout: its values are in memory until then, and the caller counts them."""
+        """Wait for the write without a timeout: its values are in memory until then, and the caller counts them."""
         try:
             await asyncio.wait((writing,))
             if not writing.cancelled():  # by close()
@@ -225,7 +225,7 @@ class DiskCache(TierCounters):
         return TimeoutError(f"no answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """This process's threads: a forked child has none of its parent's."""
+        """Return this process's threads: a forked child has none of its parent's."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads
@@ -245,24 +245,24 @@ class _PointerChanges:
         self._last = 0
 
     def __len__(self) -> int:
-        """Pointers that are dropped or being put."""
+        """Return the number of pointers that are dropped or being put."""
         return len(self._dropped) + len(self._putting)
 
     def is_dropped(self, name: bytes) -> bool:
         return name in self._dropped
 
     def dropped_at(self, name: bytes) -> int:
-        """Number of the drop; 0 if the pointer is not dropped."""
+        """Return the number of the drop; 0 if the pointer is not dropped."""
         return self._dropped.get(name, 0)
 
     def begin_put(self, name: bytes) -> int:
-        """Number of the put."""
+        """Return the number of the put that begins."""
         self._last += 1
         self._putting[name] += 1
         return self._last
 
     def end_put(self, name: bytes, change: int, done: bool) -> None:
-        """A put has ended; ``done`` without an error."""
+        """Record that a put has ended; ``done``: without an error."""
         self._putting[name] -= 1
         if not self._putting[name]:
             del self._putting[name]
@@ -271,7 +271,7 @@ class _PointerChanges:
             self._forget(name)
 
     def drop(self, name: bytes) -> int:
-        """Number of the drop."""
+        """Hide the pointer; return the number of the drop."""
         self._last += 1
         self._forget(name)
         self._dropped[name] = self._last
@@ -280,7 +280,7 @@ class _PointerChanges:
         return self._last
 
     def removed(self, name: bytes, change: int) -> None:
-        """The disk has removed the pointer that drop ``change`` hid."""
+        """Record that the disk has removed the pointer that drop ``change`` hid."""
         if self.dropped_at(name) != change:
             return
         if name in self._putting:

@@ -47,14 +47,14 @@ class EntryCodec:
         return f"EntryCodec(authenticated={self._keyed is not None})"
 
     def encode(self, key: bytes, value: bytes) -> bytes:
-        """The entry that holds ``value`` under ``key`` (32 bytes)."""
+        """Return the entry that holds ``value`` under ``key`` (32 bytes)."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key of {len(key)} bytes: must be {KEY_BYTES}")
         fixed = _FIXED.pack(MAGIC, VERSION, self._flags, len(value))
         return b"".join((fixed, self._tag(fixed, key, value), value))
 
     def decode(self, key: bytes, entry: bytes) -> bytes | None:
-        """The value that was put under ``key``, or None for any other bytes. Never raises."""
+        """Return the value that was put under ``key``; None for any other bytes. Never raises."""
         if len(key) != KEY_BYTES or self.entry_bytes(entry) != len(entry):
             return None
         value = entry[HEADER_BYTES:]
@@ -62,10 +62,8 @@ class EntryCodec:
         return value if hmac.compare_digest(tag, entry[_FIXED.size : HEADER_BYTES]) else None
 
     def entry_bytes(self, head: bytes) -> int | None:
-        """Length of the entry that begins with ``head`` (its header, or more), as the header claims.
-
-        None if ``head`` is too short, or this codec would not decode the entry.
-        """
+        """Return the length that the header of an entry claims; ``head`` is the header, or more of the entry. None if
+        ``head`` is too short, or this codec would not decode the entry."""
         if len(head) < HEADER_BYTES:
             return None
         magic, version, flags, length = _FIXED.unpack_from(head)
@@ -98,7 +96,8 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
 
 
 def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
-    """Validator and age in seconds at the write (at least 0, perhaps infinite), or None. Never raises."""
+    """Return the validator, and its age in seconds at the write (at least 0, perhaps infinite); None for any other
+    bytes. Never raises."""
     try:
         age_s, size = _POINTER.unpack_from(value)
         offset = _POINTER.size
@@ -148,7 +147,7 @@ class ContentKey(NamedTuple):
     stop: int
 
     def encode(self) -> bytes:
-        """32 bytes for tiers outside this process."""
+        """Return 32 bytes for tiers outside this process."""
         text = b"%s\0%s\0%d\0%d" % (self.version, self.kind.encode(), self.start, self.stop)
         return hashlib.sha256(text).digest()
 
@@ -165,7 +164,7 @@ class PointerKey(NamedTuple):
         return 200 + len(self.namespace) + len(self.identity)
 
     def encode(self) -> bytes:
-        """32 bytes for tiers outside this process; no content key has the same."""
+        """Return 32 bytes for tiers outside this process; no content key has the same."""
         return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
 
 
@@ -184,14 +183,14 @@ class Pointer:
 
 
 def version_digest(namespace: str, identity: str, validator: Validator) -> bytes:
-    """16 bytes that name one version of one object within one namespace."""
+    """Return 16 bytes that name one version of one object within one namespace."""
     digest = _digest_texts(b"", namespace, identity)
     digest.update(validator.digest())
     return digest.digest()[:16]
 
 
 def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
-    """A digest that differs for different lists of texts: a length precedes each text."""
+    """Return a digest that differs for different lists of texts: a length precedes each text."""
     digest = hashlib.sha256(prefix)
     for text in texts:
         part = text.encode("utf-8", "surrogateescape")
@@ -201,10 +200,8 @@ def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
 
 
 def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
-    """The namespace of cached bytes for these options: other credentials or another endpoint give another namespace.
-
-    An option whose value is an arbitrary object gives a new namespace with each call.
-    """
+    """Return the namespace of cached bytes for these options: other credentials or another endpoint give another one.
+    An option whose value is an arbitrary object gives a new namespace with each call."""
     canonical = _canonical(options)
     if canonical is None:
         return f"{protocol}:{secrets.token_hex(16)}"
@@ -212,9 +209,7 @@ def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: object) -> str | None:
-    """A text that is the same in every process for equal plain values, and differs otherwise; None for other
-    objects.
-    """
+    """Return a text that is the same in every process for equal plain values only; None for other objects."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
     if isinstance(value, PurePath):

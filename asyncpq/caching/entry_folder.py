@@ -13,8 +13,8 @@ Eviction removes the least recently used entries of a sample: the fullest sub-fo
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
 replace or remove stay counted until their sub-folder is listed, and each trim lists one at random.
 
-How full a sub-folder is, is the length of its ``.usage`` file, so no writer lists the cache. A scan's entries get an
-old modification time, which is all that eviction looks at.
+No writer lists the cache: it reads the ``.usage`` files. Eviction goes by modification times; a scan's entries get an
+old one.
 
 Not used, after a look at each: diskcache (pickles, CVE-2025-69872 without a fixed release; one SQLite index that all
 processes lock), cachelib's FileSystemCache (pickles; its budget is a number of files, and eviction reads all of them),
@@ -38,17 +38,10 @@ from typing import NamedTuple
 
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec
 
-BLOCK_BYTES = 4096
-"""Unit of the usage counts, as in file systems."""
-
+BLOCK_BYTES = 4096  # unit of the usage counts, as in file systems
 TEMPORARY = ".tmp"
-
-SAMPLE_ENTRIES = 512
-"""Size of a sample; at most a quarter of it is removed."""
-
-DEAD_WRITER_S = 900.0
-"""A temporary file older than this has no writer any more."""
-
+SAMPLE_ENTRIES = 512  # size of a sample; at most a quarter of it is removed
+DEAD_WRITER_S = 900.0  # a temporary file older than this has no writer any more
 _SUBFOLDERS = tuple(f"{number:02x}" for number in range(256))
 _NAME_LENGTH = 64
 _HEX = frozenset("0123456789abcdef")
@@ -72,7 +65,7 @@ class _Entry(NamedTuple):
 
 
 def blocks(size: int) -> int:
-    """Number of blocks of a file of ``size`` bytes."""
+    """Return the number of blocks of a file of ``size`` bytes."""
     return -(-size // BLOCK_BYTES)
 
 
@@ -116,7 +109,7 @@ def _evictor(folder: int) -> Iterator[bool]:
 
 
 def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
-    """Entries of the fullest sub-folders. Corrects their counts in ``usage``."""
+    """Return the entries of the fullest sub-folders; correct their counts in ``usage``."""
     sample: list[_Entry] = []
     for subfolder in sorted(usage, key=usage.__getitem__, reverse=True):
         if len(sample) >= SAMPLE_ENTRIES or not usage[subfolder]:
@@ -144,7 +137,7 @@ def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[s
 
 
 def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
-    """Entries and blocks of one sub-folder; writes the count down. Removes temporary files of dead writers."""
+    """Return entries and blocks of one sub-folder, and write the count down. Remove temporary files of dead writers."""
     with _usage_file(folder, subfolder) as descriptor:
         before = os.fstat(descriptor).st_size
         entries: list[_Entry] = []
@@ -193,7 +186,7 @@ def _usage_file(folder: int, subfolder: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the sub-folder, which must not be a link."""
+    """Yield a descriptor of the sub-folder, which must not be a link."""
     try:
         descriptor = os.open(subfolder, DIRECTORY_FLAGS, dir_fd=folder)
     except FileNotFoundError:
@@ -208,14 +201,10 @@ def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[in
         os.close(descriptor)
 
 
-#: An entry is not kept if it is larger than the budget divided by this.
-LARGEST_PART = 8
-#: A process reads the usage again after writing the budget divided by this.
-CHECK_PART = 256
-#: Reading an entry updates its time at most this often.
-TOUCH_INTERVAL_S = 30.0
-#: An entry of a scan begins with an age of so many seconds.
-SCAN_AGE_S = 86_400.0
+LARGEST_PART = 8  # an entry that is larger than the budget divided by this is not kept
+CHECK_PART = 256  # a process reads the usage again after writing the budget divided by this
+TOUCH_INTERVAL_S = 30.0  # reading an entry updates its time at most this often
+SCAN_AGE_S = 86_400.0  # age that an entry of a scan begins with
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE_ENTRY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -308,7 +297,7 @@ class EntryFolder:
         return outcome
 
     def _holds(self, folder: int, key: bytes) -> bool:
-        """Whether there is an entry under ``key``, without reading it."""
+        """Return whether there is an entry under ``key``, without reading it."""
         name = key.hex()
         try:
             with entered(folder, name[:2]) as inner:
@@ -386,7 +375,7 @@ class EntryFolder:
                 raise
 
     def _make_room(self, folder: int, size: int, outcome: Outcome) -> bool:
-        """Whether ``size`` bytes may be written; removes old entries for them."""
+        """Return whether ``size`` bytes may be written; remove old entries for them."""
         size = blocks(size) * BLOCK_BYTES
         if size > self._room:
             trimmed = trim(folder, self._max_bytes - size)
@@ -400,9 +389,7 @@ class EntryFolder:
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool) -> Iterator[int]:
-        """A descriptor of the folder for one batch, so that the folder may be removed, replaced or forked between
-        batches.
-        """
+        """Yield a descriptor of the folder for one batch. Between batches the folder may be removed or replaced."""
         try:
             descriptor = os.open(self._path, DIRECTORY_FLAGS)
         except FileNotFoundError:

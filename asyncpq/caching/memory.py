@@ -31,10 +31,7 @@ class MemoryCache:
     """A weighed cache with a lock. May be shared between sessions and threads; a forked process has a copy.
 
     Values are immutable or only completed (parsed further); after completing one, call :meth:`put` again with its new
-    weight.
-
-    Args:
-        max_bytes: budget; 0 keeps nothing.
+    weight. A budget ``max_bytes`` of 0 keeps nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -60,7 +57,7 @@ class MemoryCache:
             return len(self._main) + len(self._probation)
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
-        """The value, or None. ``scan``: a scan asks, see :meth:`put`."""
+        """Return the value, or None. ``scan``: a scan asks, see :meth:`put`."""
         with self._lock:
             if key in self._main:
                 return self._main[key]
@@ -69,7 +66,7 @@ class MemoryCache:
             return self._probation[key] if scan else self._promote(key)
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
-        """One value, or None, for each key; takes the lock once."""
+        """Return the value of each key, or None; take the lock once."""
         values: list[Any] = []
         with self._lock:
             main, probation = self._main, self._probation
@@ -85,16 +82,13 @@ class MemoryCache:
         return values
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
-        """Put ``value`` of ``weight`` bytes. A value larger than the budget is not kept.
-
-        Args:
-            scan: keep it on probation until a lookup asks for it.
-        """
+        """Put ``value`` of ``weight`` bytes; a value larger than the budget is not kept. ``scan``: keep it on
+        probation until a lookup asks for it."""
         with self._lock:
             self._put(key, value, weight + ENTRY_OVERHEAD_BYTES, scan)
 
     def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
-        """:meth:`put` for bytes; takes the lock once."""
+        """Put bytes as :meth:`put` does; take the lock once."""
         with self._lock:
             for key, value in entries.items():
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
@@ -203,7 +197,7 @@ class MemoryCache:
             self._forget_oldest()
 
     def _recall(self, key: Hashable) -> bool:
-        """Whether an entry of this key was evicted from probation not long ago; forgets the key."""
+        """Return whether an entry of this key was evicted from probation not long ago; forget the key."""
         weight = self._remembered.pop(hash(key), 0)
         self._remembered_weight -= weight
         return weight > 0

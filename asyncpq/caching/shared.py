@@ -40,10 +40,8 @@ _MAX_FORGIVEN: Final = 3
 
 
 class Patience:
-    """Ends an entered timeout after ``allowed_s``, or up to four times as late if the event loop was busy.
-
-    While the loop decodes, the reply may be waiting in the socket: that is not the server's failure.
-    """
+    """Ends an entered timeout after ``allowed_s``, or up to four times as late if the event loop was busy. While the
+    loop decodes, the reply may be waiting in the socket: that is not the server's failure."""
 
     def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
         self._timeout = timeout
@@ -188,7 +186,7 @@ class SharedCache(TierCounters):
         return f"SharedCache({self._connections.place!r})"
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """The bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
+        """Return the bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
         values: list[bytes | None] = [None] * len(keys)
         limit = self._options.max_entry_bytes
         sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
@@ -213,10 +211,8 @@ class SharedCache(TierCounters):
         return self._options.max_read_bytes
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Put the entries for ``ttl_s``, except those above ``max_entry_bytes``.
-
-        Entries of scans are put like others: the server evicts by frequency of use (cache/valkey/valkey.conf).
-        """
+        """Put the entries for ``ttl_s``, except those above ``max_entry_bytes``. Entries of scans are put like others:
+        the server evicts by frequency of use (cache/valkey/valkey.conf)."""
         kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
         sizes = [len(value) for _, value in kept]
 
@@ -235,7 +231,7 @@ class SharedCache(TierCounters):
     # is measured by the server's clock alone, whose time is written with each pointer.
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """The pointer, with ``validated_at`` in this process's clock; minus infinity if unknown."""
+        """Return the pointer, with ``validated_at`` in this process's clock; minus infinity if unknown."""
         name = key.encode()
 
         async def ask(wire: Wire) -> tuple[Pointer | None]:
@@ -304,7 +300,7 @@ class SharedCache(TierCounters):
         raise ConnectionAbortedError("a reply of another type than the command's")
 
     def _microseconds(self, reply: Reply) -> int | None:
-        """The time in a reply to TIME; None if it is an error."""
+        """Return the time in a reply to TIME; None if it is an error."""
         if isinstance(reply, Exception):
             self._refused("TIME", reply)
             return None

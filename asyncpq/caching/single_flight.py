@@ -39,7 +39,7 @@ class Flight(Generic[T]):
             self.task.cancel()
 
     async def wait(self) -> T:
-        """The flight's result, for a reader that has joined."""
+        """Return the flight's result to a reader that has joined."""
         await landing((self,))
         task = self.task
         if task.cancelled():
@@ -71,11 +71,8 @@ class _Gate:
 
 
 async def landing(flights: Iterable[Flight[Any]]) -> None:
-    """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed.
-
-    A cancelled wait leaves the flights running, as :func:`asyncio.wait` does, which makes several futures and callbacks
-    for each flight.
-    """
+    """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed. A cancelled wait
+    leaves them running, as :func:`asyncio.wait` does, which makes several futures and callbacks for each flight."""
     pending = [flight for flight in flights if not flight.task.done()]
     if pending:
         gate = _Gate(len(pending))
@@ -92,7 +89,7 @@ class SingleFlight:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def get(self, key: Hashable) -> Flight[Any] | None:
-        """The running flight that fetches ``key``; None if it has ended or was abandoned."""
+        """Return the running flight that fetches ``key``; None if it has ended or was abandoned."""
         flight = self._flights.get(key)
         return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
 
@@ -121,7 +118,7 @@ class SingleFlight:
         return flight
 
     async def run(self, key: Hashable, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the flight under ``key``, started if there is none."""
+        """Return the result of the flight under ``key``; start one if there is none."""
         flight: Flight[T] = self.get(key) or self.start((key,), fetch)
         flight.join()
         try:

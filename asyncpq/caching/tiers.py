@@ -32,7 +32,7 @@ class CacheTier(Protocol):
 
     @property
     def name(self) -> str:
-        """ "disk" or "shared", for metrics."""
+        """The tier's name in metrics: "disk" or "shared"."""
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         """Get the bytes of each key, or None, in one multi-get."""
@@ -65,7 +65,7 @@ class Tiers:
         return bool(self._tiers)
 
     def take(self, read_bytes: int) -> bool:
-        """Whether any tier takes the entries of a read of so many bytes."""
+        """Return whether any tier takes the entries of a read of so many bytes."""
         return any(read_bytes <= tier.max_read_bytes for tier in self._tiers)
 
     async def get_many(
@@ -112,7 +112,7 @@ class Tiers:
             self._pending_bytes -= size
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """The nearest tier's pointer, which is also put into the tiers above."""
+        """Return the nearest tier's pointer; put it into the tiers above too."""
         for depth, tier in enumerate(self._tiers):
             pointer = await tier.get_pointer(key)
             if pointer is not None:
@@ -151,21 +151,17 @@ class Tiers:
 
 
 class TierCounters:
-    """Base of the tiers with counters.
-
-    Attributes:
-        hits: entries found, pointers included.
-        misses: entries that the tier answered not to have; entries without an answer are not counted.
-        errors: calls that failed in part or whole, or timed out; commands that a server refused.
-        skipped: calls not made, since the tier had just failed or is closed.
-        evictions: entries that this process removed to keep a budget. A server's own evictions are unknown here.
-    """
+    """Base of the tiers with counters."""
 
     def __init__(self) -> None:
-        self.hits = self.misses = self.errors = self.skipped = self.evictions = 0
+        self.hits = 0  # entries that the tier gave, pointers included
+        self.misses = 0  # entries that the tier answered not to have; entries without an answer are not counted
+        self.errors = 0  # calls that failed in part or whole, or timed out; commands that a server refused
+        self.skipped = 0  # calls not made, since the tier had just failed or is closed
+        self.evictions = 0  # entries that this process removed to keep a budget, without a server's own evictions
 
     def counters(self) -> dict[str, int]:
-        """All counters by name."""
+        """Return all counters by name."""
         return {name: getattr(self, name) for name in ("hits", "misses", "errors", "skipped", "evictions")}
 
 
@@ -199,7 +195,7 @@ class Backoff:
         return attempt
 
     def count_failure(self, attempt: Attempt) -> bool:
-        """True if a pause begins. A call that began before the pause does not count."""
+        """Count a failure; return whether a pause begins. A call that began before the pause does not count."""
         paused = self._failures >= self._allowed
         if paused and attempt is not self._probe:
             return False
@@ -210,7 +206,7 @@ class Backoff:
         return beyond >= 0 and not paused
 
     def count_success(self) -> bool:
-        """True if it ends a pause."""
+        """Count a success; return whether it ends a pause."""
         paused = self._failures >= self._allowed
         self._failures = 0
         return paused
@@ -230,14 +226,14 @@ class Attempt:
         self._backoff: Backoff | None = backoff
 
     def failed(self) -> bool:
-        """Report a failure; True if a pause begins."""
+        """Report a failure; return whether a pause begins."""
         backoff = self._backoff
         begins = backoff is not None and backoff.count_failure(self)
         self.withdrawn()
         return begins
 
     def succeeded(self) -> bool:
-        """Report a success; True if it ends a pause."""
+        """Report a success; return whether it ends a pause."""
         backoff = self._backoff
         ends = backoff is not None and backoff.count_success()
         self.withdrawn()

@@ -74,8 +74,8 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
         bit = pc.shift_right(pc.bit_wise_and(pc.multiply(low, _u64(salt)), _LOW), _u64(27))
         positions.append(pc.add(pc.add(starts, bit), _u64(shift)).cast(pa.int32()))
     # Only these positions are valid in the result: its validity bitmap, least bit first, is the bitset.
-    found = pc.inverse_permutation(pa.chunked_array(positions).combine_chunks(), max_index=8 * size - 1)
-    validity = found.buffers()[0]
+    bits = pc.inverse_permutation(pa.chunked_array(positions).combine_chunks(), max_index=8 * size - 1)
+    validity = bits.buffers()[0]
     return b"\xff" * size if validity is None else validity.slice(0, size).to_pybytes()
 
 
@@ -87,14 +87,14 @@ def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
     if pc.min(lengths) != pc.max(lengths):
         order = pc.sort_indices(lengths)
         keys, lengths = keys.take(order), lengths.take(order)
-    found: list[pa.UInt64Array] = []
+    hashes: list[pa.UInt64Array] = []
     start = 0
     for run in pc.value_counts(lengths).to_pylist():
         size, stop = run["values"], start + run["counts"]
         slices = (keys.slice(at, min(_CHUNK_ROWS, stop - at)) for at in range(start, stop, _CHUNK_ROWS))
-        found.extend(_hashed(piece, size) for piece in slices)
+        hashes.extend(_hashed(piece, size) for piece in slices)
         start = stop
-    return pa.concat_arrays(found)
+    return pa.concat_arrays(hashes)
 
 
 def _hashed(keys: pa.BinaryArray, size: int) -> pa.UInt64Array:

@@ -131,12 +131,12 @@ def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
         raise CorruptIndexError(f"the index has a footer of {length} bytes; the limit is {max_bytes}")
     engine = zlib.decompressobj()
     try:
-        found = engine.decompress(data, length + 1)
+        inflated = engine.decompress(data, length + 1)
     except zlib.error as error:
         raise CorruptIndexError("the index's entry of a file is damaged") from error
-    if len(found) != length or not engine.eof:
+    if len(inflated) != length or not engine.eof:
         raise CorruptIndexError("the index's entry of a file is damaged")
-    return found
+    return inflated
 
 
 def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:

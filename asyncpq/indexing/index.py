@@ -266,7 +266,7 @@ class Index(Unpicklable):
                 tail_hint=source.url,
                 options=self._options,
             )
-            found = await verify(
+            verified = await verify(
                 self._runtime,
                 self._backend,
                 manifest,
@@ -276,12 +276,12 @@ class Index(Unpicklable):
                 num_rows=num_rows,
                 randomness=randomness,
             )
-            found.files += len(known) - len(pairs)
-            found.changed += len(known) - len(pairs)
+            verified.files += len(known) - len(pairs)
+            verified.changed += len(known) - len(pairs)
             listed = len({file.id for file in known})
             if listed < ids.num_rows:
-                found.problems.append(f"{ids.num_rows - listed} live files have no entry")
-        return found
+                verified.problems.append(f"{ids.num_rows - listed} live files have no entry")
+        return verified
 
     async def show(self, *, staleness: bool = False) -> IndexReport:
         """Report the newest snapshot.

@@ -208,28 +208,28 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
     """Check that a column can be indexed; a list only with ``lists``, by its elements. ``what`` names the result in
     messages. Raises ColumnNotFoundError, or InvalidOptionError if its values cannot be keys."""
-    found = type_of(schema, name)
-    if found is None:
+    type_ = type_of(schema, name)
+    if type_ is None:
         hint = nearest_column(name, schema.names)
         raise ColumnNotFoundError("the dataset has no such column", column=name, hint=hint)
-    item = element_type(found)
-    if not is_indexable(found) or (item is not None and (not lists or element_type(item) is not None)):
+    item = element_type(type_)
+    if not is_indexable(type_) or (item is not None and (not lists or element_type(item) is not None)):
         hint = None
-        if isinstance(found, pa.StructType):
-            hint = f"Name what is in it: {name}.{found[0].name}." if found.num_fields else None
-        elif item is not None and is_indexable(found) and element_type(item) is None:
+        if isinstance(type_, pa.StructType):
+            hint = f"Name what is in it: {name}.{type_[0].name}." if type_.num_fields else None
+        elif item is not None and is_indexable(type_) and element_type(item) is None:
             hint = f"Keys({name!r}), ValueSet({name!r}) and Bloom({name!r}) hold the elements of lists."
-        raise InvalidOptionError(f"{what} cannot be made of {found}", column=name, hint=hint)
+        raise InvalidOptionError(f"{what} cannot be made of {type_}", column=name, hint=hint)
     return True
 
 
 def _text(schema: pa.Schema, name: str, what: str) -> bool:
     _checked(schema, name, what, lists=False)
-    found = type_of(schema, name)
-    if found is not None and pa.types.is_dictionary(found):
-        found = found.value_type
-    if found is None or not (
-        pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    type_ = type_of(schema, name)
+    if type_ is not None and pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    if type_ is None or not (
+        pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
     ):
         raise InvalidOptionError(f"{what} are made of strings, not of {type_of(schema, name)}", column=name)
     return True
@@ -238,7 +238,7 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
 def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
     """Return the columns, and the leaves of structs, whose values have an order. Leaves whose dotted path is ambiguous
     are left out: a field's name has a dot, or a column has the path as its name."""
-    found: list[str] = []
+    leaves: list[str] = []
     tops = {*schema.names}
 
     def visit(name: str, type_: pa.DataType) -> None:
@@ -248,8 +248,8 @@ def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
                 if "." not in field.name and path not in tops:
                     visit(path, field.type)
         elif is_indexable(type_) and element_type(type_) is None:
-            found.append(name)
+            leaves.append(name)
 
     for field in schema:
         visit(field.name, field.type)
-    return found
+    return leaves

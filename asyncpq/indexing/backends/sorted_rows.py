@@ -76,19 +76,19 @@ class SortedRows:
         limit: int | None = None,
     ) -> pa.Table | None:
         """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does."""
-        found = self.table
+        rows = self.table
         if ranges is not None or at_least is not None:
             spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
             if at_least is not None:
                 spans = self._reaching(spans, *at_least)
             batches = [self._pieces[piece][1].slice(start, stop - start) for piece, start, stop in spans]
-            found = pa.Table.from_batches(batches, schema=found.schema)
-        if at_least is not None and found.num_rows:
+            rows = pa.Table.from_batches(batches, schema=rows.schema)
+        if at_least is not None and rows.num_rows:
             name, least = at_least
-            found = found.filter(pc.greater_equal(found.column(name), pa.scalar(least, pa.binary())))
-        if limit is not None and found.num_rows > limit:
+            rows = rows.filter(pc.greater_equal(rows.column(name), pa.scalar(least, pa.binary())))
+        if limit is not None and rows.num_rows > limit:
             return None
-        return found if columns is None else found.select(list(columns))
+        return rows if columns is None else rows.select(list(columns))
 
     def _reaching(
         self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
@@ -199,19 +199,19 @@ class KeyGroups:
     def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
         """Return the ordinals of groups that may hold keys in ``ranges``, and values of at least ``at_least``."""
         if ranges is None:
-            found: Sequence[int] = range(len(self))
+            groups: Sequence[int] = range(len(self))
         else:
             lows, highs = self._bounds["key"]
-            ordinals: dict[int, None] = {}
+            ascending: dict[int, None] = {}
             for low, high in ranges:
                 start = bisect_left(highs, low)
                 stop = len(lows) if high is None else bisect_left(lows, high, lo=start)
-                ordinals.update(dict.fromkeys(range(start, stop)))
-            found = list(ordinals)
+                ascending.update(dict.fromkeys(range(start, stop)))
+            groups = list(ascending)
         if at_least is not None and at_least[0] in self._bounds:
             _, most = self._bounds[at_least[0]]
-            found = [ordinal for ordinal in found if most[ordinal] >= at_least[1]]
-        return list(found)
+            groups = [ordinal for ordinal in groups if most[ordinal] >= at_least[1]]
+        return list(groups)
 
     def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
         """Return a lower bound of the rows in ``ranges``, by the groups whose keys are all inside one range."""

@@ -180,10 +180,9 @@ class ValkeyBackend:
                 yield batch
 
     async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
-        kept = self._kept.get(f"rows {segment.name}")
+        kept: tuple[int, SortedRows] | None = self._kept.get(f"rows {segment.name}")
         if kept is not None:
-            found: SortedRows = kept[1]
-            return found
+            return kept[1]
         directory = await self._directory(operation, segment)
         rows = SortedRows(
             (await self._chunks(operation, segment, directory, range(len(directory.groups)))).combine_chunks()
@@ -192,10 +191,9 @@ class ValkeyBackend:
         return rows
 
     async def _directory(self, operation: Operation | None, segment: Segment) -> _Directory:
-        kept = self._kept.get(f"directory {segment.name}")
+        kept: tuple[int, _Directory] | None = self._kept.get(f"directory {segment.name}")
         if kept is not None:
-            found: _Directory = kept[1]
-            return found
+            return kept[1]
         key = self._key(b"segment", segment.name.encode())
         (data,) = await self._ask(operation, [(b"HGET", key, _DIRECTORY)], "HGET")
         if data is None:

@@ -70,8 +70,8 @@ def new_id() -> str:
 async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
     """Return a recent manifest, not always the newest; None without an index. One request, unless it is very large.
     Raises UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read."""
-    found = await backend.latest(operation=operation)
-    return None if found is None else await _decoded(backend, *found, operation)
+    newest = await backend.latest(operation=operation)
+    return None if newest is None else await _decoded(backend, *newest, operation)
 
 
 async def numbered(backend: IndexBackend, number: int, operation: Operation | None = None) -> Manifest | None:
@@ -138,28 +138,27 @@ class Head:
         if self.pinned:
             return False
         if anew or began - self._loaded_at > _FORGOTTEN_S:
-            found = await load(self._backend, operation)
-            if found is None:
+            newest = await load(self._backend, operation)
+            if newest is None:
                 raise gone(self._backend)
             self._loaded_at = began
         else:
             following = await numbered(self._backend, known.snapshot + 1, operation)
-            found = known if following is None else await _forward(self._backend, following, operation)
-        if found.index != known.index:
+            newest = known if following is None else await _forward(self._backend, following, operation)
+        if newest.index != known.index:
             raise gone(self._backend)
-        if found.snapshot > self.manifest.snapshot:
-            self.manifest = self._rooted(found)
+        if newest.snapshot > self.manifest.snapshot:
+            self.manifest = self._rooted(newest)
         self.checked_at = began
         return self.manifest is not known
 
     async def reload(self, operation: Operation | None = None) -> None:
-        """Load the newest snapshot, because a segment is missing. Raises StaleSnapshotError: there is no newer one: the
-        index is incomplete or was dropped."""
+        """Load the newest snapshot, because a segment is missing. Raises StaleSnapshotError: there is no newer one."""
         known = self.manifest
-        found = await load(self._backend, operation)
-        if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
+        newest = await load(self._backend, operation)
+        if self.pinned or newest is None or newest.index != known.index or newest.snapshot <= known.snapshot:
             raise gone(self._backend)
-        self.manifest, self.checked_at = self._rooted(found), time.monotonic()
+        self.manifest, self.checked_at = self._rooted(newest), time.monotonic()
         self._loaded_at = self.checked_at
 
     def _rooted(self, manifest: Manifest) -> Manifest:
@@ -203,12 +202,12 @@ async def commit(
             created = True
         if created:
             return proposed
-        found = await numbered(backend, number, operation) or await load(backend, operation)
-        if found is not None and found.commit == mine:
+        winner = await numbered(backend, number, operation) or await load(backend, operation)
+        if winner is not None and winner.commit == mine:
             return proposed  # a PUT that was sent twice found its own object
-        if found is None or (index is not None and found.index != index):
+        if winner is None or (index is not None and winner.index != index):
             raise gone(backend)
-        base = await _forward(backend, found, operation)
+        base = await _forward(backend, winner, operation)
         index = base.index
         if attempt:
             await asyncio.sleep(random.random() * _WAIT_S * min(attempt, 10))
@@ -221,10 +220,10 @@ async def commit(
 
 async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Operation | None) -> bool:
     try:
-        found = await numbered(backend, number, operation)
+        winner = await numbered(backend, number, operation)
     except (StoreError, CorruptIndexError):
         return False  # the first error is the one to raise
-    return found is not None and found.commit == mine
+    return winner is not None and winner.commit == mine
 
 
 async def _with_long(

@@ -237,37 +237,37 @@ class FooterReader:
         return IndexEntry(access=access, validator=validator, known=known)
 
     async def _known(self, file: int, validator: Validator, operation: Operation) -> KnownVersion | None:
-        found = self._held(file)
-        if found is not None:
-            return found
+        version = self._held(file)
+        if version is not None:
+            return version
         try:
             if file not in self._payloads:
                 await self._read_ahead(file, operation)
             payloads = self._payloads.pop(file, {})
             limits = self._read.runtime.options.limits
             footers, pages = payloads.get("footers", {}), payloads.get("pages", {})
-            found = known_version(file, footers, pages, validator, limits)
+            version = known_version(file, footers, pages, validator, limits)
         except (CorruptIndexError, StaleSnapshotError) as error:
             operation.metrics.fall_back(f"a footer is not taken from the index: {error.message}")
             return None
-        if found is not None:
-            self._hold(file, found)
-        return found
+        if version is not None:
+            self._hold(file, version)
+        return version
 
     def _held(self, file: int) -> KnownVersion | None:
         """Return the version that memory has."""
         held: KnownVersion | weakref.ref[KnownVersion] | None = self._read.runtime.memory.get(self._key(file))
         return held() if isinstance(held, weakref.ref) else held
 
-    def _hold(self, file: int, found: KnownVersion) -> None:
+    def _hold(self, file: int, version: KnownVersion) -> None:
         memory, key = self._read.runtime.memory, self._key(file)
-        if found.metadata is not None and found.leaves is None:
+        if version.metadata is not None and version.leaves is None:
             # memory holds the version that is made of it: its bytes must not count twice
-            memory.put(key, weakref.ref(found), 300)
+            memory.put(key, weakref.ref(version), 300)
             return
-        spans = sum([len(data) + 100 for _, data in found.spans])
-        metadata = 0 if found.metadata is None else found.metadata.weight
-        memory.put(key, found, metadata + spans + 500)
+        spans = sum([len(data) + 100 for _, data in version.spans])
+        metadata = 0 if version.metadata is None else version.metadata.weight
+        memory.put(key, version, metadata + spans + 500)
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
         """Read the footers of the file and of those that follow it, once for all of them."""

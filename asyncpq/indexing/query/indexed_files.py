@@ -300,9 +300,9 @@ class SnapshotFiles:
         first: asyncio.Future[tuple[Manifest, FileSet]] = asyncio.get_running_loop().create_future()
         renewal = self._runtime.spawn(self._renewed(first, ask, operation))
         try:
-            manifest, found = await self._find_newest(ask, operation)
-            first.set_result((manifest, found))
-            return found._replace(renewal=renewal) if allow_stale else await renewal
+            manifest, files = await self._find_newest(ask, operation)
+            first.set_result((manifest, files))
+            return files._replace(renewal=renewal) if allow_stale else await renewal
         except BaseException:
             renewal.cancel()
             await asyncio.wait((renewal,))
@@ -313,12 +313,12 @@ class SnapshotFiles:
     ) -> FileSet:
         """Return the files of :meth:`files`; or those of a newer snapshot, if there is one."""
         await self.index.advance(operation)
-        manifest, found = await first
+        manifest, first_files = await first
         if self.index.manifest is manifest:
-            return found
+            return first_files
         _, again = await self._find_newest(ask, operation, rounds=1)
-        is_same = [_shown(file) for file in again.files] == [_shown(file) for file in found.files]
-        return found if is_same else again
+        is_same = [_shown(file) for file in again.files] == [_shown(file) for file in first_files.files]
+        return first_files if is_same else again
 
     async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """Return the newest known snapshot, and the files by it."""

@@ -1,4 +1,4 @@
-"""What a predicate's atom asks of keys: ranges that hold those of all rows for which it may have a result.
+"""Key ranges of a predicate's atom: they hold the keys of all rows for which the atom may have a result.
 
 Every answer is a superset. Literals are compared as :mod:`asyncpq.pruning.literals` has them, which is how the filter
 compares them; what it does not compare exactly says nothing here. ``UNKNOWN_KEY`` is in no range and belongs to all.
@@ -18,9 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import kind_of
-from asyncpq.expressions import (
-    Atom,
-)
+from asyncpq.expressions import Atom
 from asyncpq.expressions.analysis import (
     Comparable,
     Incomparable,
@@ -82,7 +80,7 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
 
 
 def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
-    """The same keys in ranges that ascend and do not meet; empty ones left out."""
+    """Return the same keys in ranges that ascend and do not meet, without empty ones."""
     merged: list[KeyRange] = []
     for low, high in sorted(ranges, key=_LOW):
         if high is not None and low >= high:
@@ -96,13 +94,13 @@ def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
 
 
 def point_key(range_: KeyRange) -> bytes | None:
-    """The one key that is in the range; None where there may be several."""
+    """Return the only key in the range; None where there may be several."""
     low, high = range_
     return low if high == low + b"\x00" or range_ in (NULLS, NANS) else None
 
 
 def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
-    """The keys in the ranges, if those are single keys; else None."""
+    """Return the keys in the ranges, if those are single keys; else None."""
     keys = tuple(key for key in map(point_key, ranges) if key is not None)
     return keys if len(keys) == len(ranges) else None
 
@@ -170,7 +168,7 @@ def _texts(key: bytes) -> _Place:
 
 @functools.cache
 def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate]:
-    """How literals compare with the column's values, and where they stand among its keys."""
+    """Return how literals compare with the column's values, and the function that places them among its keys."""
     kind = kind_of(type_)
     domain = domain_of(kind)
     if pa.types.is_duration(type_):
@@ -199,7 +197,7 @@ def _durations(unit: int) -> ToKey:
 
 
 def _between(interval: Interval, locate: _Locate) -> KeyRange:
-    """Keys of the values in an interval."""
+    """Return the keys of the values in an interval."""
     low, high = VALUE_TAG, NAN_KEY
     if interval.low is not None:
         place = locate(interval.low)
@@ -211,7 +209,7 @@ def _between(interval: Interval, locate: _Locate) -> KeyRange:
 
 
 def _outside(places: Iterable[_Place]) -> Ranges:
-    """Keys of the values that are equal to none of the literals."""
+    """Return the keys of the values that are equal to none of the literals."""
     gaps: list[KeyRange] = []
     low = VALUE_TAG
     for place in sorted((place for place in places if place.exact), key=lambda place: place.low):
@@ -226,7 +224,7 @@ def _outside(places: Iterable[_Place]) -> Ranges:
 def composite_ranges(
     per_column: Sequence[Ranges | None], types: Sequence[pa.DataType], limit: int = _MAX_COMPOSITE
 ) -> Ranges | None:
-    """Composite keys of the rows whose keys of each column are in that column's ranges.
+    """Return the composite keys of the rows whose keys of each column are in that column's ranges.
 
     Single keys of the first columns are combined, as long as there are at most ``limit`` combinations; then come the
     ranges of one more column. What is behind that narrows nothing.
@@ -267,7 +265,7 @@ def _component(key: bytes, type_: pa.DataType) -> bytes:
 
 
 def _cut(cut: bytes, type_: pa.DataType) -> bytes:
-    """Where composite keys part, one column's keys of which part at ``cut``."""
+    """Return the bytes in a composite key that separate the same keys of one column as ``cut`` does."""
     if cut[:1] != VALUE_TAG:
         return cut
     if is_variable(type_):
