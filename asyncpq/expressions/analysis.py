@@ -14,26 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.expressions.tree import (
-    And,
-    Atom,
-    ColumnComparison,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    Not,
-    Or,
-    StartsWith,
-)
 
 T = TypeVar("T")
 Text = TypeVar("Text", str, bytes)
@@ -97,12 +79,12 @@ class _Keys(NamedTuple):
     same_type: bool = True  # all literals have the column's type
 
 
-def keys_of(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
+def keys_of(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
     """The literals of ``atom`` as keys, made once for each shared domain."""
     return atom.derived(domain, lambda: _keys(atom, domain)) if domain.shared else _keys(atom, domain)
 
 
-def _keys(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
+def _keys(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
     values, types = atom.values, atom.types
     only = next(iter(types)) if len(types) == 1 else type(None)
     if only in domain.plain:
@@ -115,7 +97,7 @@ def _keys(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
             return _Keys(sorted(plain), null=False, nan=False)
     null, nan = type(None) in types, float in types and any(value != value for value in values)
     # No key equals NaN. A member that is NaN may be cast, as any other.
-    asked = [value for value in values if value is not None and (value == value or isinstance(atom, In))]
+    asked = [value for value in values if value is not None and (value == value or isinstance(atom, tree.In))]
     literals = [domain.to_key(value) for value in asked]
     incomparable = next((literal.reason for literal in literals if isinstance(literal, Incomparable)), None)
     if incomparable is not None:
@@ -213,9 +195,9 @@ def successor(prefix: Text) -> Text | None:
 
 
 def follow(
-    expr: Expression,
+    expr: tree.Expression,
     truth: Truth,
-    atom: Callable[[Atom, Truth], T],
+    atom: Callable[[tree.Atom, Truth], T],
     all_of: Callable[[Iterable[T]], T],
     any_of: Callable[[Iterable[T]], T],
 ) -> T:
@@ -227,18 +209,18 @@ def follow(
     ``truth``: the result asked for. ``atom``: where one atom has one result. ``all_of``: where all parts hold;
     everywhere for no parts. The parts come lazily. ``any_of``: where one of the parts holds; nowhere for no parts.
     """
-    if isinstance(expr, Not):
+    if isinstance(expr, tree.Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
-    if isinstance(expr, (And, Or)):
+    if isinstance(expr, (tree.And, tree.Or)):
         parts = (follow(arg, truth, atom, all_of, any_of) for arg in expr.args)
-        return (all_of if truth is (Truth.TRUE if isinstance(expr, And) else Truth.FALSE) else any_of)(parts)
-    if isinstance(expr, Constant):
+        return (all_of if truth is (Truth.TRUE if isinstance(expr, tree.And) else Truth.FALSE) else any_of)(parts)
+    if isinstance(expr, tree.Constant):
         result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
         return (all_of if result is truth else any_of)(())
     return atom(expr, truth)  # type: ignore[arg-type]  # all other nodes are atoms
 
 
-def result_values(atom: Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
+def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
     """The values for which ``atom`` has the result ``truth``; of several columns, those of each of them.
 
     Raises TypeError if ``atom`` is no atom.
@@ -249,7 +231,7 @@ def result_values(atom: Atom, truth: Truth, domain: ValueDomain) -> ResultValues
     return make(atom, truth, domain)
 
 
-def _comparison(atom: Comparison, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _comparison(atom: tree.Comparison, truth: Truth, domain: ValueDomain) -> ResultValues:
     value, op = atom.value, atom.op
     if value is None:
         return _ANY if truth is Truth.NULL else NOTHING
@@ -279,7 +261,7 @@ def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValu
     return ResultValues(EVERYTHING if others is wanted else (), null=False, nan=nan is wanted)
 
 
-def _in(atom: In, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _in(atom: tree.In, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL if domain.spark and atom.values and None not in atom.values else NOTHING
     wanted = truth is Truth.TRUE
@@ -288,7 +270,7 @@ def _in(atom: In, truth: Truth, domain: ValueDomain) -> ResultValues:
     return atom.derived((wanted, domain), lambda: _membership(atom, wanted, domain))
 
 
-def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ResultValues:
+def _membership(atom: tree.In, wanted: bool, domain: ValueDomain) -> ResultValues:
     literals = keys_of(atom, domain)
     null, nan = literals.null is wanted, literals.nan is wanted
     if domain.spark and not wanted and atom.values:
@@ -303,7 +285,7 @@ def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ResultValues:
     return ResultValues(Points(literals.keys if wanted else others, not wanted), null, nan, exact)
 
 
-def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _key_in(atom: tree.KeyIn, truth: Truth, domain: ValueDomain) -> ResultValues:
     literals = keys_of(atom, domain)
     if literals.incomparable is None and not literals.keys:
         return _ANY if truth is Truth.FALSE else NOTHING
@@ -315,14 +297,14 @@ def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ResultValues:
     return ResultValues(Points(literals.keys, not wanted), null=False, nan=not wanted)
 
 
-def _is_null(atom: IsNull, truth: Truth, _: ValueDomain) -> ResultValues:
+def _is_null(atom: tree.IsNull, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return NOTHING
     wanted = truth is Truth.TRUE
     return ResultValues(() if wanted else EVERYTHING, null=wanted, nan=atom.nan_is_null is wanted)
 
 
-def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _starts_with(atom: tree.StartsWith, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL
     literal = domain.to_key(atom.prefix)
@@ -334,7 +316,7 @@ def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ResultV
     return ResultValues(complement(inside), null=False, nan=False)
 
 
-def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _like(atom: tree.Like, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
     texts = atom.texts
@@ -345,36 +327,36 @@ def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ResultValues:
     return ResultValues(prefixed(literal.key), null=False, nan=False, exact=False, reason=reason, texts=texts)
 
 
-def _inside(atom: Contains | HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ResultValues:
+def _inside(atom: tree.Contains | tree.HasTokens | tree.HasPhrase, truth: Truth, _: ValueDomain) -> ResultValues:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
-    return _TEXT._replace(texts=(atom.text,)) if isinstance(atom, Contains) else _TEXT._replace(tokens=atom.tokens)
+    return _TEXT._replace(texts=(atom.text,)) if isinstance(atom, tree.Contains) else _TEXT._replace(tokens=atom.tokens)
 
 
-def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ResultValues:
+def _has(atom: tree.Has, truth: Truth, domain: ValueDomain) -> ResultValues:
     if truth is Truth.NULL:
         return _NULL
     if truth is Truth.FALSE:  # an element says nothing of the others
         return _unknown("bounds of elements say nothing of what a list lacks")
-    return _comparison(Comparison(atom.column, "==", atom.value), truth, domain)._replace(of_elements=True)
+    return _comparison(tree.Comparison(atom.column, "==", atom.value), truth, domain)._replace(of_elements=True)
 
 
-def _columns(_: ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
+def _columns(_: tree.ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
     return _unknown("two columns are compared", null=truth is Truth.NULL)
 
 
 _RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultValues]]] = {
-    Comparison: _comparison,
-    In: _in,
-    KeyIn: _key_in,
-    IsNull: _is_null,
-    StartsWith: _starts_with,
-    Like: _like,
-    Contains: _inside,
-    HasTokens: _inside,
-    HasPhrase: _inside,
-    Has: _has,
-    ColumnComparison: _columns,
+    tree.Comparison: _comparison,
+    tree.In: _in,
+    tree.KeyIn: _key_in,
+    tree.IsNull: _is_null,
+    tree.StartsWith: _starts_with,
+    tree.Like: _like,
+    tree.Contains: _inside,
+    tree.HasTokens: _inside,
+    tree.HasPhrase: _inside,
+    tree.Has: _has,
+    tree.ColumnComparison: _columns,
 }
 
 

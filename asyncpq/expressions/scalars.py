@@ -144,7 +144,8 @@ def _unwrapped(value: Any) -> Scalar:
     if isinstance(value, dt.datetime):
         return None if value != value else _moment(value)  # pandas.NaT is a datetime
     if isinstance(value, dt.timedelta):
-        return duration(nanoseconds(_plain_timedelta(value)) + getattr(value, "nanoseconds", 0))
+        plain = dt.timedelta(value.days, value.seconds, value.microseconds)
+        return duration(nanoseconds(plain) + getattr(value, "nanoseconds", 0))
     if isinstance(value, _BASES):  # IntEnum, StrEnum, numpy.float64, ...
         return _plain_subclass(value, next(base for base in _BASES if isinstance(value, base)))
     if isinstance(value, (bytearray, memoryview)):
@@ -270,10 +271,6 @@ def _moment(value: dt.datetime) -> dt.datetime | Timestamp:
     return Timestamp(nanoseconds(plain) + finer, zone) if finer else plain
 
 
-def _plain_timedelta(value: dt.timedelta) -> dt.timedelta:
-    return dt.timedelta(value.days, value.seconds, value.microseconds)
-
-
 def _plain_subclass(value: Any, base: type) -> Scalar:
     if base is dt.date:
         return dt.date(value.year, value.month, value.day)
@@ -288,7 +285,7 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
 
 
 def is_collection(value: object) -> bool:
-    """Whether ``value`` holds several literals; text and bytes do not."""
+    """Return whether ``value`` holds several literals; text and bytes do not."""
     if type(value) in _PLAIN or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
         return False
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()

@@ -30,19 +30,14 @@ class Probe(NamedTuple):
     hashes: frozenset[int]
 
 
-class AllOf(NamedTuple):
-    """True only in row groups where all of its parts can be true."""
+class Junction(NamedTuple):
+    """True only in row groups where one of its parts, or all with ``needs_all``, can be true."""
 
     parts: tuple[Probes, ...]
+    needs_all: bool = False
 
 
-class AnyOf(NamedTuple):
-    """True only in row groups where one of its parts can be true."""
-
-    parts: tuple[Probes, ...]
-
-
-Probes: TypeAlias = "Probe | AllOf | AnyOf"
+Probes: TypeAlias = "Probe | Junction"
 
 
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
@@ -58,26 +53,25 @@ def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: 
 
     def all_of(parts: Iterable[Probes | None]) -> Probes | None:
         known = tuple([part for part in parts if part is not None])
-        return AllOf(known) if known else None
+        return Junction(known, needs_all=True) if known else None
 
     def any_of(parts: Iterable[Probes | None]) -> Probes | None:
         branches = list(parts)
         known = tuple([branch for branch in branches if branch is not None])
-        return AnyOf(known) if len(known) == len(branches) else None
+        return Junction(known) if len(known) == len(branches) else None
 
     return follow(expr, Truth.TRUE, of_atom, all_of, any_of)
 
 
 def may_match(probes: Probes, contains: Contains) -> bool:
-    """Whether a row group can hold a matching row.
+    """Return whether a row group can hold a matching row.
 
     ``contains``: whether a column may hold a value with a hash; True where the filter is missing.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)
-    if isinstance(probes, AllOf):
-        return all(may_match(part, contains) for part in probes.parts)
-    return any(may_match(part, contains) for part in probes.parts)
+    decide = all if probes.needs_all else any
+    return decide(may_match(part, contains) for part in probes.parts)
 
 
 def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
@@ -96,7 +90,7 @@ def num_values(probes: Probes) -> int:
     if isinstance(probes, Probe):
         return len(probes.hashes)
     counts = [num_values(part) for part in probes.parts]
-    return min(counts) if isinstance(probes, AllOf) else sum(counts)
+    return min(counts) if probes.needs_all else sum(counts)
 
 
 def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Probes | None:
@@ -109,7 +103,7 @@ def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Prob
     if wanted.null or wanted.nan or wanted.of_elements:
         return None
     if not isinstance(values, Points):
-        return None if values else AnyOf(())
+        return None if values else Junction(())
     if values.inverted or (max_values is not None and len(values.keys) > max_values):
         return None
     hashes: set[int] = set()

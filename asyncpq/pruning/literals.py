@@ -149,12 +149,8 @@ def _to_key(kind: ValueKind) -> ToKey:
         return _timestamp(NANOSECONDS[kind.unit], kind.zoned)
     if domain is Domain.TIME:
         return _time(NANOSECONDS[kind.unit])
-    return _never(kind.why_not)
-
-
-def _never(reason: str) -> ToKey:
-    result = Incomparable(reason)
-    return lambda value: result
+    never = Incomparable(kind.why_not)
+    return lambda value: never
 
 
 def _mismatch(value: Scalar) -> Incomparable:
@@ -193,7 +189,7 @@ def _float32(value: Scalar) -> Comparable | Incomparable:
 
 
 def is_float32(value: float) -> bool:
-    """Whether 32 bits hold the value exactly, as they hold NaN and infinities."""
+    """Return whether 32 bits hold the value exactly, as they hold NaN and infinities."""
     if value != value or value in (math.inf, -math.inf):
         return True
     try:
@@ -220,7 +216,7 @@ def _date(value: Scalar) -> Comparable | Incomparable:
     if type(value) is dt.date:
         return Comparable(value.toordinal() - _EPOCH_DAY)
     if type(value) is dt.datetime and value.tzinfo is None:
-        return Comparable(_ratio(nanoseconds(value), _DAY), same_type=False)
+        return _in_units(nanoseconds(value), _DAY)._replace(same_type=False)
     return _mismatch(value)
 
 
@@ -231,8 +227,7 @@ def _timestamp(unit: int, zoned: bool | None) -> ToKey:
             zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
             if zoned is not None and zoned is (zone is None):
                 return Incomparable("instants are not compared with times of no zone")
-            key = _ratio(nanoseconds(value), unit)
-            return Comparable(key, same_type=type(key) is int)
+            return _in_units(nanoseconds(value), unit)
         if type(value) is dt.date:
             return Comparable((value.toordinal() - _EPOCH_DAY) * (_DAY // unit), same_type=False)
         return _mismatch(value)
@@ -243,8 +238,7 @@ def _timestamp(unit: int, zoned: bool | None) -> ToKey:
 def _time(unit: int) -> ToKey:
     def convert(value: Scalar) -> Comparable | Incomparable:
         if type(value) is TimeOfDay or (type(value) is dt.time and value.tzinfo is None):
-            key = _ratio(nanoseconds(value), unit)
-            return Comparable(key, same_type=type(key) is int)
+            return _in_units(nanoseconds(value), unit)
         return _mismatch(value)
 
     return convert
@@ -265,9 +259,9 @@ def _fixed(value: Scalar) -> Comparable | Incomparable:
     return Comparable(value.bytes) if type(value) is uuid.UUID else _bytes(value)
 
 
-def _ratio(amount: int, unit: int) -> int | Fraction:
+def _in_units(amount: int, unit: int) -> Comparable:
     whole, rest = divmod(amount, unit)
-    return Fraction(amount, unit) if rest else whole
+    return Comparable(Fraction(amount, unit), same_type=False) if rest else Comparable(whole)
 
 
 _TO_KEY: Final[Mapping[Domain, ToKey]] = {

@@ -25,22 +25,12 @@ class RowRanges:
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """From half-open ranges in any order; they may overlap, touch or be empty."""
-        starts: list[int] = []
-        stops: list[int] = []
-        for start, stop in sorted(ranges):
-            if start < 0:
-                raise InvalidOptionError(f"row range {start}-{stop} begins before row 0")
-            if start >= stop:
-                continue
-            if stops and start <= stops[-1]:
-                if stop > stops[-1]:
-                    stops[-1] = stop
-            else:
-                starts.append(start)
-                stops.append(stop)
-        self.starts = tuple(starts)
-        self.stops = tuple(stops)
-        self.num_rows = sum(stops) - sum(starts)
+        ascending = sorted(ranges)
+        if ascending and ascending[0][0] < 0:
+            start, stop = ascending[0]
+            raise InvalidOptionError(f"row range {start}-{stop} begins before row 0")
+        merged = RowRanges.from_sorted([(start, stop) for start, stop in ascending if start < stop])
+        self.starts, self.stops, self.num_rows = merged.starts, merged.stops, merged.num_rows
 
     @classmethod
     def from_parallel(cls, starts: Iterable[int], stops: Iterable[int]) -> RowRanges:
@@ -125,13 +115,13 @@ class RowRanges:
     def __contains__(self, row: object) -> bool:
         if not isinstance(row, int):
             return False
-        at = bisect_right(self.starts, row) - 1
-        return at >= 0 and row < self.stops[at]
+        position = bisect_right(self.starts, row) - 1
+        return position >= 0 and row < self.stops[position]
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether any row of [start, stop) is in the set."""
-        at = bisect_right(self.stops, start)
-        return start < stop and at < len(self.starts) and self.starts[at] < stop
+        """Return whether any row of [start, stop) is in the set."""
+        position = bisect_right(self.stops, start)
+        return start < stop and position < len(self.starts) and self.starts[position] < stop
 
     def count(self, start: int, stop: int) -> int:
         """How many rows of [start, stop) are in the set."""
@@ -243,8 +233,8 @@ class RowRanges:
         if not 0 <= position < self.num_rows:
             raise IndexError(f"position {position} of {self.num_rows} rows")
         ends = list(accumulate(stop - start for start, stop in self))
-        at = bisect_right(ends, position)
-        return self.stops[at] - (ends[at] - position)
+        range_number = bisect_right(ends, position)
+        return self.stops[range_number] - (ends[range_number] - position)
 
 
 EMPTY = RowRanges()

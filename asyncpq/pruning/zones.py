@@ -100,24 +100,6 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
 class Zones:
     """Zones and the values that they may hold. Immutable; answers are supersets, as ranges of zone numbers."""
 
-    __slots__ = (
-        "_exact",
-        "_mapped",
-        "_max_lengths",
-        "_maxs",
-        "_mins",
-        "_open_max",
-        "_positions",
-        "column",
-        "domain",
-        "is_sorted",
-        "maybe_nan",
-        "maybe_null",
-        "num_zones",
-        "present",
-        "unknown",
-    )
-
     column: ZonedColumn
     num_zones: int
     domain: ValueDomain  # how literals compare with the bounds

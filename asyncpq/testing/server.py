@@ -20,18 +20,8 @@ from types import TracebackType
 from typing import cast
 from urllib.parse import unquote
 
-from asyncpq.testing.answers import (
-    Answer,
-    LoggedRequest,
-    ServedObject,
-    Uploads,
-    answer_get,
-    answer_list,
-    error_answer,
-    etag_of,
-    listing_query,
-    refusal,
-)
+from asyncpq.testing import answers
+from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject
 from asyncpq.testing.faults import Fault
 
 FaultHook = Callable[[LoggedRequest], Fault | None]
@@ -43,29 +33,19 @@ class ObjectServer:
 
     Use it in a running loop (``async with ObjectServer() as server``) or in its own thread
     (``with ObjectServer.in_thread() as server``).
-
-    Attributes:
-        objects: objects by "bucket/key". A bucket exists if it contains an object or is in ``buckets``.
-        faults: a list of :class:`Fault`, or a callable that gives the fault of each request. Assigning it resets the
-            counts of matched requests.
-        log: all requests, in order of arrival.
-        latency_s: delay of each answer.
-        page_keys: maximum number of keys and folders in a page of a listing.
-        creates: honour If-None-Match of a PUT; False replaces the object, as some servers do.
-        port: the port, once started.
     """
 
     def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
-        self.port = port
-        self.latency_s = latency_s
-        self.page_keys = 1000
-        self.creates = True
-        self.objects: dict[str, ServedObject] = {}
-        self.buckets: set[str] = set()
-        self._uploads = Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
+        self.port = port  # 0 until it is started: the system chooses a port
+        self.latency_s = latency_s  # delay of each answer
+        self.page_keys = 1000  # maximum number of keys and folders in a page of a listing
+        self.creates = True  # honour If-None-Match of a PUT; False replaces the object, as some servers do
+        self.objects: dict[str, ServedObject] = {}  # by "bucket/key"
+        self.buckets: set[str] = set()  # buckets that exist, empty ones too
+        self._uploads = answers.Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
         self._faults: Sequence[Fault] | FaultHook = []
         self._seen: dict[int, int] = {}  # matched requests, by the fault's position
-        self.log: list[LoggedRequest] = []
+        self.log: list[LoggedRequest] = []  # all requests, in order of arrival
         self._server: asyncio.Server | None = None
         self._connections = _Connections()
 
@@ -88,7 +68,7 @@ class ObjectServer:
 
     def put(self, path: str, data: bytes, *, etag: str | None = None, modified: float | None = None) -> ServedObject:
         """Store an object as ``"bucket/key"``. ``etag`` defaults to the MD5, quoted; ``modified`` to now."""
-        tag = etag_of(data) if etag is None else etag
+        tag = answers.etag_of(data) if etag is None else etag
         served = ServedObject(bytes(data), tag, time.time() if modified is None else modified)
         self.objects[path] = served
         self.buckets.add(path.partition("/")[0])
@@ -100,6 +80,7 @@ class ObjectServer:
 
     @property
     def faults(self) -> Sequence[Fault] | FaultHook:
+        """Faults, or a callable that gives the fault of each request. Assigning resets the counts of matches."""
         return self._faults
 
     @faults.setter
@@ -186,7 +167,7 @@ class ObjectServer:
             self.delete(path)
         if fault.replace_with is not None:
             self._replace(path, fault.replace_with, fault)
-        refused = refusal(request, fault)
+        refused = answers.refusal(request, fault)
         if refused is not None:
             return refused
         exists = self._refuses_put(request, path, fault)
@@ -195,22 +176,22 @@ class ObjectServer:
             return answer
         if request.method == "PUT":
             if exists:
-                return error_answer(412, "PreconditionFailed")
+                return answers.error_answer(412, "PreconditionFailed")
             return Answer(200, {"ETag": self.put(path, request.body).etag})
         if request.method == "DELETE":
             self.delete(path)
             return Answer(204, {})
         if request.method not in ("GET", "HEAD"):
-            return error_answer(405, "MethodNotAllowed")
+            return answers.error_answer(405, "MethodNotAllowed")
         bucket = path.partition("/")[0]
         known = bucket in self.buckets
-        query = listing_query(request)
+        query = answers.listing_query(request)
         if query is not None and known:
-            return answer_list(query, bucket, self.objects, self.page_keys, fault)
+            return answers.answer_list(query, bucket, self.objects, self.page_keys, fault)
         served = self.objects.get(path)
         if served is None:
-            return error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
-        return answer_get(request, served, fault)
+            return answers.error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
+        return answers.answer_get(request, served, fault)
 
     def _after(self, request: LoggedRequest, fault: Fault) -> None:
         """Change the object after the answer, as the fault says."""

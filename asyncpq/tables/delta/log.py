@@ -280,21 +280,21 @@ class DeltaLog:
             while (begin := _NO_SPACE.search(text, position)) is not None:
                 action, position = _DECODER.raw_decode(text, begin.start())
                 if not isinstance(action, dict):
-                    raise CorruptFileError(
-                        f"line {number} of the Delta log is no action", url=safe_url(self._url(name))
-                    )
+                    raise self._corrupt(f"line {number} of the Delta log is no action", name)
                 yield action
         except (ValueError, RecursionError) as error:
-            raise CorruptFileError(
-                f"line {number} of the Delta log is not JSON", url=safe_url(self._url(name))
-            ) from error
+            raise self._corrupt(f"line {number} of the Delta log is not JSON", name) from error
 
     def _apply(self, state: DeltaState, action: Mapping[str, Any], name: str) -> None:
         try:
             state.apply(action)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            message = f"a malformed action of the Delta log: {type(error).__name__}: {error}"
-            raise CorruptFileError(message, url=safe_url(self._url(name))) from error
+            raise self._corrupt(
+                f"a malformed action of the Delta log: {type(error).__name__}: {error}", name
+            ) from error
+
+    def _corrupt(self, message: str, name: str) -> CorruptFileError:
+        return CorruptFileError(message, url=safe_url(self._url(name)))
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -322,9 +322,7 @@ class DeltaLog:
         """The name of a sidecar in the log. Its path may have folders, but the file is always in ``_sidecars``."""
         path = action.get("path") if isinstance(action, dict) else None
         if not isinstance(path, str):
-            raise CorruptFileError(
-                "a checkpoint of the Delta log names a sidecar without a path", url=safe_url(self._url(name))
-            )
+            raise self._corrupt("a checkpoint of the Delta log names a sidecar without a path", name)
         return f"_sidecars/{unquote(path).rpartition('/')[2]}"
 
     async def _part(self, name: str) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.errors import CorruptFileError
+from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.tables.delta.schema import DeltaLeaf
 
@@ -160,11 +161,7 @@ def _string_bound(value: Any, side: int) -> str | None:
     value.encode()  # ValueError for half a surrogate pair, which is no bound
     if side < 0 or len(value) < _CUT_CHARACTERS:
         return value
-    kept = value.rstrip("\U0010ffff")
-    if not kept:
-        return None
-    after = ord(kept[-1]) + 1
-    return kept[:-1] + chr(0xE000 if after == 0xD800 else after)
+    return successor(value)
 
 
 def _float_bound(value: Any, side: int, is_single: bool) -> float | None:

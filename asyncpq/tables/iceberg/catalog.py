@@ -113,13 +113,14 @@ class IcebergCatalog:
             except ValueError as error:
                 raise CorruptFileError(f"{name}: snapshot {snapshot.snapshot_id} has an unknown schema") from error
         mapping = _name_mapping(metadata, name)
+        others = [other for other in metadata.schemas if other.schema_id != schema.schema_id]
         return IcebergSnapshot(
             description=f"{name}, {'no snapshot' if snapshot is None else f'snapshot {snapshot.snapshot_id}'}",
             fields=table_fields(schema, mapping, name),
             name=name,
             schema=schema,
             untrusted=untrusted_fields(metadata.schemas, mapping),
-            keys=KeyColumns(_newest_first(metadata.schemas, schema), mapping, name),
+            keys=KeyColumns([schema, *sorted(others, key=lambda other: -other.schema_id)], mapping, name),
             specs=metadata.specs(),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
             entries=self._entries,
@@ -152,12 +153,6 @@ class IcebergCatalog:
         if snapshot is None:
             raise InvalidOptionError(f"{name} has no {wanted}", hint="It may have expired: see the table's history.")
         return snapshot
-
-
-def _newest_first(schemas: Sequence[Schema], first: Schema) -> list[Schema]:
-    """``first``, then the other schemas from new to old."""
-    others = [schema for schema in schemas if schema.schema_id != first.schema_id]
-    return [first, *sorted(others, key=lambda schema: -schema.schema_id)]
 
 
 def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:

@@ -7,7 +7,6 @@ Files match columns by field id, or by the name mapping where they have no ids. 
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -85,7 +84,7 @@ def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
     field_id = field.field_id
     is_float = isinstance(iceberg_type, (types.FloatType, types.DoubleType))
     low, high = _bound(iceberg_type, file.lower_bounds, field_id), _bound(iceberg_type, file.upper_bounds, field_id)
-    if is_float and _is_nan(low, high):
+    if low != low or high != high:  # NaN
         low = high = None
     null_count = (file.null_value_counts or {}).get(field_id)
     if null_count is not None and not 0 <= null_count <= file.record_count:
@@ -102,18 +101,13 @@ def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
 
 def _bound(iceberg_type: types.IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
     raw = (bounds or {}).get(field_id)
-    if (
-        raw is None or not isinstance(iceberg_type, types.PrimitiveType) or isinstance(iceberg_type, types.UUIDType)
-    ):  # writers disagree on the order of UUIDs
+    is_ordered = not isinstance(iceberg_type, types.UUIDType)  # writers disagree on the order of UUIDs
+    if raw is None or not isinstance(iceberg_type, types.PrimitiveType) or not is_ordered:
         return None
     try:
         return as_literal(iceberg_type, from_bytes(iceberg_type, raw))
     except (ValueError, TypeError, ArithmeticError, struct.error):
         return None  # of an earlier type of the column, or too fine for a literal: unknown
-
-
-def _is_nan(low: Scalar, high: Scalar) -> bool:
-    return any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high))
 
 
 def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
@@ -122,7 +116,7 @@ def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tup
     ``mapping``: column names in files without field ids; None refuses such files. ``table``: names the table in errors.
     """
     names = None if mapping is None else _by_id(mapping.root)
-    return _children(schema.fields, names, table)
+    return tuple(_field(field, names, table) for field in schema.fields)
 
 
 def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
@@ -151,23 +145,18 @@ def _by_id(fields: list[MappedField]) -> dict[int, tuple[str, ...]]:
     return names
 
 
-def _children(
-    fields: tuple[types.NestedField, ...], names: Mapping[int, tuple[str, ...]] | None, table: str
-) -> tuple[TableField, ...]:
-    return tuple(_field(field, names, table) for field in fields)
-
-
 def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None, table: str) -> TableField:
     iceberg_type = field.field_type
-    children: tuple[TableField, ...] = ()
+    parts: tuple[types.NestedField, ...] = ()
     if isinstance(iceberg_type, types.StructType):
-        children = _children(iceberg_type.fields, names, table)
+        parts = iceberg_type.fields
     elif isinstance(iceberg_type, types.ListType):
-        children = _children((iceberg_type.element_field,), names, table)
+        parts = (iceberg_type.element_field,)
     elif isinstance(iceberg_type, types.MapType):
-        children = _children((iceberg_type.key_field, iceberg_type.value_field), names, table)
+        parts = (iceberg_type.key_field, iceberg_type.value_field)
     elif isinstance(iceberg_type, _REFUSED):
         raise UnsupportedFeatureError(f"{table}: Iceberg type {iceberg_type} is not read", column=field.name)
+    children = tuple(_field(part, names, table) for part in parts)
     return TableField(
         name=field.name,
         type=_arrow_type(iceberg_type, children),
