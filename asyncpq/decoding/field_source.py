@@ -32,14 +32,9 @@ from asyncpq.pruning.row_ranges import RowRanges
 class FieldSource:
     """The rows of a top-level field that is not one flat column; the leaves are checked against each other.
 
-    Args:
-        version: the file.
-        field: a top-level field.
-        leaves: the fetched leaves, by ordinal in the schema; page by page or as whole column chunks.
-        num_rows: rows of the row group.
-        extensions: allowed extension types.
-        alone: sources of the leaves that are not among ``leaves``: those with only structs above them.
-        decrypt: of an encrypted file: decodes the whole chunks of some leaves, instead of this class.
+    ``leaves`` are fetched page by page or as whole chunks. ``alone`` are the sources of the field's other leaves, those
+    with only structs above them. ``decrypt``, for an encrypted file, decodes whole chunks of leaves instead of this
+    class.
     """
 
     def __init__(
@@ -240,7 +235,13 @@ class FieldSource:
         apart = [[number for number in group if number not in mixed] for group in groups]
         asked = [group for group in apart if group] + [[number] for number in mixed]
         columns = self._read(template, shown, asked, limits, as_dictionary=paths)
-        size = sum(self._largest_size_of_deltas(number, pages[number], limits) for number in mixed)
+        size = 0
+        types = leaf_types(field_types(self._version, [self._field.index], self._extensions)[0].arrow.type)
+        for number in mixed:  # an upper bound of the bytes of the data pages without indices
+            leaf_pages, of_leaf = pages[number], types[number - self._field.first_leaf]
+            rest = [page for page in leaf_pages.pages if page.header.is_data and not is_indexed(page)]
+            chunk = leaf_pages.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
+            size += sum(leaf_bounds(self._leaves[number].leaf, chunk, rest, *of_leaf, limits.max_decoded_bytes))
         for group, column in zip(asked, columns, strict=True):
             projection = Projection(self._field.index, tuple(group))
             type_ = projected_field(self._version, projection, frozenset()).type
@@ -248,15 +249,6 @@ class FieldSource:
         if size > limits.max_decoded_bytes:
             what = "the pages of a nested column in one row group"
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
-
-    def _largest_size_of_deltas(self, number: int, leaf_pages: LeafPages, limits: DecodeLimits) -> int:
-        """An upper bound of the bytes that a leaf's data pages without dictionary indices decode to."""
-        (field_type,) = field_types(self._version, [self._field.index], self._extensions)
-        leaf = self._leaves[number].leaf
-        rest = [page for page in leaf_pages.pages if page.header.is_data and not is_indexed(page)]
-        chunk = leaf_pages.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
-        of_leaf = leaf_types(field_type.arrow.type)[number - self._field.first_leaf]
-        return sum(leaf_bounds(leaf, chunk, rest, *of_leaf, limits.max_decoded_bytes))
 
     def discard_before(self, row: int) -> None:
         """Release the rows before ``row``."""

@@ -324,15 +324,15 @@ class _Compiler:
         self.engine_atoms.append(expr)
 
         def evaluate(arrays: Columns) -> Any:
-            return atom.evaluate([_as_type(column.get(arrays), column.type) for column in operands])
+            values: list[Any] = []
+            for column in operands:
+                array = column.get(arrays)
+                if isinstance(array.type, pa.BaseExtensionType) and not isinstance(column.type, pa.BaseExtensionType):
+                    array = array.cast(array.type.storage_type)
+                values.append(array if array.type == column.type else array.cast(column.type))
+            return atom.evaluate(values)
 
         return evaluate
-
-
-def _as_type(array: Any, type_: pa.DataType) -> Any:
-    if isinstance(array.type, pa.BaseExtensionType) and not isinstance(type_, pa.BaseExtensionType):
-        array = array.cast(array.type.storage_type)
-    return array if array.type == type_ else array.cast(type_)
 
 
 def _refuse_uuid(value: Scalar, column: _Column) -> None:

@@ -105,7 +105,7 @@ class LeafDecoder:
         self.slot = ValueSlot.flat(leaf, value_type)
         self._metadata = metadata
         self._arrow_schema = arrow_schema
-        self._templates: dict[tuple[object, ...], FooterTemplate] = {}
+        self._templates: dict[tuple[bool, int, tuple[int, ...]], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
         self._plain_width = plain_width(leaf, value_type)
         self._gives_dictionary = pa.types.is_dictionary(value_type)
@@ -199,7 +199,7 @@ class LeafDecoder:
             return LeafArray(run[0].first_row, self._read_values(chunk, data, num_rows, limits), None)
         if dictionary is None:
             raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=self.leaf.dotted)
-        indices = self._read(self._index_template(chunk), dictionary.identity_page, data, num_rows, limits)
+        indices = self._read(self._template(chunk, of_indices=True), dictionary.identity_page, data, num_rows, limits)
         return LeafArray(run[0].first_row, indices, dictionary.values)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
@@ -289,7 +289,7 @@ class LeafDecoder:
     def _read_values(self, chunk: ColumnChunk, pages: Sequence[bytes], num_rows: int, limits: DecodeLimits) -> pa.Array:
         """Decode pages of values. pyarrow refuses decimals of no bytes, which mean 0: they are given one byte."""
         try:
-            return self._read(self._plain_template(chunk), b"", pages, num_rows, limits)
+            return self._read(self._template(chunk), b"", pages, num_rows, limits)
         except CorruptFileError:
             leaf, logical = self.leaf, self.leaf.logical_type
             is_decimal = logical is not None and logical.kind is LogicalKind.DECIMAL
@@ -304,7 +304,7 @@ class LeafDecoder:
         top = self._metadata.schema.elements[(*leaf.ancestor_indexes, leaf.element_index)[0]]
         plain = plain_pages(array, nullable=top.repetition is Repetition.OPTIONAL)
         written = chunk._replace(codec=Codec.UNCOMPRESSED, encodings=(Encoding.PLAIN, Encoding.RLE))
-        return self._read(self._plain_template(written), b"", [plain], num_rows, limits)
+        return self._read(self._template(written), b"", [plain], num_rows, limits)
 
     def _read(
         self,
@@ -330,19 +330,15 @@ class LeafDecoder:
         except pa.ArrowException as error:
             raise typed_error(error, "pages cannot be put together").locate(column=self.leaf.dotted) from error
 
-    def _plain_template(self, chunk: ColumnChunk) -> FooterTemplate:
-        key = (False, chunk.codec, chunk.encodings)
+    def _template(self, chunk: ColumnChunk, *, of_indices: bool = False) -> FooterTemplate:
+        key = (of_indices, chunk.codec, () if of_indices else chunk.encodings)
         template = self._templates.get(key)
         if template is None:
-            template = leaf_template(self._metadata, self.leaf, chunk, self._arrow_schema)
+            if of_indices:
+                template = index_template(self._metadata, self.leaf, chunk)
+            else:
+                template = leaf_template(self._metadata, self.leaf, chunk, self._arrow_schema)
             self._templates[key] = template
-        return template
-
-    def _index_template(self, chunk: ColumnChunk) -> FooterTemplate:
-        key = (True, chunk.codec)
-        template = self._templates.get(key)
-        if template is None:
-            template = self._templates[key] = index_template(self._metadata, self.leaf, chunk)
         return template
 
 

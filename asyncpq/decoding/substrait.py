@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Final, NoReturn
 
 import pyarrow as pa
@@ -410,10 +411,7 @@ def _decimal(literal: Message) -> Decimal:
 _LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
     29: lambda literal: None,
     1: lambda literal: bool(_integer(literal, 1)),
-    2: lambda literal: _integer(literal, 2),
-    3: lambda literal: _integer(literal, 3),
-    5: lambda literal: _integer(literal, 5),
-    7: lambda literal: _integer(literal, 7),
+    **{number: partial(_integer, number=number) for number in (2, 3, 5, 7)},
     10: lambda literal: float(struct.unpack("<f", _bytes(literal, 10))[0]),
     11: lambda literal: float(struct.unpack("<d", _bytes(literal, 11))[0]),
     12: lambda literal: _bytes(literal, 12).decode(),
