@@ -1,8 +1,8 @@
 """HTTP/1.1 for the hot path (RFC 9112): pooled connections, each with one request at a time.
 
-A GET of a few pages costs a third of what it costs through aiohttp: the request is one string, the response is
-parsed in the socket's own buffer, and the reading task is woken once, when all of it is there. There are no redirects,
-cookies, proxies and content codings; stores that need them take :class:`asyncpq.storage.wire.AiohttpWire`.
+A GET of a few pages costs a third of a GET through aiohttp: the request is one string, the response is parsed in the
+socket's own buffer, and the reading task wakes once, when all of the response has come. Redirects, cookies, proxies and
+content codings are not supported; stores that need them use :class:`asyncpq.storage.wire.AiohttpWire`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import aiohappyeyeballs
 _MAX_LINE_BYTES = 8 * 1024
 _STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?", re.ASCII)
 _KNOWN_STATUS_LINES = {"HTTP/1.1 206 Partial Content": (206, 1), "HTTP/1.1 200 OK": (200, 1)}
-# A header field with the line end before it; leading blanks of a value do not belong to it.
+# A header field with the line end before it; a value has no leading blanks.
 _FIELD = re.compile(r"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
-#: Field names as a server sends them, always the same ones, to lower case.
+#: Lower-case field names, by the field names of a response: a server always sends the same ones.
 _lower_names: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MAX_LOWER_NAMES = 256
 
@@ -146,15 +146,15 @@ class Connection(asyncio.BufferedProtocol):
         self._open = open_
         self._transport: asyncio.Transport | None = None
         self._memory = bytearray(_BUFFER_BYTES)
-        self._buffer = memoryview(self._memory)  # what the socket fills: of the connection, or of a large body
-        self._start = 0  # where the body begins in the buffer
+        self._buffer = memoryview(self._memory)  # the socket fills it: self._memory, or the memory of a large body
+        self._start = 0  # offset of the body in the buffer
         self._filled = 0  # bytes of the buffer that are filled
         self._waiter: asyncio.Future[Body] | None = None
         self._receiver: Receiver | None = None
         self._in_head = True
         self._without_body = False
         self._wanted = 0
-        self._length: int | None = None  # of the body; None: until its end shows
+        self._length: int | None = None  # of the body; None for chunks, and for a body that ends with the connection
         self._target = 0  # bytes of the body to take
         self._chunks: ChunkedBody | None = None
         self._keep_alive = False
@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _frame(self, status: int, version: int, headers: dict[str, str]) -> None:
-        """Find how the body ends (RFC 9112, section 6.3)."""
+        """Read from the headers how the body ends (RFC 9112, section 6.3)."""
         connection = headers.get("connection")
         self._keep_alive = version == 1 and (connection is None or "close" not in connection.lower())
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
@@ -311,11 +311,11 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(Body(data, complete))
 
 
-_RESOLVED_S = 10.0  # a name's addresses are used again for so long
+_RESOLVED_S = 10.0  # the addresses of a name are used again within this time
 
 
 class Endpoint(NamedTuple):
-    """Where connections go to."""
+    """The server of a connection."""
 
     host: str
     port: int

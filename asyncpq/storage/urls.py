@@ -18,7 +18,7 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?):/(?!/)", re.IGNORECASE)
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
-#: Looks like user info or a query although the url has no protocol: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
+#: User info and query of a url without a protocol: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
 _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
@@ -55,9 +55,9 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def refuse_one_slash(url: str) -> None:
-    """Refuse a url with one slash after its protocol, which would be a path below the working folder.
+    """Raise InvalidOptionError for a url with one slash after its protocol: it would be a path in the working folder.
 
-    Java writes local paths so, and ``pathlib.Path`` drops the other slash of a url.
+    Java writes local paths with one slash, and ``pathlib.Path`` drops a slash of a url.
     """
     match = _ONE_SLASH.match(url)
     if match is None:
@@ -227,7 +227,7 @@ def _mentions(text: str, name: str, value: Any) -> bool:
 
 
 def check_s3_names(options: Mapping[str, Any]) -> None:
-    """Refuse the names that other libraries give to s3fs's options, and an ``endpoint_url`` without a scheme."""
+    """Raise InvalidOptionError for other libraries' names of s3fs's options, or ``endpoint_url`` without a scheme."""
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
         raise InvalidOptionError(

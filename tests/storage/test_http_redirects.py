@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from yarl import URL
 
 import asyncpq
 from asyncpq import col
 from asyncpq.storage.base import Validator
+from asyncpq.storage.http import HttpStore
+from asyncpq.storage.redirects import Redirect, RedirectTarget
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from tests.predicates import oracle
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
@@ -424,3 +427,13 @@ def _chain(error: BaseException | None) -> list[BaseException]:
         found.append(error)
         error = error.__cause__ or error.__context__
     return found
+
+
+async def test_remembered_redirects_are_bounded() -> None:
+    store = open_test_store("https", {})
+    assert isinstance(store, HttpStore)
+    target = RedirectTarget(URL("https://cdn.example/x"), own=False)
+    for number in range(5000):
+        store.redirects[f"https://data.example/{number}"] = Redirect(target)
+    assert list(store.redirects) == [f"https://data.example/{number}" for number in range(5000 - 2048, 5000)]
+    await store.close()

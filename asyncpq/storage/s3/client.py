@@ -126,7 +126,7 @@ class _CaughtError(Exception):
 
 
 def _catch(request: Any, **_: Any) -> None:
-    """botocore's before-send hook: catches the probe of a bucket's route, and passes all other requests."""
+    """Stop the probe of a bucket's route before it is sent; a before-send hook of botocore."""
     caught = _caught.get()
     if caught is not None:
         caught.append(request)
@@ -272,7 +272,7 @@ class S3Client(Unpicklable):
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
-        """The trust that botocore would use."""
+        """Return the TLS trust that botocore would use: True for the system's, False for any server."""
         if scheme != "https":
             return True
         verify = self.filesystem.client_kwargs.get("verify")

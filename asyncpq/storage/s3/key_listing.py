@@ -268,11 +268,8 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
         return await _in_turn(pages, prefix, first, round_)
 
 
-async def list_between(
-    pages: KeyPages, prefix: str, after: str, last: str, round_: int | None = None
-) -> list[ListedKey]:
-    """List the keys behind ``after``, up to ``last``."""
-    round_ = pages.context.round if round_ is None else round_
+async def list_between(pages: KeyPages, prefix: str, after: str, last: str, round_: int) -> list[ListedKey]:
+    """List the keys behind ``after``, up to ``last``, from round ``round_`` on."""
     try:
         return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1))
     except _DisorderError:

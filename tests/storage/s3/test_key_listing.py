@@ -92,7 +92,7 @@ def test_every_key_once_and_in_order(keys: list[str], page_keys: int, prefix: st
 def test_every_key_between_two(keys: list[str], page_keys: int, one: str, other: str) -> None:
     after, last = sorted((one, other))
     bucket = Bucket(keys, page_keys)
-    keys_between = asyncio.run(list_between(pages(bucket), "", after, last))
+    keys_between = asyncio.run(list_between(pages(bucket), "", after, last, 1))
     assert [key.key for key in keys_between] == sorted({key for key in keys if after < key <= last})
 
 
