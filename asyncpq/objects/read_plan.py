@@ -53,17 +53,11 @@ class PruningReport(NamedTuple):
 
 
 class BloomReport(NamedTuple):
-    """What bloom filters ruled out.
+    """What bloom filters ruled out."""
 
-    Attributes:
-        columns: whose filters they are.
-        asked: ordinals of the row groups that they were asked about.
-        dropped: those that hold no matching row.
-    """
-
-    columns: tuple[str, ...]
-    asked: RowRanges
-    dropped: RowRanges
+    columns: tuple[str, ...]  # whose filters they are
+    asked: RowRanges  # ordinals of the row groups whose filters were probed
+    dropped: RowRanges  # ordinals of those that hold no matching row
 
 
 PART_BYTES = 1 << 20  # chunks are not cut finer than this
@@ -112,14 +106,6 @@ class ColumnPlan:
             self.num_bytes = sum(
                 map(self.offsets.sizes.__getitem__, self.pages), self.offsets.offsets[0] - self.chunk.start
             )
-
-    @property
-    def dictionary(self) -> ByteRange | None:
-        """Where the dictionary page is: whatever stands before the first data page."""
-        if self.offsets is None:
-            return None
-        start, first = self.chunk.start, self.offsets.offsets[0]
-        return ByteRange(start, first) if first > start else None
 
     def pages_of(self, rows: RowRanges) -> list[int]:
         """Ordinals of the pages that hold any of ``rows``; only with ``offsets``."""

@@ -41,7 +41,7 @@ class Tail(NamedTuple):
     data: bytes
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """The parts that are in here."""
+        """Return those of the parts that lie within the tail."""
         return {
             key: self.data[key.start - self.start : key.stop - self.start] for key in keys if key.start >= self.start
         }

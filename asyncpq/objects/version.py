@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from asyncpq.caching.entry import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
+from asyncpq.objects.read_plan import Item
 from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
@@ -57,7 +58,7 @@ class Spans:
         self.weight = sum([len(piece) + 120 for piece in self._pieces])
 
     def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """The parts that are in here."""
+        """Return those of the parts that lie within known pieces."""
         found: dict[ContentKey, bytes] = {}
         for key in keys:
             at = bisect_right(self._starts, key.start) - 1
@@ -85,19 +86,6 @@ class Weighable(Protocol):
 Weighed = TypeVar("Weighed", bound=Weighable)
 
 
-class KeyedPart(Protocol):
-    """A part of an object that caches keep."""
-
-    @property
-    def kind(self) -> PartKind: ...
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def stop(self) -> int: ...
-
-
 class Decryption(Protocol):
     """The keys of an encrypted file, in the hands of what can use them."""
 
@@ -106,30 +94,7 @@ class Decryption(Protocol):
 
 
 class FileVersion:
-    """The footer of one version of an object, and what was derived from it.
-
-    Attributes:
-        url: for messages.
-        validator: of the response that brought the footer.
-        size: bytes of the object.
-        footer_start: where the footer begins.
-        metadata: the footer, parsed as far as queries needed.
-        observed_at: ``time.monotonic()`` when the footer was asked for; a later one is a newer version.
-        digest: names this version in cache keys.
-        can_validate: the store can tell whether the object still has this version.
-        kept_weight: its weight when it was put into the memory cache.
-        padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
-        decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
-        footer: of such a file, its end from ``footer_start`` on.
-        leaves: ordinals of the leaves whose column chunks are known; None for all. Those of others are a
-            :class:`asyncpq.parquet.row_group.UnknownLeafError`.
-        spans: pieces of the object that came from an index beside it.
-        made: page indexes that came from there, by row group and leaf.
-        drops: see :meth:`drop`; by leaf.
-        all_rows: all rows of the file, once a scan has asked for them.
-        has_grown: its weight may have changed since then.
-        chunks: what :mod:`asyncpq.objects.page_indexes` keeps of column chunks, by row group and leaf.
-    """
+    """The footer of one version of an object, and what was derived from it."""
 
     def __init__(
         self,
@@ -146,34 +111,36 @@ class FileVersion:
         footer: bytes = b"",
         leaves: frozenset[int] | None = None,
     ) -> None:
-        self.url = url
+        self.url = url  # for messages
         self.validator = validator
         self.size = validator.size
         self.footer_start = footer_start
-        self.metadata = metadata
-        self.digest = version_digest(namespace, identity, validator)
+        self.metadata = metadata  # the footer, parsed as far as queries needed
+        self.digest = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = secrets.token_bytes(len(self.digest))
-        self.observed_at = observed_at
-        self.can_validate = can_validate
-        self.kept_weight = 0
-        self.decryption = decryption
-        self.footer = footer
+        self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
+        self.can_validate = can_validate  # the store can tell whether the object still has this version
+        self.kept_weight = 0  # its weight when it was put into the memory cache
+        self.decryption = decryption  # of an encrypted file that was opened with keys; its indexes are not read
+        self.footer = footer  # of such a file, its end from footer_start on
+        # ordinals of the leaves whose column chunks are known; None for all. Others raise UnknownLeafError.
         self.leaves = leaves
-        self.spans = Spans()
-        self.made: dict[tuple[int, int], MadeIndex] = {}
+        self.spans = Spans()  # pieces of the object that came from an index beside it
+        self.made: dict[tuple[int, int], MadeIndex] = {}  # page indexes from there, by row group and leaf
         self._original: FileVersion | None = None
         self._other_unit: FileVersion | None = None
         self._decoded_digest = self.digest
         self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
+        # chunks are longer than the footer says, by up to a dictionary page's header
         self.padded_chunks = metadata.writer_faults.omits_dictionary_header
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}
-        self.drops: dict[int, dict[str, None]] = {}
-        self.all_rows: ResolvedAccess | None = None
-        self.has_grown = True
-        self.chunks: dict[tuple[int, int], Any] = {}
+        self.drops: dict[int, dict[str, None]] = {}  # see drop(); by leaf
+        self.all_rows: ResolvedAccess | None = None  # once a scan has used them
+        self.has_grown = True  # its weight may have changed since it was put into the memory cache
+        self.chunks: dict[tuple[int, int], Any] = {}  # kept by objects.page_indexes, by row group and leaf
         self._recent_weight = 0
         self._valid_chunks: dict[tuple[int, int], ColumnChunk] = {}
 
@@ -222,11 +189,11 @@ class FileVersion:
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
 
-    def keys(self, parts: Iterable[KeyedPart]) -> list[ContentKey]:
+    def keys(self, items: Iterable[Item]) -> list[ContentKey]:
         """The keys of pages, dictionaries and pieces of chunks."""
         decoded, raw = self._decoded_digest, self.digest
         return [
-            ContentKey(decoded if part.kind in _DECODED else raw, part.kind, part.start, part.stop) for part in parts
+            ContentKey(decoded if item.kind in _DECODED else raw, item.kind, item.start, item.stop) for item in items
         ]
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
