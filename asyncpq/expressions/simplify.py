@@ -116,7 +116,7 @@ def _is_relative(atom: tree.Atom) -> bool:
 
 
 def has_relative_times(expr: Expression) -> bool:
-    """Whether ``expr`` compares a column with ``now()``."""
+    """Return whether ``expr`` compares a column with ``now()``."""
     return bool(relative_columns(expr))
 
 
@@ -148,23 +148,19 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """
-    Attributes:
-        intervals: hold the values other than null and NaN. They ascend and do not meet; their ends are literals.
-        null, nan: nulls, NaN may be among the values.
-    """
+    """The values that a column may have."""
 
-    intervals: Intervals = EVERYTHING
-    null: bool = True
-    nan: bool = True
+    intervals: Intervals = EVERYTHING  # of values other than null and NaN; ascending, not meeting; ends are literals
+    null: bool = True  # nulls may be among the values
+    nan: bool = True  # NaN may be among the values
 
     @property
     def is_empty(self) -> bool:
-        """No value is left."""
+        """The column can have no value."""
         return not (self.intervals or self.null or self.nan)
 
     def __contains__(self, value: object) -> bool:
-        """Whether the value may be among them."""
+        """Return whether the column may have the value."""
         if value is None:
             return self.null
         if value != value:
@@ -183,14 +179,9 @@ Ranges: TypeAlias = dict[str, ValueRanges]
 
 
 def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ranges | None:
-    """The values that each column may have in rows where ``expr`` is true.
+    """The values that each column may have in rows where ``expr`` is true; None if it is true for no row.
 
-    Args:
-        expr: a predicate.
-        inexact: atoms of it whose literals are cast before they are compared.
-
-    Returns:
-        Ranges by column; a column that is not there may have any value. None if ``expr`` is true for no row.
+    A column without ranges may have any value. ``inexact``: atoms whose literals are cast before they are compared.
     """
     ranges = _ranges(expr, inexact, None)
     return None if ranges is None else {name: _literals(known) for name, known in ranges.items()}
@@ -199,7 +190,10 @@ def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ran
 def is_unsatisfiable(
     expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
 ) -> bool:
-    """Whether ``expr`` alone shows that it is true for no row. ``among``: looks at these columns only; None for all."""
+    """Return whether ``expr`` alone shows that it is true for no row.
+
+    ``among``: the columns to look at; None for all.
+    """
     return _ranges(expr, inexact, among) is None
 
 

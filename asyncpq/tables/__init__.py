@@ -22,17 +22,11 @@ Version = int | str | dt.datetime
 
 
 def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:
-    """The catalog of ``target``; None where it names files rather than a table.
+    """The catalog of a url, a deltalake or pyiceberg table, or a :class:`Catalog`; None where ``target`` names files.
 
-    Args:
-        target: a url, a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a :class:`Catalog`, or names of files.
-        format_: the format of the table at a url; None or "parquet" for files.
-        version: for Delta a version number or a time; for Iceberg a snapshot id, the name of a branch or tag, or a
-            time. None: the current version.
-
-    Raises:
-        InvalidOptionError: ``target`` has no versions, or ``version`` has the wrong type for it.
-        UsageError: pyiceberg is not installed.
+    ``format_``: the format of the table at a url. ``version``: for Delta a number or a time; for Iceberg a snapshot
+    id, the name of a branch or tag, or a time. None: the current version. Raises InvalidOptionError if ``target`` has
+    no such version or format; UsageError if pyiceberg is not installed.
     """
     home = type(target).__module__.partition(".")[0]
     if format_ == "delta" or (home == "deltalake" and format_ is None):

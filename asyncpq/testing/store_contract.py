@@ -63,9 +63,7 @@ class StoreStorage(Protocol):
 async def filesystem_storage(prefix: str, storage_options: Mapping[str, Any]) -> AsyncIterator[StoreStorage]:
     """A filesystem of fsspec, read as a session reads it and changed through fsspec. ``DATA`` is at "key".
 
-    Args:
-        prefix: url of a writable folder, with a trailing slash.
-        storage_options: options of the filesystem.
+    ``prefix``: url of a writable folder, with a trailing slash. ``storage_options``: options of the filesystem.
     """
     import fsspec
 

@@ -56,7 +56,7 @@ class DuckLakeState:
     names_by_mapping: Mapping[int, Sequence[Row]]  # rows of ``ducklake_name_mapping``, by mapping id
 
     def visible(self, row: Row) -> bool:
-        """Whether a row with ``begin_snapshot`` and ``end_snapshot`` is in the snapshot."""
+        """Return whether a row with ``begin_snapshot`` and ``end_snapshot`` is in the snapshot."""
         end = row.get("end_snapshot")
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 

@@ -134,7 +134,7 @@ class KeySet:
             self.num_bytes += values.nbytes + (0 if prefixes is None else prefixes.nbytes)
 
     def contains(self, rows: pa.Table) -> pa.Array:
-        """Whether each row is a key; ``rows`` is a result of :func:`comparable`."""
+        """Return whether each row is a key; ``rows`` is a result of :func:`comparable`."""
         code: pa.Array | None = None
         for step, column in zip(self._steps, rows.itercolumns(), strict=True):
             position = pc.index_in(column.combine_chunks(), step.values)  # null where no key has the value
@@ -340,7 +340,7 @@ class EqualityIndex:
         return EqualityDeletes(data.url, groups, self._columns, self._constants(data))
 
     def _may_apply(self, delete: ManifestFileEntry, data: ManifestFileEntry) -> bool:
-        """Whether the bounds of both files allow a common key."""
+        """Return whether the bounds of both files allow a common key."""
         if self._untrusted is None:
             return True
         leaves, untrusted = self._columns.leaves, self._untrusted
@@ -378,7 +378,7 @@ def check_parquet(entries: Iterable[ManifestFileEntry], table: str) -> None:
 
 
 def _may_share(delete: ColumnBounds, data: ColumnBounds) -> bool:
-    """Whether two files may share a value of a column, null included."""
+    """Return whether two files may share a value of a column, null included."""
     if delete.null_count != 0 and data.null_count != 0:
         return True
     if delete.all_null or data.all_null:

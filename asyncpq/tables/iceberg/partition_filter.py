@@ -76,7 +76,7 @@ class PartitionFilter:
         return self._manifest[spec.spec_id](manifest)
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
-        """Whether the predicate rules out no partition of a spec."""
+        """Return whether the predicate rules out no partition of a spec."""
         return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
@@ -203,7 +203,7 @@ def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
 
 
 def _is_early(literal: object) -> bool:
-    """Whether it is before 1970: early writers rounded such years to hours up, so a row may be one partition late."""
+    """Return whether a date is before 1970: early writers rounded its partition up, so it may be one too late."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 
