@@ -184,17 +184,25 @@ def _usage_file(folder: int, subfolder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the sub-folder, which must not be a link."""
+def _open_directory(path: str, *, create: bool, parent: int | None = None) -> int:
+    """Return a descriptor of the directory, for the caller to close; with ``create``, make it if it does not exist.
+    ``path`` is absolute, or relative to the directory ``parent``."""
     try:
-        descriptor = os.open(subfolder, DIRECTORY_FLAGS, dir_fd=folder)
+        return os.open(path, DIRECTORY_FLAGS, dir_fd=parent)
     except FileNotFoundError:
         if not create:
             raise
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(subfolder, 0o700, dir_fd=folder)
-        descriptor = os.open(subfolder, DIRECTORY_FLAGS, dir_fd=folder)
+    if parent is None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700, dir_fd=parent)
+    return os.open(path, DIRECTORY_FLAGS, dir_fd=parent)
+
+
+@contextlib.contextmanager
+def entered(folder: int, subfolder: str, *, create: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the sub-folder, which must not be a link."""
+    descriptor = _open_directory(subfolder, create=create, parent=folder)
     try:
         yield descriptor
     finally:
@@ -391,14 +399,7 @@ class EntryFolder:
     def _opened(self, *, create: bool) -> Iterator[int]:
         """Yield a descriptor of the folder for one batch. Between batches the folder may be removed or replaced."""
         try:
-            descriptor = os.open(self._path, DIRECTORY_FLAGS)
-        except FileNotFoundError:
-            if not create:
-                raise
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._path, 0o700)
-            descriptor = os.open(self._path, DIRECTORY_FLAGS)
+            descriptor = _open_directory(self._path, create=create)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
                 raise UnsafeFolderError("is a link or no folder") from error
