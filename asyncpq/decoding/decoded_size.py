@@ -56,22 +56,22 @@ def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> 
     """Bytes of ``dictionary.take(indices)`` as an array of ``type_``; an ArrowIndexError for an index outside of it."""
     size = len(indices) * value_bits(type_) // 8
     if has_lengths(type_) and len(dictionary):
-        values = dictionary.storage if isinstance(dictionary, pa.ExtensionArray) else dictionary
-        if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
-            values = values.cast(pa.large_binary())
-        size += pc.sum(pc.binary_length(values).take(indices)).as_py() or 0
+        size += pc.sum(_lengths(dictionary).take(indices)).as_py() or 0
     return size
 
 
 def largest_value(values: pa.Array) -> int:
     """Bytes of the largest of ``values`` if their type has lengths, else 0."""
-    if not has_lengths(values.type) or len(values) == 0:
-        return 0
+    return int(pc.max(_lengths(values)).as_py() or 0) if has_lengths(values.type) else 0
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    """Bytes of each of ``values``, strings or binary of any layout."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
         values = values.cast(pa.large_binary())
-    return int(pc.max(pc.binary_length(values)).as_py() or 0)
+    return pc.binary_length(values)
 
 
 # -- DELTA_BYTE_ARRAY -------------------------------------------------------------------------------

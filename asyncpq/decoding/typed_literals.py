@@ -135,17 +135,15 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
-    """Whether column and literal are both timestamps, both times of day, or both durations, of any unit."""
+    """Whether column and literal are both instants, clock times, times of day, or durations, of any unit."""
     if pa.types.is_timestamp(type_):
-        return isinstance(value, (dt.datetime, Timestamp)) and is_zoned(value) is (type_.tz is not None)
+        if not isinstance(value, (dt.datetime, Timestamp)):
+            return False
+        zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+        return (zone is None) is (type_.tz is None)
     if pa.types.is_time(type_):
         return isinstance(value, TimeOfDay) or (isinstance(value, dt.time) and value.tzinfo is None)
     return bool(pa.types.is_duration(type_)) and isinstance(value, (dt.timedelta, Duration))
-
-
-def is_zoned(value: dt.datetime | Timestamp) -> bool:
-    """Whether it is an instant, not a wall-clock time."""
-    return (value.timezone if isinstance(value, Timestamp) else value.tzinfo) is not None
 
 
 def converter(type_: pa.DataType) -> Convert | None:

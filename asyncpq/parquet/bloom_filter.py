@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.parquet.thrift import CompactReader, Value, varint
+from asyncpq.parquet.thrift import CompactReader, varint
 
 BLOCK_BYTES: Final = 32
 MAX_HEADER_BYTES: Final = 64  # writers write 15 to 19 bytes
@@ -61,13 +61,10 @@ def decode_bloom_filter_header(data: bytes) -> BloomFilterHeader:
     if type(num_bytes) is not int or not 0 < num_bytes <= MAX_BITSET_BYTES or num_bytes % BLOCK_BYTES:
         raise CorruptFileError(f"a bloom filter claims {num_bytes!r} bytes of blocks")
     for field_id, name in ((2, "algorithm"), (3, "hash"), (4, "compression")):
-        if not _is_first_member(fields.get(field_id)):
+        union = fields.get(field_id)
+        if not isinstance(union, dict) or set(union) != {1}:
             raise UnsupportedFeatureError(f"a bloom filter has an unknown {name}")
     return BloomFilterHeader(reader.pos, num_bytes)
-
-
-def _is_first_member(union: Value) -> bool:
-    return isinstance(union, dict) and set(union) == {1}
 
 
 def usual_header(length: int) -> BloomFilterHeader | None:
