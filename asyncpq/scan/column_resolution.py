@@ -40,7 +40,7 @@ class ReadColumns:
     """The columns of a query, resolved against a schema: the same for all literals of one predicate.
 
     ``names`` are the columns that the predicate names; ``predicate`` has those that the file has under other names.
-    Raises ColumnNotFoundError or AmbiguousColumnError: no such column, or several.
+    Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
     """
 
     __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "with_filters", "zones")
@@ -68,7 +68,7 @@ class ReadColumns:
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
-        """The same columns, of which ``names`` are not pruned by."""
+        """Return these columns, marked so that the statistics of ``names`` prune nothing."""
         other = copy.copy(self)
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
         other.zones = other.with_filters = None
@@ -89,7 +89,7 @@ ColumnNames: TypeAlias = Sequence[str | int]
 
 
 class Resolved(NamedTuple):
-    """The columns of a request, in one version."""
+    """The columns of a request, resolved against one version of a file."""
 
     columns: ReadColumns  # what is read
     schema: pa.Schema  # Arrow schema of the output
@@ -101,7 +101,8 @@ class Resolved(NamedTuple):
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
-        """The same, for predicates whose literals may not all be compared with statistics."""
+        """Return these columns for new predicates; columns whose literals cannot be compared with statistics do not
+        prune."""
         if not self.inexact:
             return self
         blind = {
@@ -149,7 +150,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
 
 
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
-    """The top-level fields asked for, or parts of them, in the order asked.
+    """Return the requested top-level fields, or the requested parts of them, in the order of ``names``.
 
     Several paths into one field give it once, where the first of them stands. Raises ColumnNotFoundError,
     AmbiguousColumnError: no such column, several of that name, or one asked for twice.
@@ -169,8 +170,9 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
 
 
 def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
-    """Ordinals of the fields that are to come as dictionary arrays. Raises ColumnNotFoundError, AmbiguousColumnError:
-    no such column, or several of that name; UnsupportedFeatureError: a nested column, or an encrypted file."""
+    """Return the ordinals of the fields to return as dictionary arrays. Raises ColumnNotFoundError,
+    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column, or an
+    encrypted file."""
     schema = version.metadata.schema
     fields: set[int] = set()
     for name in names:
@@ -187,7 +189,7 @@ def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[
 
 
 def meant(schema: ParquetSchema, name: str) -> str | None:
-    """Which column may have been meant by a name that the file lacks."""
+    """Return the column whose name resembles ``name`` most, for an error's hint; None if no name is close."""
     try:
         schema.projection(name)
     except QueryError as error:
@@ -196,8 +198,8 @@ def meant(schema: ParquetSchema, name: str) -> str | None:
 
 
 def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumns) -> Resolved:
-    """As :func:`resolve`, for names of a dataset's columns. SchemaMismatchError if the file has a column that cannot be
-    the dataset's."""
+    """Do what :func:`resolve` does for the columns of a dataset. Raises SchemaMismatchError if the file's column cannot
+    be converted to the dataset's."""
     dictionaries = frozenset(_dictionary_column(view, name) for name in wanted.read_dictionary)
 
     def columns(names: ColumnNames | None, *, unique: bool) -> list[AdaptedColumn]:
@@ -234,8 +236,8 @@ def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumn
 
 
 def _dictionary_column(view: SchemaAdapter, name: str) -> int:
-    """Ordinal of a column that is to come as dictionary arrays. Raises ColumnNotFoundError, AmbiguousColumnError: no
-    such column, or several of that name; UnsupportedFeatureError: a nested column."""
+    """Return the ordinal of a column to return as dictionary arrays. Raises ColumnNotFoundError,
+    AmbiguousColumnError: no such column, or several of that name; UnsupportedFeatureError: a nested column."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     if path or pa.types.is_nested(view.schema.field(ordinal).type):
         raise UnsupportedFeatureError(

@@ -35,7 +35,7 @@ class ScannedFile(Protocol):
 
     @property
     def plan(self) -> ScanPlan | None:
-        """What is read of it; None where it is ruled out without a plan."""
+        """The plan of the file; None if the file was ruled out before it was planned."""
 
     async def finish(self) -> None:
         """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError: rows
@@ -52,35 +52,36 @@ class ScannedFiles(Protocol[F]):
         """Find the files."""
 
     async def alone(self) -> F | None:
-        """Find the files, unless that was done; return the file, planned, where there is just one.
+        """Find the files, if they are not yet found; if the scan has exactly one, plan and return it, else return None.
 
-        :meth:`planned` gives it again.
+        :meth:`planned` yields this file again.
         """
 
     def planned(self) -> AsyncGenerator[F]:
-        """The files that are not done with, planned ahead of their rows; those without rows to read are finished."""
+        """Yield the unread files, planned ahead of their rows. Files without rows to read are finished at once."""
 
     async def renewed(self) -> bool:
-        """Whether other files took the place of those that were found: all of them are read anew then."""
+        """Return whether the list of files has changed, so that all files must be read again."""
 
     async def done(self, file: F) -> None:
-        """All rows of a file were delivered, or it is ruled out."""
+        """Mark ``file`` as read: its rows were delivered, or it is ruled out."""
 
     async def failed(self, file: F, error: AsyncpqError, *, given_out: bool) -> bool:
-        """Prepare to read a file again whose scan failed; True where it is left out instead.
+        """Prepare to read ``file`` again after ``error``; return True if the file is skipped instead.
 
-        Rows that were ``given_out`` a new beginning would repeat. Raises ``error`` where neither is allowed.
+        A file whose rows were ``given_out`` is not read again: its rows would repeat. Raises ``error`` if the file can
+        neither be read again nor skipped.
         """
 
     async def give_up(self, file: F) -> None:
-        """A file that is not done with is not read on; :meth:`planned` may give it again."""
+        """Release ``file`` before all of its rows were read; :meth:`planned` may yield it again."""
 
     async def close(self) -> None:
-        """End what runs. Idempotent."""
+        """Cancel running work and release all files. Idempotent."""
 
 
 class UnitRows(NamedTuple, Generic[F]):
-    """What one unit of a file gave: a table for each row group with matching rows."""
+    """The rows of one unit of a file: a table for each row group with matching rows."""
 
     file: F
     tables: list[pa.Table]
@@ -90,8 +91,8 @@ class UnitRows(NamedTuple, Generic[F]):
 class OneFile:
     """An open file as the only one of a scan: :class:`ScannedFiles`, and its :class:`ScannedFile`.
 
-    ``planner`` plans it, anew after each change of the object. Rows of a ``scan`` are given out as they come; else all
-    at the end.
+    ``planner`` makes its plan, and a new one after each change of the object. A ``scan`` delivers rows as they are
+    decoded; otherwise all rows are returned at the end.
     """
 
     planner: ScanPlanner
@@ -102,7 +103,8 @@ class OneFile:
     _schema: pa.Schema | None = field(default=None, init=False)
 
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows, a new beginning included. Raises UsageError: the scan has not been started."""
+        """The Arrow schema of the rows, also after the file is read again. Raises UsageError before the scan is
+        started."""
         if self._schema is None:
             raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
         return self._schema
@@ -134,11 +136,11 @@ class OneFile:
                 await self.plan.file_scan.ensure_current()
 
     async def renewed(self) -> bool:
-        """Never: the file was named."""
+        """Return False: the file of the scan was named and stays the same."""
         return False
 
     async def done(self, file: OneFile) -> None:
-        """Its plan stays, for what is said of it."""
+        """Do nothing: the plan stays for reports about the scan."""
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version, or do without the page index that was wrong."""
@@ -152,10 +154,10 @@ class OneFile:
         return False
 
     async def give_up(self, file: OneFile) -> None:
-        """Its handle stays open."""
+        """Do nothing: the file's handle stays open."""
 
     async def close(self) -> None:
-        """Its handle stays open."""
+        """Do nothing: the file's handle stays open."""
 
 
 @dataclass(slots=True, eq=False)
@@ -182,8 +184,8 @@ class ScanExecutor(Generic[F]):
     # -- all rows at once -------------------------------------------------------------------------
 
     async def collect(self) -> list[UnitRows[F]]:
-        """All rows, of each file together, in the order of the files. Any file may begin anew meanwhile. Raises
-        AsyncpqError: a file cannot be read."""
+        """Return all rows, those of each file together, in the order of the files. Files that change are read again.
+        Raises AsyncpqError if a file cannot be read."""
         most = self.runtime.options.limits.round_bytes
         while (file := await self.files.alone()) is not None:
             if file.plan is not None and file.plan.num_bytes > most:
@@ -208,7 +210,7 @@ class ScanExecutor(Generic[F]):
         return [self._collected[number] for number in sorted(self._collected)]
 
     async def _run(self, plan: ScanPlan) -> list[pa.Table]:
-        """The rows of a file that is fetched at once."""
+        """Return the rows of the only file, fetched as one unit."""
         units, budget = plan.file_scan.units(None), self.runtime.budget
         budget.take(plan.num_bytes)  # it waits for nobody, and others wait for it
         try:
@@ -219,12 +221,12 @@ class ScanExecutor(Generic[F]):
     # -- rows as they come ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the files and begin to fetch."""
+        """Find the files and start to fetch their units."""
         await self.files.start()
         self._begin()
 
     def _begin(self) -> None:
-        """Read the files that are not done with."""
+        """Start the pipeline over the files that are not yet read."""
         self._pipeline = Pipeline(self._jobs(), self.runtime, ordered=self.ordered)
         self._pipeline.start()
 
@@ -246,15 +248,15 @@ class ScanExecutor(Generic[F]):
                     await self._ended.wait()
 
     async def next(self) -> UnitRows[F] | None:
-        """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed. Raises
-        AsyncpqError: a file could not be read, or has changed after rows of it were given out."""
+        """Return the next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed. Raises
+        AsyncpqError if a file cannot be read, or has changed after some of its rows were delivered."""
         while True:
             again, rows = await self._next()
             if not again:
                 return rows
 
     async def _next(self) -> tuple[bool, UnitRows[F] | None]:
-        """Whether reading began again; if not, the next unit's rows, or None at the end."""
+        """Return whether reading was restarted; and if not, the next unit's rows, or None at the end."""
         pipeline = self._pipeline
         if pipeline is None:
             raise UsageError("the scan is closed")
@@ -290,12 +292,12 @@ class ScanExecutor(Generic[F]):
         return False, UnitRows(file, landed.tables)
 
     def done_with_head(self) -> None:
-        """What :meth:`next` gave was consumed: there is room for further rows."""
+        """Release the bytes of the unit that :meth:`next` returned: its rows were consumed."""
         if self._pipeline is not None:
             self._pipeline.done_with_head()
 
     async def _finished(self, file: F) -> None:
-        """A file is done with."""
+        """Check a file whose units were all delivered, and mark it as read."""
         self._done.add(file.number)
         self._open.pop(file.number, None)
         if file.plan is not None:
@@ -308,7 +310,7 @@ class ScanExecutor(Generic[F]):
     # -- beginning again --------------------------------------------------------------------------
 
     async def _begin_anew_if_renewed(self) -> bool:
-        """Read all files anew where others took the place of those that were found."""
+        """Read all files again if their list has changed; return whether it has."""
         if not await self.files.renewed():
             return False
         await self._stop()
@@ -320,7 +322,7 @@ class ScanExecutor(Generic[F]):
         return True
 
     async def _failed(self, file: F, error: AsyncpqError) -> None:
-        """Read on without a file, or with its new version; raise where neither is allowed."""
+        """Continue without ``file``, or with its new version; raise ``error`` if neither is allowed."""
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
         alone = self._collected is None and not self.ordered
         exposed = [file] if alone else [*self._open.values(), file]
@@ -345,7 +347,7 @@ class ScanExecutor(Generic[F]):
             await self.files.give_up(file)
 
     async def _stop(self) -> None:
-        """End what runs, and forget of files that are not done with."""
+        """Cancel the pipeline and release the files that are not yet read."""
         try:
             if self._pipeline is not None:
                 await self._pipeline.close()
@@ -366,7 +368,7 @@ class ScanExecutor(Generic[F]):
 
 
 def one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """One table; a table without columns keeps its number of rows, which needs a schema of its own."""
+    """Concatenate ``batches`` to one table. A table without columns keeps its number of rows."""
     if len(schema) or not batches:
         return pa.Table.from_batches(batches, schema=schema)
     return counted(sum(batch.num_rows for batch in batches))

@@ -46,7 +46,7 @@ NOTHING = Fetched([], [], Parts({}))
 
 
 class _Unproven(NamedTuple):
-    """A page that came with its whole column chunk, and may be damaged."""
+    """A page that was fetched with its whole column chunk and is not yet decoded: it may be damaged."""
 
     key: ContentKey  # of the page, or dictionary
     stop_row: int  # once the row group's rows before this one were decoded, it is not
@@ -55,9 +55,10 @@ class _Unproven(NamedTuple):
 
 
 class PageKeeper:
-    """Decides which pages and dictionaries of one scan memory keeps, decoded or not, and which the cache tiers get.
+    """Decides which pages and dictionaries of one scan are kept in memory, encoded or decoded, and which go to the
+    tiers.
 
-    Pages that came with their whole column chunk may be damaged: the tiers get them once rows behind them were decoded.
+    Pages that were fetched with their whole column chunk may be damaged: they go to the tiers once they were decoded.
     """
 
     def __init__(
@@ -178,9 +179,9 @@ class PageKeeper:
 class FileScan:
     """Fetches and decodes the units of a plan.
 
-    The round of ``context`` is that of the first data request. ``admit`` keeps fetched pages in memory; tiers outside
-    this process decide by themselves, by ``read_bytes``, which the call reads, other files included. With ``rows_only``
-    matching rows are counted, no output is decoded.
+    ``context`` has the round of the first data request. ``admit`` keeps fetched pages in memory. Tiers outside this
+    process decide from ``read_bytes``, the bytes that the whole call reads. With ``rows_only`` the scan counts matching
+    rows and decodes no output columns.
     """
 
     def __init__(
@@ -215,7 +216,8 @@ class FileScan:
         self._whole = False
 
     def units(self, unit_bytes: int | None) -> list[Unit]:
-        """Cut the plan into units of ``unit_bytes``; None: one unit. Call it once, before the first fetch."""
+        """Cut the plan into units of about ``unit_bytes`` bytes, or into one unit for None. Call this once, before
+        any fetch."""
         units = self.plan.units(1 << 62 if unit_bytes is None else unit_bytes)
         self._whole = unit_bytes is None
         for unit in units:
@@ -241,18 +243,18 @@ class FileScan:
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
-        """Fetch and decode one unit; units of one row group in order."""
+        """Fetch and decode one unit; return its tables. Units of one row group must be run in order."""
         (first, *others) = unit.pieces
         items = [item for piece in unit.pieces for item in piece.items] if others else first.items
         fetched = await self.fetch(items, self.context.round)
         return await self.decode(unit, fetched)
 
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        """The matching rows of a unit, one table for each of its row groups.
+        """Return the matching rows of a unit, one table for each of its row groups.
 
-        If the cache policy requires validation and no response has validated the version, a request for that runs
-        beside the decoding; the rows are returned after its answer. Raises ObjectChangedError: the object has another
-        version now.
+        If the cache policy requires validation and no response has validated the version, a validating request runs
+        beside the decoding, and the rows are returned after its response. Raises ObjectChangedError if the object has
+        another version now.
         """
         validation = self._start_validation()
         started = time.perf_counter()
@@ -331,12 +333,12 @@ class FileScan:
         return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
-        """Upper bound of the decoded bytes of a unit."""
+        """Return an upper bound of the bytes of a unit's decoded pages."""
         values = iter(fetched.values)
         return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
 
     def check_complete(self) -> None:
-        """Compare the number of decoded rows with the plan, after the last unit. Raises CorruptFileError: the numbers
+        """Compare the number of decoded rows with the plan's, after the last unit. Raises CorruptFileError if they
         differ."""
         planned = sum([group.rows.num_rows for group in self.plan.row_groups])
         if self._rows_seen != planned:

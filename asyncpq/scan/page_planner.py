@@ -34,8 +34,8 @@ from asyncpq.storage.base import RequestContext
 
 
 def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) -> None:
-    """Hold that no two chunks that are read share bytes; chunks that are not read do not matter. Raises
-    CorruptFileError: two do."""
+    """Check that no two chunks of the read share bytes; other chunks are not checked. Raises CorruptFileError if two
+    share bytes."""
     chunks = [column.chunk for group in row_groups for column in group.columns]
     spans = sorted([(chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop])
     for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
@@ -52,9 +52,9 @@ _NONE: Final = RowRanges.empty()
 
 @dataclass(slots=True, eq=False)
 class PagePlanner:
-    """Plans what is fetched of one version of a file, for a request whose names are resolved.
+    """Plans the fetches of a request in one version of a file. The request's names are resolved.
 
-    ``where`` and ``prune`` are simplified. ``prune`` is a sharper predicate to prune by, implied by ``where``.
+    ``where`` and ``prune`` are simplified. ``where`` implies ``prune``, which may exclude more when pruning.
     """
 
     source: ObjectSource
@@ -112,7 +112,7 @@ class PagePlanner:
         return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
-        """Ordinals of the row groups that may hold wanted rows; and what statistics said."""
+        """Return the ordinals of the row groups that may have matching rows, and how statistics pruned the others."""
         metrics, num_groups = self.context.metrics, len(self.version.metadata.row_groups)
         metrics.row_groups_total = num_groups
         if isinstance(self.where, Constant):  # false or null: no row matches
@@ -128,7 +128,7 @@ class PagePlanner:
         return accessed & verdict.kept, verdict
 
     def _filters(self) -> RowGroupFilters | None:
-        """The Bloom filters that may rule out row groups; None without any."""
+        """Return the Bloom filters that may rule out row groups; None if no such filter exists."""
         version, columns = self.version, self.columns
         if columns.with_filters is None:
             columns.with_filters = may_have_filters(version, columns.bounded.values())
@@ -139,7 +139,8 @@ class PagePlanner:
     async def _fetch_indexes(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
     ) -> PageIndexes:
-        """Those that rule out pages: for the filter, or since of a row group not all rows are wanted."""
+        """Fetch the page indexes that may rule out pages: by the filter, or because only some rows of a row group
+        are read."""
         indexes = PageIndexes(self.source, self.version, self.context)
         where, columns = self.where, self.columns
         if where is None and self.limit is None and not self.rows.selected:
@@ -157,7 +158,7 @@ class PagePlanner:
         return indexes
 
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
-        """Whether to look for pages of a row group without any of ``rows``, which are not to be filtered."""
+        """Return whether a row group may have pages without any of ``rows``, which are read unfiltered."""
         chunks = (indexed_chunk(self.version, ordinal, item.leaf).span for item in self.columns.unfiltered)
         num_rows = self.version.metadata.row_groups[ordinal].num_rows
         return skips_pages(rows, num_rows, chunks, self.source.runtime.options.requests.gap_bytes)
@@ -165,7 +166,7 @@ class PagePlanner:
     def _row_group_plans(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes
     ) -> list[RowGroupPlan]:
-        """The row groups and pages that may match by the page indexes."""
+        """Return the plans of the row groups, with the pages that may match according to the page indexes."""
         groups: list[RowGroupPlan] = []
         for ordinal, rows, filtered in candidates:
             num_rows = self.version.metadata.row_groups[ordinal].num_rows
@@ -193,8 +194,8 @@ class PagePlanner:
         return groups
 
     def _late(self, groups: list[RowGroupPlan]) -> bool:
-        """Whether to fetch the filter's columns first: it costs one more round, and saves what the other
-        columns' pages without a matching row would have cost."""
+        """Return whether to fetch the filter's columns first. This costs one more round, and saves the pages of other
+        columns that have no matching row."""
         requests, leaves = self.source.runtime.options.requests, self.columns.leaves
         if not leaves or not leaves[0].predicate or leaves[-1].predicate:
             return False  # the filter's stand first
@@ -240,7 +241,7 @@ class PagePlanner:
 
 
 def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
-    """Statistics of the row groups for the columns with bounds, by name; made once."""
+    """Return the row groups' zones for the columns with bounds, keyed by name; computed once for each version."""
     if columns.zones is None:
         columns.zones = {
             name: version.derived(
@@ -252,9 +253,9 @@ def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, Row
 
 
 def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
-    """Rows of interest in the row groups ``kept``, no more than ``limit``.
+    """Return (ordinal, rows to look for) of the row groups ``kept``, at most ``limit`` rows in all.
 
-    Row groups behind the limit, or between the selected rows, are skipped: a file may have thousands.
+    Row groups after the limit, or between the selected rows, are skipped: a file may have thousands.
     """
     candidates: list[tuple[int, RowRanges]] = []
     layout = rows.layout
@@ -273,7 +274,7 @@ def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> lis
 
 
 def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
-    """Bytes that the first step takes of each row group."""
+    """Return the bytes that the first step fetches, keyed by the ordinal of the row group."""
     return {
         group.ordinal: sum([column.num_bytes for column in group.columns if column.predicate or not late])
         for group in groups
@@ -281,7 +282,7 @@ def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
 
 
 def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
-    """Fields that are read page by page by locations that no index gave."""
+    """Return the ordinals of fields whose page locations come from earlier reads, not from an index."""
     fields = [
         column.field
         for group in groups

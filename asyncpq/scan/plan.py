@@ -93,7 +93,7 @@ class Plan:
         return sum(request.stop - request.start for request in self.requests)
 
     def explain(self) -> str:
-        """The plan as text, several lines."""
+        """Return the plan as text of several lines."""
         pruning = self.pruning
         lines = [
             f"read {printable(self.url)}",
@@ -150,9 +150,9 @@ class Plan:
 def describe(
     source: ObjectSource, scan_plan: ScanPlan, metrics: ReadMetrics, request: ScanRequest, *, scan: bool
 ) -> Plan:
-    """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not asked.
+    """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not searched.
 
-    A ``scan`` is read unit by unit; else the file is read in one round where it is small enough.
+    A ``scan`` is read unit by unit; other reads of small files take one round.
     """
     version, plan = scan_plan.version, scan_plan.fetch_plan
     schema = version.metadata.schema
@@ -203,14 +203,14 @@ def describe(
 
 
 def _columns(shape: QueryShape, schema: ParquetSchema) -> tuple[str, ...]:
-    """What would be returned: of a dataset its columns, which the file may have under other names."""
+    """Return the names of the returned columns; for a file of a dataset, the dataset's names."""
     if shape.view is not None:
         return tuple(shape.schema.names)
     return tuple(path for projection in shape.output for path in _paths(schema, projection))
 
 
 def _paths(schema: ParquetSchema, projection: Projection) -> tuple[str, ...]:
-    """The name of a field that is wanted whole, else the dotted paths of the leaves that are."""
+    """Return the name of a field that is read whole, otherwise the dotted paths of its leaves that are read."""
     field = schema.fields[projection.field]
     if len(projection.leaves) == field.leaf_stop - field.first_leaf:
         return (field.name,)
@@ -218,7 +218,7 @@ def _paths(schema: ParquetSchema, projection: Projection) -> tuple[str, ...]:
 
 
 def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
-    """For each of the leaves that are read its dotted path; the name of its field where that is read whole."""
+    """Return a label for each leaf that is read: the name of a field that is read whole, otherwise the leaf's path."""
     read: dict[int, set[int]] = {}
     for leaf in leaves:
         read.setdefault(schema.leaves[leaf].field_index, set()).add(leaf)

@@ -56,7 +56,7 @@ class _OtherColumnsError(ObjectChangedError):
 class ScanPlanner:
     """Makes a :class:`ScanPlan` of a request, and another one when the object has changed.
 
-    ``version`` is the one that the file handle knows; ``adopt`` is called with the version of each plan.
+    ``version`` is the file handle's version; ``adopt`` is called with the version of each plan.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class ScanPlanner:
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
-        """Bounds one step of the read (see :meth:`asyncpq.objects.runtime.Runtime.deadline`)."""
+        """Return a context manager that limits the time of one step of the read (see
+        :meth:`asyncpq.objects.runtime.Runtime.deadline`)."""
         return self.source.runtime.deadline(self.source.handle.url)
 
     async def prepare(self, *, scan: bool) -> ScanPlan:
@@ -165,7 +166,7 @@ class ScanPlanner:
 
     @property
     def _is_positional(self) -> bool:
-        """Whether the request is valid for one version only."""
+        """Whether the request names row numbers or row groups, which are valid for one version only."""
         request = self.request
         return (
             request.view is not None  # another version may have other columns: the dataset begins it anew
@@ -173,15 +174,15 @@ class ScanPlanner:
         )
 
     async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """Return the present version in place of one that has expired. Raises ObjectChangedError: the store names
-        another version, and the request names rows."""
+        """Return the current version in place of one that has expired. Raises ObjectChangedError if the object has
+        another version and the request is positional."""
         found = await self.source.version(context)
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
 
     def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
-        """Translate a predicate of pyarrow's: its literals are cast to the types of this version's columns."""
+        """Translate a pyarrow expression; its literals are cast to the types of this version's columns."""
         schema = version.metadata.schema
         view, extensions = self.request.view, self.source.runtime.options.read.extension_types
         types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema
@@ -218,7 +219,8 @@ class ScanPlanner:
         return resolved, filter_
 
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
-        """Resolve and compile for a dataset's columns; fold those that are constant in this file."""
+        """Resolve the columns and compile the filter for a dataset's columns; fold columns that are constant in this
+        file."""
         where, relative = self.request.where, self.request.relative
         types = {} if where is None else view.types(columns(where))
         if relative is not None:
@@ -266,7 +268,7 @@ class ScanPlanner:
         return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, dictionaries, view)
 
     def _resolved(self, version: FileVersion) -> Resolved:
-        """Names resolved to columns: once for all questions that differ in their literals only."""
+        """Return the request's names resolved to columns; requests that differ only in literals share the result."""
         request = self.request
         asked = () if request.rows_only else request.columns
         named = () if request.where is None else columns(request.where)
@@ -281,8 +283,8 @@ class ScanPlanner:
         return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, schema: pa.Schema) -> None:
-        """Check that a new version still has the columns of the plan before it. Raises ObjectChangedError: a column is
-        gone, or has another type."""
+        """Check that a new version still has the columns of the plan before it. Raises ObjectChangedError if a
+        column is missing or has another type."""
         if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
             was, now = ({field.name: field.type for field in some} for some in (self._schema, schema))
             changed = [f"{name} is {now.get(name, 'gone')} now" for name, kind in was.items() if now.get(name) != kind]
@@ -316,7 +318,7 @@ class ScanPlanner:
 
 
 def _layout(version: FileVersion) -> RowGroupLayout:
-    """First row and row count of each row group."""
+    """Return the first row and the number of rows of each row group."""
     groups = version.metadata.row_groups
     layout: RowGroupLayout = version.derived(
         ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), _WEIGHT
@@ -325,6 +327,6 @@ def _layout(version: FileVersion) -> RowGroupLayout:
 
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:
-    """All of the file's rows."""
+    """Return an access plan that selects all rows of the file."""
     rows = version.all_rows = AccessPlan.all().resolve(_layout(version))
     return rows

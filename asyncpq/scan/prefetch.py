@@ -44,7 +44,7 @@ class _Running(NamedTuple):
 
 
 async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
-    """The units of one file."""
+    """Yield the units of one file as jobs."""
     todo = list(units)
     for unit in todo:
         yield Job(scan, unit, unit is todo[-1])
@@ -53,11 +53,11 @@ async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
 class Pipeline:
     """Runs jobs with read-ahead; returns them in order, or as they become ready.
 
-    Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
-    budget if need be; further ones wait for the session's budget. The caller must close it, else tasks stay.
+    Bytes are granted in delivery order. The unit that the consumer waits for is always granted, even over the budget;
+    further units wait for the session's budget. The caller must close the pipeline, or its tasks stay.
 
-    The next of ``jobs`` is taken once the one before has its bytes. An exception of theirs is raised after all jobs
-    before it were delivered. They are closed with the pipeline. Without ``ordered``, jobs of different scans are
+    The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
+    earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
     delivered as they become ready.
     """
 
@@ -77,7 +77,7 @@ class Pipeline:
         self._closed = False
 
     def start(self) -> None:
-        """Begin fetching."""
+        """Start to fetch the jobs."""
         if self._pump is not None or self._closed:
             raise UsageError("a pipeline is started once")
         self._drained.set()
@@ -167,11 +167,11 @@ class Pipeline:
 
     @property
     def head(self) -> Job | None:
-        """The job that :meth:`next` returned, or raised for, last; None after :meth:`done_with_head`."""
+        """The job of the last :meth:`next`, also of one that raised; None after :meth:`done_with_head`."""
         return None if self._head is None else self._head.job
 
     async def _next_running(self) -> _Running:
-        """The unit that is delivered next, once it is done."""
+        """Wait until the unit to deliver next is done; return it."""
         if self._ordered:
             head = self._running[0]  # close() may take it out while it is waited for
             if not head.task.done():
@@ -225,8 +225,8 @@ class Pipeline:
             self._drained.set()
 
     async def close(self) -> None:
-        """Cancel what runs, wait until it has ended, give the budget back. Idempotent: a cancelled close can be
-        called again, and what it was to wait for gives its bytes back in any case."""
+        """Cancel the running tasks, wait until they have ended, and release their budget. Idempotent: a cancelled
+        close can be called again, and its tasks release their bytes in any case."""
         self._closed = True
         if self._pump is not None and self._pump not in self._ending:
             self._end(self._pump, 0)

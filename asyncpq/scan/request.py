@@ -20,7 +20,8 @@ from asyncpq.scan.column_resolution import ColumnNames
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
-    """Names and ordinals of columns; None for all. Raises InvalidOptionError: it is no list of such."""
+    """Return names and ordinals of columns; None for all. Raises InvalidOptionError if ``columns`` is not such a
+    list."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -35,7 +36,8 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
 
 
 def dictionary_names(names: Any) -> tuple[str, ...]:
-    """Names of columns that are to come as dictionary arrays. Raises InvalidOptionError: it is no list of names."""
+    """Return the names of columns to return as dictionary arrays. Raises InvalidOptionError if it is not such a
+    list."""
     if names == ():
         return ()
     found = column_names(names, "read_dictionary")
@@ -53,7 +55,8 @@ class Predicate(TypedDict, total=False):
 
 
 def predicate(where: object) -> Predicate:
-    """The predicate in whichever form it was given; nothing for None. Raises ExpressionError: it is none."""
+    """Return ``where``, in any of its forms, as arguments of a request; none for None. Raises ExpressionError
+    otherwise."""
     if where is None:
         return {}
     if isinstance(where, pc.Expression):
@@ -63,7 +66,7 @@ def predicate(where: object) -> Predicate:
 
 
 def access_plan(access: Any) -> AccessPlan | None:
-    """Which of a file's rows may be read; None for all. Raises InvalidOptionError: it is no :class:`AccessPlan`."""
+    """Return the access plan; None for all rows. Raises InvalidOptionError if it is not an :class:`AccessPlan`."""
     if access is not None and not isinstance(access, AccessPlan):
         raise InvalidOptionError(
             f"access={access!r}: must be an AccessPlan", hint="Make one with asyncpq.AccessPlan.rows([...]), say."
@@ -72,21 +75,22 @@ def access_plan(access: Any) -> AccessPlan | None:
 
 
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Check the argument ``name``. Raises InvalidOptionError: it is none of those that are known."""
+    """Check the argument ``name``. Raises InvalidOptionError if ``value`` is not one of ``known``."""
     if value not in known:
         raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:
-    """The argument ``name``, if it was given. Raises InvalidOptionError: no whole number, or less than ``least``."""
+    """Return the argument ``name``, or None. Raises InvalidOptionError if it is not an integer of at least
+    ``least``."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
     return value
 
 
 def row_numbers(rows: Any) -> list[int]:
-    """Row numbers as ints; Arrow and numpy arrays are taken as lists. Raises InvalidOptionError: it is no list of whole
-    numbers."""
+    """Return row numbers as ints, from a list or an Arrow or numpy array. Raises InvalidOptionError if they are not
+    integers."""
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
     values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
@@ -168,9 +172,9 @@ class LookupKeys:
             )
 
     def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
-        """Pair the rows of ``where`` with the keys. Not needed where ``exact`` and without ``with_keys``.
+        """Pair the rows of ``where`` with the keys. Needed unless ``exact`` is true and ``with_keys`` is false.
 
-        ``table`` has rows that satisfy ``where``: the columns asked for, and behind them the key columns. ``with_keys``
+        ``table`` has the rows that satisfy ``where``: the requested columns, followed by the key columns. ``with_keys``
         adds the position of the key.
         """
         num_columns = table.num_columns - len(self.names)
@@ -184,14 +188,14 @@ class LookupKeys:
         return table
 
     def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
-        """Pairs of (row in ``table``, position of key), by row, then by position."""
+        """Return pairs (row in ``table``, position of the key), sorted."""
         first = table.num_columns - len(self.names)
         columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
         pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
         return [row for row, _ in pairs], [position for _, position in pairs]
 
     def _hashable(self, columns: Sequence[pa.ChunkedArray]) -> bool:
-        """Whether Python's equality of the values is ``==`` of the columns: same plain kind on both sides."""
+        """Return whether keys and values have the same plain types, so that Python compares them as the filter does."""
         return all(
             kind is not None and all(type(values[number]) is kind for values in self._tuples)
             for number, kind in enumerate(_python_kind(column.type) for column in columns)
@@ -206,7 +210,7 @@ class LookupKeys:
         return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
 
     def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
-        """Key by key, by the filter itself: for types whose Python values compare otherwise."""
+        """Return the pairs as the filter finds them key by key, for types that Python compares differently."""
         names = [f"key{number}" for number in range(len(columns))]
         arrays = dict(zip(names, columns, strict=True))
         types = {name: column.type for name, column in arrays.items()}
@@ -219,14 +223,14 @@ class LookupKeys:
 
 
 def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
-    """A column, or a leaf of a struct column by its dotted path."""
+    """Return a column, or the leaf of a struct column that ``name`` is the dotted path of."""
     path = name[len(table.field(position).name) + 1 :]
     column = table.column(position)
     return pc.struct_field(column, path.split(".")) if path else column
 
 
 def _values(name: str, value: Any) -> tuple[Scalar, ...]:
-    """The keys of one column: of a collection its values, else the one."""
+    """Return the keys of one column: the values of a collection, or the single value."""
     try:
         if not is_collection(value):
             return (as_scalar(value),)
@@ -242,7 +246,7 @@ def _values(name: str, value: Any) -> tuple[Scalar, ...]:
 
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Integers or bytes; text as bytes, since a file may hold what is no UTF-8."""
+    """Return the values as integers or bytes. Strings become bytes, since a file may hold invalid UTF-8."""
     if pa.types.is_dictionary(column.type):
         column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
     if _python_kind(column.type) is str:
@@ -251,7 +255,7 @@ def _plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _python_kind(kind: pa.DataType) -> type | None:
-    """The Python type whose equality and hash are those of the Arrow type, if there is one."""
+    """Return the Python type with the equality and hash of the Arrow type; None if no type has them."""
     if pa.types.is_dictionary(kind):
         return _python_kind(kind.value_type)
     if pa.types.is_integer(kind):

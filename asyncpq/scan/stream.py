@@ -30,8 +30,8 @@ _MAX_COMBINED: Final = 64  # tables that are combined to one
 class BatchPuller(Generic[T]):
     """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
 
-    ``next_batch`` gives None after the last one. ``close`` ends what makes them when the iterator is dropped early;
-    None where others end it.
+    ``next_batch`` returns None after the last batch. ``close`` ends the source of the batches when the iterator is
+    dropped early; None if the source is closed elsewhere.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class BatchPuller(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """Raises UsageError: it is called in the event loop's own thread, or the loop has ended; AsyncpqError: reading
-        failed."""
+        """Return the next batch. Raises UsageError in the event loop's own thread and after the loop has ended,
+        AsyncpqError if reading fails."""
         self._check()
         future = asyncio.run_coroutine_threadsafe(self._next_batch(), self._loop)
         try:
@@ -112,7 +112,7 @@ def _ended() -> UsageError:
 
 
 class RecordBatchStream:
-    """Batches of a scan. It is entered once and iterated inside; leaving, an error or a cancellation ends it.
+    """Batches of a scan. Enter it once and iterate inside; leaving, an error or a cancellation ends the scan.
 
     Args:
         operation: the call; it begins when the stream is entered.
@@ -166,7 +166,7 @@ class RecordBatchStream:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the batches; of a file known once the scan was entered."""
+        """The Arrow schema of the batches. A file's schema is available once the scan was entered."""
         return self._schema()
 
     async def __aenter__(self) -> Self:
@@ -198,7 +198,7 @@ class RecordBatchStream:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        """The next batch: at least one row, at most ``batch_size``, all of one file. Consumers share the batches.
+        """Return the next batch: one to ``batch_size`` rows, all of one file. Several consumers share the batches.
 
         Raises:
             ObjectChangedError: a file was replaced after rows of it were given out.
@@ -210,7 +210,7 @@ class RecordBatchStream:
             return await self._pull()
 
     async def _pull(self) -> pa.RecordBatch:
-        """The next batch, for one consumer at a time."""
+        """Return the next batch; only one consumer may wait here at a time."""
         if self._state == "done":
             raise StopAsyncIteration
         if self._state != "open":
@@ -237,7 +237,7 @@ class RecordBatchStream:
         return batch
 
     async def to_table(self) -> pa.Table:
-        """The rows that were not given out yet, as one table. A scan that was not entered is entered and closed.
+        """Return the remaining rows as one table. A scan that was not entered is entered and closed.
 
         Raises:
             AsyncpqError: reading failed.
@@ -249,7 +249,7 @@ class RecordBatchStream:
         return pa.Table.from_batches(batches, self.schema)
 
     async def to_reader(self) -> pa.RecordBatchReader:
-        """The batches that were not given out yet, for one consumer in another thread::
+        """Return a reader of the remaining batches, for one consumer in another thread::
 
             async with file.scan() as scan:
                 reader = await scan.to_reader()
@@ -294,7 +294,7 @@ class RecordBatchStream:
             self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
     async def close(self) -> None:
-        """End the scan and everything it runs. Idempotent."""
+        """End the scan and cancel its tasks. Idempotent."""
         await self._end("closed", None)
 
     async def _end(self, state: str, error: BaseException | None) -> None:
