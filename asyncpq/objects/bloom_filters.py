@@ -42,11 +42,10 @@ from asyncpq.storage.base import RequestContext
 
 
 class ChunkFilter:
-    """What is known of the filter of one chunk: its header, and the blocks that were asked for, or all of them.
+    """The fetched parts of one chunk's Bloom filter: its header, and some or all of its blocks.
 
-    Several reads, of several threads too, may use one: each plans by what it sees and then brings its bytes,
-    in the meantime others may have brought theirs. No lock is needed: what is set here is the same whoever sets
-    it, is never taken back, and is not iterated over; the bitset is there before the blocks go.
+    Several reads, also in several threads, may share one filter without a lock: each adds the bytes that it fetched,
+    equal bytes are the same for all, nothing is removed or iterated over, and the bitset is set before the blocks go.
 
     ``start`` is the filter's first byte in the object; ``stop`` the byte behind the last, where the footer gives the
     length; no filter reaches beyond ``limit``.
@@ -72,17 +71,17 @@ class ChunkFilter:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has been looked at and can be used."""
+        """Whether the filter's header was read and the filter can be used."""
         return self._header is not None and self.reason is None
 
     @property
     def stop(self) -> int | None:
-        """The byte behind the last, once it is known."""
+        """The offset of the byte after the filter; None until its length is known."""
         header = self._header
         return self._stop if header is None else self.start + header.header_size + header.num_bytes
 
     def answer(self, hash_: int) -> bool | None:
-        """Whether the chunk may hold a value with this hash; None while that is not known."""
+        """Return whether the chunk may hold a value with this hash; None until the hash's block is fetched."""
         if self.reason is not None:
             return True
         if self._header is None:
@@ -95,14 +94,14 @@ class ChunkFilter:
         return None if block is None else may_contain(block, hash_)
 
     def is_open(self, hashes: Iterable[int]) -> bool:
-        """Whether it may tell more about ``hashes`` than it does."""
+        """Return whether fetching more of the filter may rule out more of ``hashes``."""
         if self.reason is not None or self._bitset is not None:
             return False
         return any(self.answer(hash_) is None for hash_ in hashes)
 
     def ranges(self, hashes: Iterable[int], gap_bytes: int) -> list[ByteRange]:
-        """What to fetch next to know more about ``hashes``: as little as that takes, or everything where a
-        request costs as much as ``gap_bytes`` and parts would cost no less."""
+        """Return the ranges to fetch next for ``hashes``: their blocks, or the whole filter if that costs no more,
+        where a request costs as much as ``gap_bytes`` bytes."""
         header = self._header or self._guess
         if header is None:  # a request brings this much at the price of a header
             stop = self._limit if self._stop is None else self._stop
@@ -118,9 +117,9 @@ class ChunkFilter:
         return [whole] if cost >= whole.stop - whole.start else parts
 
     def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
-        """Keep what was fetched, as far as it is of use for ``hashes``; ``fetched`` if requests were sent for it.
+        """Keep the parts of the filter that serve ``hashes``; ``fetched`` says whether requests were sent for them.
 
-        FormatError if the filter must not be used.
+        Raises FormatError if the filter must not be used.
         """
         self.probes += fetched
         header = self._header or self._read_header(parts)
@@ -165,16 +164,17 @@ _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory c
 
 
 class FilterPlaces(NamedTuple):
-    """Where the filters of one leaf are."""
+    """The positions of one leaf's filters in the object."""
 
     # by row group, first byte and, where the footer gives the length, the byte behind the last
     spans: Mapping[int, tuple[int, int | None]]
-    misplaced: bool  # some filter is not where it could be
-    wrong: str | None = None  # why the filters of this writer are not believed; else None
+    misplaced: bool  # a filter has an impossible position
+    wrong: str | None = None  # why the filters of the file's writer are ignored; None if they are used
 
 
 class RowGroupFilters:
-    """The filters that one query may ask: what ``probes`` ask, of the filters at ``places``, by column name."""
+    """The filters of one query: ``probes`` are the conditions, ``places`` the filters' positions keyed by column
+    name."""
 
     def __init__(
         self,
@@ -199,17 +199,17 @@ class RowGroupFilters:
                 )
 
     def report(self) -> BloomReport:
-        """What the filters that were asked have ruled out."""
+        """Return a report of the row groups that the probed filters have ruled out."""
         asked = {ordinal for (ordinal, _), filter_ in self._filters.items() if filter_ is not None and filter_.is_known}
         return BloomReport(
             tuple(self._hashes), RowRanges.from_rows(sorted(asked)), RowRanges.from_rows(sorted(self.dropped))
         )
 
     async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
-        """Find the row groups that hold no matching row, among those with the ordinals ``row_groups``.
+        """Rule out those of the row groups with the ordinals ``row_groups`` that hold no matching row.
 
-        ``stakes`` are the bytes that reading each of them would take; filters are fetched if that may save more than it
-        costs. Without it, only what costs no request is asked.
+        ``stakes`` has the bytes that reading each row group would take; filters are fetched if that may save more than
+        it costs. Without ``stakes``, only filters in memory are probed.
         """
         pending = self._pending(row_groups)
         if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):
@@ -226,7 +226,8 @@ class RowGroupFilters:
             pending = self._pending(row_groups)
 
     def _pending(self, row_groups: Sequence[int]) -> list[tuple[int, str, ChunkFilter]]:
-        """Filters that may still rule out a row group; those that are known are heard."""
+        """Probe the fetched filters; return (row group, column, filter) of those that may rule out more after a
+        fetch."""
         pending: list[tuple[int, str, ChunkFilter]] = []
         for ordinal in row_groups:
             if ordinal in self.dropped:
@@ -269,7 +270,7 @@ class RowGroupFilters:
         return filter_.ranges(self._hashes[column], self._source.runtime.options.requests.gap_bytes)
 
     async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
-        """One round; afterwards every filter knows more than before, or why it is of no use."""
+        """Fetch the wanted ranges in one round; each filter then has more blocks, or the reason why it is unusable."""
         source, version, context = self._source, self._version, self._context
         keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
         metrics = context.metrics
@@ -298,10 +299,10 @@ class RowGroupFilters:
     def _is_worth_it(
         self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int
     ) -> bool:
-        """Whether what the filters may save outweighs their round trips and bytes.
+        """Return whether the expected saving outweighs the filters' round trips and bytes.
 
-        Each value may be in any of the row groups, or in none: what is saved is the part of the bytes at stake
-        that lies in row groups with none of the values.
+        Each value may be in any of the row groups, or in none. The saving is the share of ``stakes`` that lies in row
+        groups without any of the values.
         """
         options = self._source.runtime.options
         if options.requests.bloom_filters == "always":
@@ -320,8 +321,8 @@ class RowGroupFilters:
         return absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}]) > cost
 
     def _buys(self, pending: Sequence[tuple[int, str, ChunkFilter]]) -> bool:
-        """Whether to fetch whole filters: had they been there, the probes so far had saved a round trip each;
-        as many again are expected."""
+        """Return whether to fetch whole filters. With them in memory, each probe so far would have saved a round
+        trip; as many probes are expected again."""
         size = sum([filter_.stop - filter_.start for _, _, filter_ in pending if filter_.stop is not None])
         probes = max((filter_.probes for _, _, filter_ in pending), default=0)
         return (
@@ -331,7 +332,7 @@ class RowGroupFilters:
         )
 
     def _round_bytes(self) -> float:
-        """What could be fetched in the time of one round trip."""
+        """Return the bytes that could be fetched in the time of one round trip."""
         requests = self._source.runtime.options.requests
         return requests.latency_s * requests.bandwidth_bytes_s
 
@@ -343,10 +344,11 @@ def row_group_filters(
     leaves: Mapping[str, Leaf],
     context: RequestContext,
 ) -> RowGroupFilters | None:
-    """The filters that can rule out row groups for ``prune``; None if there are none, or the options say so.
+    """Return the filters that can rule out row groups for ``prune``; None if no such filter exists or the options
+    disable Bloom filters.
 
     Args:
-        leaves: the columns of ``prune`` that are leaves, by name.
+        leaves: the columns of ``prune`` that are leaves, keyed by name.
     """
     options = source.runtime.options
     if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
@@ -365,7 +367,7 @@ def row_group_filters(
 
 
 def may_have_filters(version: FileVersion, leaves: Iterable[Leaf]) -> bool:
-    """Whether the footer tells of Bloom filters of these leaves."""
+    """Return whether the footer may list Bloom filters of ``leaves``."""
     places = [_places_of(version, leaf) for leaf in leaves]
     return any(place.spans or place.wrong is not None for place in places)
 
@@ -395,5 +397,5 @@ def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
 
 
 def _kept(version: FileVersion, start: int) -> ContentKey:
-    """Under which memory keeps what is known of a filter; no part that is fetched is empty."""
+    """Return the key of a filter in the memory cache: an empty range, which no fetched part has."""
     return version.key("bloom_filter", start, start)

@@ -65,7 +65,7 @@ def coalesce(
 
 
 def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
-    """``item`` in near-equal parts of at most ``part_bytes``."""
+    """Cut ``item`` into near-equal parts of at most ``part_bytes``."""
     length = item.stop - item.start
     if length <= part_bytes:
         return [item]
@@ -75,7 +75,8 @@ def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
 
 
 def _close_gaps(ranges: list[ByteRange], target: int, *, limit_bytes: int | None) -> list[ByteRange]:
-    """Merge across the smallest gaps until ``target`` ranges are left; nothing, if one exceeds the limit."""
+    """Merge across the smallest gaps until ``target`` ranges remain; change nothing if a gap exceeds
+    ``limit_bytes``."""
     gaps = sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
     chosen = gaps[: len(ranges) - max(1, target)]
     if not chosen or (limit_bytes is not None and chosen[-1][0] > limit_bytes):

@@ -17,8 +17,8 @@ from asyncpq.storage.base import RangeResult, Validator
 class Freshness:
     """The last seen version of one object, shared by all handles of the session.
 
-    ``key`` is that of the pointer to the version, in every tier; ``tiers`` is None if the object is not shared.
-    ``check`` tells whether the object has a version now, without a request (local files); else None.
+    ``key`` is the key of the pointer to the version in every tier. ``tiers`` is None if the object is not shared.
+    ``check`` compares a version with a local file, without a request; None for other objects.
     """
 
     def __init__(
@@ -51,13 +51,12 @@ class Freshness:
         return time.monotonic() - pointer.validated_at < self.policy.max_age_s
 
     def may_be_current(self, pointer: Pointer) -> bool:
-        """Whether the object may still have the version of ``pointer``; a local file is looked at."""
+        """Return whether the object may still have the version of ``pointer``; for a local file, by its stat."""
         return self._check is None or self._check(pointer.validator)
 
     def is_expired(self, version: FileVersion) -> bool:
-        """Whether all cached parts of ``version`` must be fetched again.
-
-        That is so where the store cannot validate it, and it is as old as the cache policy allows.
+        """Return whether all cached parts of ``version`` must be fetched again: the store cannot validate the
+        version, and it is older than the cache policy allows.
         """
         if version.can_validate or self.policy.kind == "immutable":
             return False
@@ -109,7 +108,7 @@ class Freshness:
     # -- pointers ---------------------------------------------------------------------------------
 
     def pointer(self) -> Pointer | None:
-        """The last seen version: of all handles, or of this one if memory does not keep the pointer."""
+        """The last version seen by any handle, or by this one if the memory cache did not keep the pointer."""
         pointer: Pointer | None = self._runtime.memory.get(self.key)
         own = self._own_pointer
         if pointer is None and own is not None and not self.is_outdated(own.validator):

@@ -19,7 +19,7 @@ from asyncpq.storage.urls import safe_url
 
 
 class HeldObject:
-    """A :class:`asyncpq.storage.base.StoredObject` of bytes that the process has; its content is its identity."""
+    """A :class:`asyncpq.storage.base.StoredObject` of bytes in memory. Its validator is made from the content."""
 
     client = "memory"
     server = ""
@@ -54,7 +54,7 @@ class HeldObject:
         return self._fetch(start, stop, context)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no handle is open."""
 
     def _fetch(self, start: int, stop: int, context: RequestContext) -> RangeResult:
         data = self._content[start:stop]
@@ -74,17 +74,17 @@ async def open_source(
     packed: PackedTail | None = None,
     once: bool = False,
 ) -> ObjectSource:
-    """A handle on the object at ``url``; its caller closes ``source.handle``.
+    """Open the object at ``url``. The caller closes ``source.handle``.
 
     Args:
         decryption: keys of the file.
         tail_hint: names the objects whose footers have similar sizes; by default the folder.
         policy: how long cached parts are served without validation; by default the session's policy.
-        packed: a shorter form of its tail, which is fetched in place of that.
+        packed: a compressed copy of the object's tail, which is fetched in place of the tail.
         once: the object is read once: caches outside this process are not used.
 
     Raises:
-        StoreError: no store serves it, or credentials are missing.
+        StoreError: no store serves the url, or credentials are missing.
     """
     store, namespace = await runtime.store(url)
     handle = await store.open_object(url)
@@ -102,15 +102,15 @@ async def open_source(
 
 
 def held_source(runtime: Runtime, url: str, content: bytes, tail_hint: str | None = None) -> ObjectSource:
-    """A handle on an object that is in no store: ``content`` is all of it, ``url`` only names it."""
+    """Return a source for bytes in memory: ``content`` is the whole object, ``url`` its name in errors."""
     return ObjectSource(runtime, HeldObject(safe_url(url), content), "held", immutable(), None, tail_hint)
 
 
 async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:
-    """The object's version; over again where it was replaced between two requests for its footer.
+    """Return the object's version. Starts again if the object was replaced between two requests for its footer.
 
     Args:
-        known: from an index; it is believed, without a request, until a GET says otherwise.
+        known: a version from an index. It is used without a request until a GET contradicts it.
     """
     metrics = context.metrics
     adopted = None if known is None else source.adopt(known, context)

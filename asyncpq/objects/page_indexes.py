@@ -34,7 +34,7 @@ from asyncpq.storage.base import RequestContext
 
 
 class IndexRequest(NamedTuple):
-    """One column chunk whose page locations, and perhaps bounds, are wanted."""
+    """A request for one column chunk's page locations, and perhaps its bounds."""
 
     row_group: int
     leaf: int
@@ -42,7 +42,7 @@ class IndexRequest(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A column chunk, and the keys under which memory holds what is known of its pages."""
+    """A column chunk, and the memory cache's keys of its page indexes."""
 
     chunk: ColumnChunk  # from the footer
     span: ChunkSpan  # its bytes
@@ -54,7 +54,7 @@ class IndexedChunk(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """Stands in the cache for an index that is broken, so that it is fetched and judged once."""
+    """Cached in place of a broken index, so that the index is fetched and checked only once."""
 
     reason: str
 
@@ -64,7 +64,7 @@ Place: TypeAlias = tuple[int, int]  # row group and leaf
 
 @dataclass(slots=True)
 class PageIndexes:
-    """Page indexes by row group and leaf. Absent and unusable indexes are not there."""
+    """Page indexes keyed by row group and leaf, without absent and unusable ones."""
 
     source: ObjectSource
     version: FileVersion
@@ -156,7 +156,7 @@ class PageIndexes:
         return True
 
     def _use_made_zones(self, request: IndexRequest, chunk: IndexedChunk) -> None:
-        """Take bounds from an index beside the object, which has them in the order of the column's type."""
+        """Use bounds from an index beside the object, in the order of the column's type."""
         place, memory = (request.row_group, request.leaf), self.source.runtime.memory
         made = self.version.made.get(place)
         zones: PageZones | None = None
@@ -202,7 +202,8 @@ class PageIndexes:
             share_parts(self.source, self.version, parts)
 
     def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
-        """Zones of a ColumnIndex; ``made_in`` is the order of bounds that an index beside the object gives."""
+        """Return the zones of a ColumnIndex; ``made_in`` is the bounds' order if an index beside the object has
+        them."""
         metadata, column_order = self.version.metadata, made_in
         leaf, num_rows = metadata.schema.leaves[request.leaf], self._num_rows(request)
         offsets = self.offsets[request.row_group, request.leaf]
@@ -228,8 +229,8 @@ class PageIndexes:
 
 
 def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
-    """A column chunk with the keys of its indexes. Raises CorruptFileError, UnsupportedFeatureError: the chunk cannot
-    be read; names url and column."""
+    """Return a column chunk with the keys of its indexes. Raises CorruptFileError or UnsupportedFeatureError, with url
+    and column, if the chunk cannot be read."""
     known: IndexedChunk | None = version.chunks.get((row_group, leaf))
     if known is not None:
         return known
@@ -253,7 +254,7 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
 
 
 def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int) -> None:
-    """Use no page locations for a chunk any more, its own or others', since its pages are not where they say."""
+    """Stop using page locations for a chunk, whatever their source: its pages are not at the given offsets."""
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
     version.chunks[row_group, leaf] = known._replace(chunk=chunk, offsets=None, bounds=None)
@@ -265,7 +266,7 @@ def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, l
 def index_keys(
     version: FileVersion, chunk: ColumnChunk | IndexPlaces, leaf: int
 ) -> tuple[ContentKey | None, ContentKey | None]:
-    """Keys of a chunk's own OffsetIndex and ColumnIndex, each None where there is none that may be used."""
+    """Return the keys of a chunk's own OffsetIndex and ColumnIndex; None for an index that is absent or unusable."""
     return (
         _key(version, "offset_index", own_offset_index(version, chunk, leaf)),
         _key(version, "column_index", chunk.column_index_range),
@@ -273,16 +274,16 @@ def index_keys(
 
 
 def own_offset_index(version: FileVersion, chunk: ColumnChunk | IndexPlaces, leaf: int) -> tuple[int, int] | None:
-    """Where a chunk's OffsetIndex is; None also where its pages may begin inside a row, which it does not say."""
+    """Return (offset, length) of a chunk's OffsetIndex; None if it is absent, or if pages may begin inside a row."""
     wrong = version.metadata.writer_faults.find(Claim.PAGE_ROWS, version.metadata.schema.leaves[leaf])
     return None if wrong is not None else chunk.offset_index_range
 
 
 def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
-    """Keep where the pages of a chunk are that was read whole, for want of an index that could be used.
+    """Keep the page locations of a chunk that was read whole because it had no usable index.
 
     Args:
-        index: as its own OffsetIndex would say it; every page begins with the first value of a row.
+        index: the locations in the form of an OffsetIndex; every page begins with the first value of a row.
     """
     memory = source.runtime.memory
     known = indexed_chunk(version, row_group, leaf)
@@ -302,7 +303,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
 
 
 def _faults(version: FileVersion, leaf: Leaf, chunk: ColumnChunk) -> Iterator[str]:
-    """What of a ColumnIndex is not believed, as its writer is known to get it wrong."""
+    """Yield the claims of a ColumnIndex that are ignored, because the file's writer is known to get them wrong."""
     for claim in (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS):
         fault = version.metadata.writer_faults.find(claim, leaf, chunk.encodings)
         if fault is not None:
@@ -316,7 +317,7 @@ def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex
 
 
 def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) -> ContentKey | None:
-    """Key of an index at ``place``; None without one, or with one that cannot be where the footer says."""
+    """Return the key of the index at ``place``; None if ``place`` is None or impossible."""
     if place is None or place[0] < 4 or place[1] > version.footer_start:
         return None
     return version.key(kind, *place)

@@ -25,20 +25,19 @@ _TASK_BYTES: Final = 1 << 20
 
 
 class _Group(NamedTuple):
-    """What one GET, or several of its parts, brought."""
+    """The parts that one task fetched."""
 
     data: dict[ContentKey, bytes]
     validated: bool
 
 
 class Parts(NamedTuple):
-    """What was found."""
+    """The bytes of the requested parts, and where they came from."""
 
-    data: dict[ContentKey, Any]  # for each key its bytes, or what memory holds decoded
-    asked: Collection[ContentKey] = ()  # the keys that the store was asked for
-    # the store said with them, since the read began, that the version is the object's present one
-    validated: bool = False
-    fetched: Collection[ContentKey] = ()  # those of them that this call, no other, had fetched
+    data: dict[ContentKey, Any]  # for each key the bytes, or the decoded form that memory holds
+    asked: Collection[ContentKey] = ()  # keys that were requested from the store
+    validated: bool = False  # a response since the read began has validated the version
+    fetched: Collection[ContentKey] = ()  # keys that this call, not a concurrent one, requested
     from_tail: Collection[ContentKey] = ()  # keys whose bytes came with the object's first GET
 
 
@@ -52,7 +51,7 @@ async def fetch_parts(
     decoded: bool = False,
     read_bytes: int = 0,
 ) -> Parts:
-    """The bytes of each key: from memory, a running fetch, another tier, or the store.
+    """Return the bytes of each key: from memory, a running fetch, another tier, or the store.
 
     Cache misses of one call are coalesced and sent at once. Memory keeps pages at once; after decoding the caller
     calls :func:`share_parts` or :func:`discard_parts`.
@@ -61,7 +60,7 @@ async def fetch_parts(
         keys: distinct parts of ``version``.
         context: counts the requests.
         admit: keep pages in memory.
-        decoded: return parts that memory holds decoded or parsed as they are; else fetch those again.
+        decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: see :func:`share_pages`.
 
     Raises:
@@ -104,7 +103,8 @@ async def fetch_parts(
 def share_parts(
     source: ObjectSource, version: FileVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
 ) -> None:
-    """Write parts that turned out to be good to the cache tiers outside this process, as :func:`share_pages` does.
+    """Write parts that were decoded without an error to the cache tiers outside this process, as :func:`share_pages`
+    does.
 
     Pieces of a whole chunk are left out: :func:`share_pages` writes the pages in it.
     """
@@ -116,9 +116,9 @@ def share_parts(
 def share_pages(
     source: ObjectSource, version: FileVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
 ) -> None:
-    """Write pages that turned out to be good to the cache tiers outside this process.
+    """Write pages that were decoded without an error to the cache tiers outside this process.
 
-    Each tier decides by ``read_bytes``, which their read takes in all, whether it has room for them.
+    Each tier decides from ``read_bytes``, the bytes of the whole read, whether it has room for them.
     """
     tiers = source.tiers_of(version) if pages else None
     if tiers is not None:
@@ -126,7 +126,7 @@ def share_pages(
 
 
 def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
-    """Drop parts from memory that turned out to be damaged, perhaps in transit."""
+    """Drop damaged parts from memory: the damage may have happened in transit."""
     memory = source.runtime.memory
     memory.discard(version.key("tail", 0, 0))
     for key in keys:
@@ -154,10 +154,11 @@ async def _fly(
     context: RequestContext,
     admit: bool,
 ) -> tuple[list[ContentKey], bool]:
-    """Join running flights, start the others, wait for all; fills ``found``.
+    """Join running fetches of ``missing``, start the others and wait for all; add the parts to ``found``.
 
     Returns:
-        The keys of those it started, and whether any that began after the read validated the version.
+        The keys of the fetches that this call started, and whether a fetch that began after the read validated the
+        version.
     """
     validated = False
     flights = source.runtime.flights
@@ -198,7 +199,7 @@ async def _fly(
 
 
 def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKey]]:
-    """Parts that one merged range brings, for each merged range."""
+    """Return the parts in each merged range, one list a range."""
     if len(keys) == 1:
         return [keys]
     ordered = sorted(keys, key=_start)
@@ -216,7 +217,7 @@ def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKe
 
 
 def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
-    """Groups that are read one after the other, for each task."""
+    """Return the groups of each task, which fetches them one after the other."""
     tasks: list[list[list[ContentKey]]] = []
     few: list[list[ContentKey]] = []
     left = 0
@@ -244,7 +245,7 @@ async def _fetch_groups(
     context: RequestContext,
     admit: bool,
 ) -> _Group:
-    """One after the other."""
+    """Fetch ``groups`` one after the other."""
     data: dict[ContentKey, bytes] = {}
     validated = False
     for members in groups:
@@ -276,7 +277,7 @@ async def _fetch_group(
 async def _get_in_parts(
     source: ObjectSource, version: FileVersion, start: int, stop: int, context: RequestContext
 ) -> tuple[bytes, bool]:
-    """Many bytes of ``version`` from the store, in parts side by side; and whether that validated the version."""
+    """Fetch a long range of ``version`` in concurrent parts; also return whether that validated the version."""
 
     async def get(part: ByteRange) -> RangeResult:
         sent = time.monotonic()
@@ -296,7 +297,7 @@ async def _get_in_parts(
 
 
 def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: RequestContext) -> None:
-    """Parts of the other kinds are kept parsed or decoded by whoever asked for them."""
+    """Keep pages in memory; callers keep parts of other kinds, parsed or decoded."""
     pages = {key: value for key, value in parts.items() if key.kind == "page"}
     if pages:
         source.runtime.memory.put_many(pages, scan=context.probation)
@@ -310,10 +311,9 @@ _MEMORY_SHARE = 16  # more than this part of the memory cache would push out wha
 async def load_embedded_index(
     source: ObjectSource, version: FileVersion, name: str, operation: Operation
 ) -> tuple[FileVersion, EmbeddedIndex | None]:
-    """The index of that name, if the file has it, and the version of the file that it is of: ``version``, or the
-    object's present one where that is another. Raises CorruptIndexError: the footer describes it wrongly, or the bytes
-    have another digest; ResourceLimitError: it is longer than ``max_decoded_bytes``; StoreError, ObjectChangedError:
-    the store failed."""
+    """Return the object's current version, and its embedded index ``name``; None if it has no index of that name.
+    Raises CorruptIndexError if the footer describes the index wrongly or its digest differs, ResourceLimitError if
+    it is longer than ``max_decoded_bytes``, StoreError or ObjectChangedError if the store fails."""
     metrics = operation.metrics
     context = RequestContext(metrics)
     known: FileVersion | None = None if source.freshness.is_expired(version) else version
@@ -342,7 +342,7 @@ async def load_embedded_index(
 async def _embedded_index(
     source: ObjectSource, version: FileVersion, name: str, context: RequestContext
 ) -> tuple[EmbeddedIndex | None, bool]:
-    """The index, and whether the store said with it that ``version`` is the object's present one."""
+    """Return the index, and whether the response for it validated ``version``."""
     runtime = source.runtime
     entry = decode_entry(name, version.metadata.key_value_metadata)
     if entry is None:

@@ -25,7 +25,7 @@ from asyncpq.pruning.zone_maps import RowGroupPruning
 
 
 class PruningReport(NamedTuple):
-    """What pruning left.
+    """The row groups, pages and rows that remain after pruning.
 
     Attributes:
         row_groups: of the file.
@@ -53,7 +53,7 @@ class PruningReport(NamedTuple):
 
 
 class BloomReport(NamedTuple):
-    """What bloom filters ruled out."""
+    """The Bloom filters that were probed, the row groups they ruled out, and their cost."""
 
     columns: tuple[str, ...]  # whose filters they are
     asked: RowRanges  # ordinals of the row groups whose filters were probed
@@ -64,7 +64,7 @@ PART_BYTES = 1 << 20  # chunks are not cut finer than this
 
 
 class Item(NamedTuple):
-    """A piece that one column source takes."""
+    """A fetched piece of one column: a page, a dictionary, or a part of a chunk."""
 
     column: int  # position in the row group plan's ``columns``
     leaf: int  # leaf index in the schema
@@ -85,7 +85,7 @@ class ChunkSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """How one leaf of one row group is read."""
+    """The plan of one leaf of one row group: its pages, or its whole column chunk."""
 
     field: int  # ordinal of its top-level field
     chunk: ChunkSpan  # its column chunk
@@ -108,7 +108,7 @@ class ColumnPlan:
             )
 
     def pages_of(self, rows: RowRanges) -> list[int]:
-        """Ordinals of the pages that hold any of ``rows``; only with ``offsets``."""
+        """Return the ordinals of the pages that hold any of ``rows``. Requires ``offsets``."""
         if self.offsets is None:
             return []
         first_rows = self.offsets.first_rows
@@ -124,7 +124,7 @@ class ColumnPlan:
         return found
 
     def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:
-        """What is fetched for ``pages`` (ordinals), with the dictionary in front where it is wanted."""
+        """Return the pieces to fetch for ``pages`` (ordinals), preceded by the dictionary if ``dictionary`` is true."""
         offsets = self.offsets
         if offsets is None:
             return []
@@ -142,7 +142,7 @@ class ColumnPlan:
 
 
 class RowGroupPlan(NamedTuple):
-    """What is read of one row group."""
+    """The rows and columns to read of one row group."""
 
     ordinal: int  # of the row group
     num_rows: int  # rows it has
@@ -161,7 +161,7 @@ class RowGroupPiece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What is fetched and accounted for at once. Units are delivered in order."""
+    """Pieces that are fetched together and counted as one in the byte budget. Units are delivered in order."""
 
     pieces: tuple[RowGroupPiece, ...]
     num_bytes: int
@@ -169,7 +169,7 @@ class Unit(NamedTuple):
 
 @dataclass(slots=True)
 class FetchPlan:
-    """A read, decided but not begun."""
+    """The row groups, columns and pages that a read will fetch."""
 
     row_groups: tuple[RowGroupPlan, ...]  # what is read of each row group that is read at all, in file order
     late: bool  # the filter's columns are fetched first, the others for matching rows only
@@ -181,19 +181,20 @@ class FetchPlan:
     rows_known: int = 0  # rows that match and need not be read, where rows are only counted; not in ``row_groups``
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
-        """Positions of the columns that are fetched in the first step."""
+        """Return the positions of the columns that are fetched in the first step."""
         if not self.late or not row_group.filtered:
             return range(len(row_group.columns))
         return range(sum(column.predicate for column in row_group.columns))
 
     def num_bytes(self) -> int:
-        """Compressed bytes of the first step, before coalescing and caches."""
+        """The compressed bytes of the first step, before coalescing and caches."""
         return sum(
             [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
         )
 
     def units(self, unit_bytes: int) -> list[Unit]:
-        """The plan in units of about ``unit_bytes``, late columns included; small row groups share one."""
+        """Cut the plan into units of about ``unit_bytes`` bytes, late columns included; small row groups share a
+        unit."""
         units: list[Unit] = []
         pieces: list[RowGroupPiece] = []
         size = 0
@@ -214,10 +215,10 @@ class FetchPlan:
 
 
 def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
-    """Whether to read page by page where only ``rows`` of a row group's ``num_rows`` are wanted, and no others.
+    """Return whether to read a row group page by page, of whose ``num_rows`` rows only ``rows`` are wanted.
 
-    Where most are not, little is decoded then. Else there must be a run of unwanted rows with more bytes in
-    one of the ``chunks`` than are read through to spare a request.
+    True if most rows are unwanted, or if a run of unwanted rows has more than ``gap_bytes`` bytes in one of the
+    ``chunks``: fewer bytes are read through to save a request.
     """
     if rows.num_rows * 2 <= num_rows:
         return True
@@ -228,7 +229,7 @@ def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap
 
 
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupPiece]:
-    """One row group in as many pieces as its bytes ask for."""
+    """Cut one row group into pieces of about ``unit_bytes`` bytes."""
     num_bytes = 0
     for column in group.columns:
         num_bytes += column.num_bytes
@@ -267,7 +268,8 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
 
 
 def _slice_of(item: Item, edges: Sequence[int]) -> int:
-    """Which of the slices that begin at the rows ``edges`` a page is in; a dictionary is in the first."""
+    """Return the number of the slice that holds a page; slices begin at the rows ``edges``. A dictionary is in the
+    first."""
     return bisect_right(edges, item.first_row) - 1
 
 
@@ -276,7 +278,7 @@ def _size(items: Sequence[Item]) -> int:
 
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
-    """Row numbers where slices begin: page starts of the column with the most bytes."""
+    """Return the rows where slices begin: page starts of the column with the most bytes."""
     if not paged:
         return [group.num_rows * number // count for number in range(count)]
     pages = [item for item in max(paged, key=_size) if item.num_rows]

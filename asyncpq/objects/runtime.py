@@ -35,9 +35,8 @@ _MAX_OUTDATED = 4096
 class ByteBudget:
     """Bytes that reads may have in flight, granted first come, first served.
 
-    A read asks for one unit at a time, in delivery order, and holds nothing while it waits for more
-    than it was granted. It may always have its next unit (:meth:`take`), over budget if need be, so
-    a consumer that waits for it is never stuck behind other reads.
+    A read requests one unit at a time, in delivery order, and holds no lock while it waits. It can always take its next
+    unit (:meth:`take`), even over the budget, so a waiting consumer is never blocked by other reads.
     """
 
     def __init__(self, limit: int) -> None:
@@ -46,18 +45,18 @@ class ByteBudget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, amount: int) -> None:
-        """Grant at once, whatever is in use."""
+        """Grant ``amount`` bytes at once, whatever is in use."""
         self.used += amount
 
     def request(self, amount: int) -> asyncio.Future[None]:
-        """A future that is done when ``amount`` is granted. Cancel it with :meth:`withdraw`."""
+        """Return a future that is done when ``amount`` bytes are granted. Cancel it with :meth:`withdraw`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((amount, future))
         self._grant()
         return future
 
     def withdraw(self, future: asyncio.Future[None]) -> bool:
-        """Stop waiting. True if the grant had been given, and is the caller's to release."""
+        """Cancel a request. Return True if it was already granted: the caller then releases the bytes."""
         if future.done() and not future.cancelled():
             return True
         future.cancel()
@@ -82,8 +81,8 @@ class ByteBudget:
 class TailSizes:
     """Tail-size hints: the size of the first GET of an object, learnt from tails of similar objects.
 
-    Objects of one folder are mostly written alike, so the largest recent footer with indexes there,
-    and a quarter more, is a good guess; without one the option's default is used.
+    Objects of one folder mostly have similar footers. The guess is the largest recent tail there plus a quarter; for
+    a new folder it is the option's default.
     """
 
     MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
@@ -95,14 +94,14 @@ class TailSizes:
         self._seen: OrderedDict[str, deque[int]] = OrderedDict()
 
     def guess(self, tail_hint: str) -> int:
-        """Bytes to fetch of the end of an object that ``tail_hint`` names."""
+        """Return the bytes to fetch from the end of an object with the hint ``tail_hint``."""
         seen = self._seen.get(tail_hint)
         if not seen:
             return self._default
         return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
     def learn(self, tail_hint: str, needed: int) -> None:
-        """``needed`` bytes from the end of one of them would have been enough."""
+        """Note that ``needed`` bytes from the end of an object with this hint would have been enough."""
         seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
         seen.append(needed)
         self._seen.move_to_end(tail_hint)
@@ -113,8 +112,8 @@ class TailSizes:
 class Runtime:
     """Shared by all files and scans of one session; belongs to one event loop and one process.
 
-    ``storage_options`` are as in fsspec: flat, or one mapping for each protocol. ``memory`` is a cache that other
-    sessions share, by default one of the session's own; ``tiers`` are further cache tiers, nearest first.
+    ``storage_options`` are fsspec's: flat, or one mapping for each protocol. ``memory`` is a cache shared with other
+    sessions, by default one of the session's own; ``tiers`` are further cache tiers, nearest first.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class Runtime:
     # -- life -------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Bind to the running loop."""
+        """Bind the session to the running event loop."""
         if self._closed:
             raise UsageError("the session is closed", hint="Make a new Session.")
         loop = asyncio.get_running_loop()
@@ -174,8 +173,8 @@ class Runtime:
             )
 
     async def close(self) -> None:
-        """End every scan, fetch, thread and connection. Idempotent; every step is taken whatever the
-        others do, and a cancelled close can be called again."""
+        """End every scan, fetch, thread and connection. Idempotent. A step that fails does not stop the others, and a
+        cancelled close can be called again."""
         self._closed = True
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
             stack.push_async_callback(self._close_pool)
@@ -201,21 +200,21 @@ class Runtime:
             self._pool = None
 
     def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """``closer`` ends what ``owner`` has running, when the session closes first."""
+        """Call ``closer`` to end the work of ``owner`` if the session closes first."""
         self._closers[id(owner)] = closer
 
     def unregister(self, owner: object) -> None:
         self._closers.pop(id(owner), None)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that the session owns and ends."""
+        """Run ``work`` as a task that the session ends when it closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def operation(self, name: OperationName, url: str) -> Operation:
-        """A call that has not begun. ``url`` is safe to be shown."""
+        """Return the operation of a call that has not begun. ``url`` must hold no secret."""
         return Operation(name, url, self.metrics, self._on_event)
 
     @asynccontextmanager
@@ -238,8 +237,8 @@ class Runtime:
     # -- what is shared ---------------------------------------------------------------------------
 
     async def store(self, url: str) -> tuple[Store, str]:
-        """The store for ``url`` and the cache namespace of what is read through it. Raises InvalidOptionError: no url
-        of asyncpq's; UsageError: the session was closed meanwhile."""
+        """Return the store for ``url`` and the cache namespace of its objects. Raises InvalidOptionError if asyncpq
+        does not support the url, UsageError if the session was closed meanwhile."""
         refuse_one_slash(url)
         module = CLIENT_MODULES.get(split_url(url)[0])
         if module is not None:
@@ -263,21 +262,21 @@ class Runtime:
         return store, self._namespaces[protocol]
 
     async def load(self, module: str) -> None:
-        """Import a module, in a thread: it may take some tenths of a second. Raises UsageError: the session was closed
-        meanwhile."""
+        """Import a module in a thread, as that may take some tenths of a second. Raises UsageError if the session
+        was closed meanwhile."""
         if module not in _loaded:
             await self.in_thread(partial(_load, module))
             if self._closed:
                 raise UsageError("the session was closed while this read was under way")
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
-        """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
+        """Read objects that are opened from now on under the protocol of ``url`` through ``wrap(store)``."""
         store, _ = self._store(url)
         self._stores[split_url(url)[0]] = wrap(store)
 
     async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Run ``work`` in the session's decode threads; right here if it has none, or if the work is ``small``: handing
-        it over would take longer."""
+        """Run ``work`` in the session's decode threads; in the caller's thread if the session has none, or if the
+        work is ``small``: the handover would take longer."""
         threads = self.options.limits.decode_threads
         if threads == 0 or small:
             return work()
@@ -295,7 +294,7 @@ class Runtime:
 
 
 async def _ended(running: Future[Any]) -> None:
-    """Wait until the thread has ended, which still uses what the read owns, however often that is cancelled."""
+    """Wait until ``running`` has ended, even if cancelled meanwhile: its thread still uses the read's data."""
     waiting = asyncio.wrap_future(running)
     while not waiting.done():
         with suppress(asyncio.CancelledError):

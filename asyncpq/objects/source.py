@@ -48,14 +48,14 @@ class Tail(NamedTuple):
 
 
 class PackedTail(NamedTuple):
-    """Where an object has its last bytes, from the footer on, a second time: deflated."""
+    """The position of a deflated copy of an object's tail, from the footer to the end."""
 
     start: int  # start, stop: its bytes in the object
     stop: int
     length: int  # of what is in it
 
     def unpacked(self, data: bytes) -> bytes:
-        """Raises CorruptFileError: it is damaged."""
+        """Return the tail that ``data`` is the deflated copy of. Raises CorruptFileError if the copy is damaged."""
         engine = zlib.decompressobj()
         try:
             found = engine.decompress(data, self.length + 1)
@@ -67,7 +67,7 @@ class PackedTail(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Stands in the memory cache for an object that was not there at ``seen_at`` (``time.monotonic()`` seconds)."""
+    """Cached in place of an object that did not exist at ``seen_at`` (``time.monotonic()`` seconds)."""
 
     kind: type[ObjectNotFoundError]
     message: str
@@ -78,9 +78,9 @@ class Missing(NamedTuple):
 class ObjectSource:
     """Fetches footer and parts of one object through the session's caches.
 
-    ``policy`` says how long cached parts are served without validation; ``tail_hint`` names the objects whose tails
-    have similar sizes, by default those of the folder. An object that is read ``once`` is not kept: neither in caches
-    outside this process, nor its footer in memory.
+    ``policy`` says how long cached parts are served without validation. ``tail_hint`` names objects with tails of
+    similar size, by default those of the folder. An object that is read ``once`` is not written to caches outside this
+    process, and its footer is not kept in memory.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class ObjectSource:
     # -- versions ---------------------------------------------------------------------------------
 
     def check_guarantee(self) -> None:
-        """Refuse a store that cannot hold a read to one version, where the session asks for that. Raises
-        UnsupportedStoreError: the guarantee is too weak."""
+        """Raise UnsupportedStoreError if the session requires reads of one version and the store cannot guarantee
+        that."""
         guarantee = self.handle.guarantee
         if self.runtime.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
             raise UnsupportedStoreError(
@@ -123,12 +123,12 @@ class ObjectSource:
             )
 
     def describe(self, metrics: ReadMetrics) -> None:
-        """Note how the object is read."""
+        """Record in ``metrics`` how the object is read."""
         handle = self.handle
         metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
 
     async def version(self, context: RequestContext) -> FileVersion:
-        """The version that the caches point to, or else the one the store has now.
+        """Return the version that the caches point to, or else the store's current version.
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
@@ -145,7 +145,7 @@ class ObjectSource:
             context.metrics.wait_ends()
 
     def held_version(self) -> FileVersion | None:
-        """The version that the session's memory has and may use."""
+        """Return the version in the session's memory, if the cache policy allows its use; None otherwise."""
         pointer = self.freshness.pointer()
         if pointer is None or not self.freshness.may_be_current(pointer):
             return None
@@ -153,14 +153,13 @@ class ObjectSource:
         return None if version is None or self.freshness.is_expired(version) else version
 
     def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
-        """The version that an index beside the object speaks of, as if its footer had just come.
+        """Return the version that an index beside the object describes, as if its footer had just been fetched.
 
-        It is not validated yet: the read's first GET does that. If it knows some leaves only, the use of another one
+        The read's first GET validates the version. If the index describes only some leaves, the use of another leaf
         raises ``UnknownLeafError``; the caller then calls :meth:`version`.
 
-        Returns:
-            None where the footer is not known, where the session knows better, or where the store cannot hold requests
-            to that version.
+        Returns: None if the index has no footer, if the session has seen another version, or if the store cannot pin
+        requests to the version.
         """
         metadata = known.metadata
         if metadata is None or self._decryption is not None or self.freshness.contradicts(known.validator):
@@ -219,9 +218,10 @@ class ObjectSource:
         return version
 
     async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
-        """What the pointer, if need be that of a tier outside this process, leads to, if its footer is there as well.
+        """Return the version of the pointer in memory or in a further tier, if its footer is cached there as well; else
+        None.
 
-        A version that this session has seen to be gone is not used, though a tier may still have it.
+        A version that this session has seen replaced is not used, though a tier may still have it.
         """
         tiers, asked = self._tiers, time.monotonic()
         if tiers is None:
@@ -257,7 +257,7 @@ class ObjectSource:
         return ("version of some leaves" if partial else "version", self._pointer_key, validator.digest())
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
-        """Footer and tail from the store: one suffix GET, and one more if it was too short."""
+        """Fetch footer and tail from the store: one suffix GET, and another if the first was too short."""
         runtime, packed = self.runtime, self._packed
         sent = time.monotonic()
         decoder = self._decoder()
@@ -306,7 +306,7 @@ class ObjectSource:
     async def _decode_version(
         self, found: FooterFound, footer: bytes, validator: Validator, observed_at: float
     ) -> FileVersion:
-        """From the object's bytes from ``found.start`` on."""
+        """Decode the footer to a version; ``found.start`` is the offset of the first fetched byte."""
         decryption, data = self._decryption, found.metadata_bytes
         if decryption is not None:
             data = await self.runtime.in_thread(partial(decryption.footer, footer, validator.size))
@@ -331,7 +331,7 @@ class ObjectSource:
         )
 
     def keep(self, version: FileVersion) -> None:
-        """Put ``version`` into the memory cache with its present weight, unless it stands there with that."""
+        """Put ``version`` into the memory cache with its current weight, unless the cache has it with that weight."""
         version.has_grown = False
         version = version.original
         if self._once or version.kept_weight == version.weight:
@@ -346,11 +346,11 @@ class ObjectSource:
         await self.freshness.forget(version)
 
     def tiers_of(self, version: FileVersion) -> Tiers | None:
-        """The cache tiers that may hold parts of ``version``; None if the store cannot tell it from the next one."""
+        """Return the cache tiers for parts of ``version``; None if the store cannot tell this version from the next."""
         return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
-        """:meth:`validate` as a flight that reads share which began before it; joined, for :func:`validation_ended`."""
+        """Start :meth:`validate`, or join one that began after this read. Wait for it with :func:`validation_ended`."""
         key = ("validate", version.digest)
         flight: Flight[None] | None = self.runtime.flights.get(key)
         if flight is None or flight.began < context.began:
@@ -360,12 +360,14 @@ class ObjectSource:
         return flight
 
     async def ensure_fresh(self, version: FileVersion, context: RequestContext) -> None:
-        """Validate ``version`` where the cache policy requires it. ObjectChangedError if the object has another one."""
+        """Validate ``version`` if the cache policy requires it. Raises ObjectChangedError if the object has another
+        version."""
         if not self.freshness.is_fresh(version):
             await validation_ended(self.start_validation(version, context), context.metrics)
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
-        """One conditional GET of a few bytes. Raises ObjectChangedError: the object has another version now."""
+        """Validate ``version`` with one conditional GET of a few bytes. Raises ObjectChangedError if it was
+        replaced."""
         sent = time.monotonic()
         stop = version.size
         result = await self.handle.fetch_range(
@@ -375,7 +377,7 @@ class ObjectSource:
             self.freshness.point_to(version, sent)
 
     async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """The version that the object has now, by the store's word: ``version`` itself, or another."""
+        """Ask the store for the object's current version; return ``version`` or the new one."""
         if version.can_validate:
             try:
                 await self.validate(version, context)
@@ -386,12 +388,12 @@ class ObjectSource:
         return await self.reload(version, context)
 
     async def reload(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """The version that the object has now, where that is known not to be ``version``."""
+        """Return the object's current version after ``version`` was replaced."""
         await self.forget(version)
         return await self._load_from_store(context)  # not shared: what was asked before is no answer
 
     def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
-        """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
+        """Return the GETs that cover ``ranges``, each of at most ``part_bytes`` bytes (see :func:`coalesce`)."""
         options = self.runtime.options
         return coalesce(
             ranges,
@@ -403,7 +405,7 @@ class ObjectSource:
 
 
 async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:
-    """Wait for a validation that was joined, and leave it."""
+    """Wait for a validation that this read has joined, then leave it."""
     metrics.wait_begins()
     try:
         await validation.wait()
@@ -413,9 +415,9 @@ async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> No
 
 
 def _needed_tail(version: FileVersion) -> int:
-    """Bytes from the end that hold footer and indexes, judged by the first row group's first indexes.
+    """Return the bytes from the end that hold footer and indexes, estimated from the first row group's first indexes.
 
-    Indexes that lie far from the footer do not count: they stand beside their row groups.
+    Indexes far from the footer do not count: they lie beside their row groups.
     """
     start = version.footer_start
     groups = version.metadata.row_groups

@@ -30,7 +30,7 @@ class MadeIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class KnownVersion:
-    """What an index beside the object knows of one version."""
+    """The metadata of one version that an index beside the object holds."""
 
     validator: Validator  # of the version, as a GET has it
     metadata: FileMetadata | None  # its footer; of some leaves alone, perhaps; None where only its pages are known
@@ -42,7 +42,7 @@ class KnownVersion:
 
 
 class Spans:
-    """Pieces of an object that are known without asking its store."""
+    """Pieces of an object's bytes in memory, which need no request."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -50,7 +50,7 @@ class Spans:
         self.weight = 0
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Pieces of the same version by where they begin; they do not overlap."""
+        """Add pieces of the same version, as (offset, bytes); they do not overlap."""
         known = dict(zip(self._starts, self._pieces, strict=True))
         known.update(pieces)
         self._starts = sorted(known)
@@ -77,7 +77,7 @@ _MAX_RECENT = 128  # questions of one file whose names stay resolved
 
 
 class Weighable(Protocol):
-    """What says how many bytes it holds, roughly."""
+    """An object that reports its approximate size in bytes."""
 
     @property
     def weight(self) -> int: ...
@@ -87,14 +87,14 @@ Weighed = TypeVar("Weighed", bound=Weighable)
 
 
 class Decryption(Protocol):
-    """The keys of an encrypted file, in the hands of what can use them."""
+    """Decrypts the parts of an encrypted file."""
 
     def footer(self, footer: bytes, size: int) -> bytes:
-        """FileMetaData out of ``footer``, the end of a file of ``size`` bytes; slow, perhaps."""
+        """Return the decrypted FileMetaData of ``footer``, the end of a file of ``size`` bytes. May be slow."""
 
 
 class FileVersion:
-    """The footer of one version of an object, and what was derived from it."""
+    """The footer of one version of an object, and values derived from the footer."""
 
     def __init__(
         self,
@@ -153,16 +153,16 @@ class FileVersion:
 
     @property
     def derived_weight(self) -> int:
-        """Of what was derived from the footer."""
+        """The approximate bytes of the values derived from the footer."""
         return self._derived_weight + self._recent_weight
 
     @property
     def original(self) -> FileVersion:
-        """Itself, or the version of which this one is another reading (see :meth:`in_int96_unit`)."""
+        """This version, or the one that :meth:`in_int96_unit` derived it from."""
         return self if self._original is None else self._original
 
     def learn(self, known: KnownVersion) -> None:
-        """Keep what an index beside the object says of its pages."""
+        """Keep the page locations and bounds that an index beside the object holds."""
         if any(known is learnt for learnt in self._learnt):
             return
         self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
@@ -175,11 +175,13 @@ class FileVersion:
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def drop(self, leaf: int, what: str) -> None:
-        """Note metadata of a leaf's chunks that contradict its pages, and are not used. Safe to call from threads."""
+        """Note that metadata ``what`` of a leaf's chunks contradict its pages and are not used. Safe to call from
+        threads."""
         self.drops.setdefault(leaf, {})[what] = None
 
     def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
-        """What metadata are not used of these leaves, and of the file, since they contradict the rest of it."""
+        """Yield the metadata of ``leaves`` and of the file that are not used, since they contradict the rest of the
+        file."""
         for reason in self.metadata.dropped:
             yield f"{reason}; they are not used"
         for leaf in leaves if self.drops else ():
@@ -190,16 +192,17 @@ class FileVersion:
         return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
 
     def keys(self, items: Iterable[Item]) -> list[ContentKey]:
-        """The keys of pages, dictionaries and pieces of chunks."""
+        """Return the cache keys of ``items``: pages, dictionaries and pieces of chunks."""
         decoded, raw = self._decoded_digest, self.digest
         return [
             ContentKey(decoded if item.kind in _DECODED else raw, item.kind, item.start, item.stop) for item in items
         ]
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
-        """The same version, its INT96 timestamps decoded in ``unit``; itself where it has none, or that is its unit.
+        """Return this version with INT96 timestamps decoded in ``unit``; itself if it has none or already uses
+        ``unit``.
 
-        Pages and dictionaries have other keys then, since memory holds them decoded.
+        The derived version has its own keys of pages and dictionaries, since memory holds them decoded.
         """
         if unit == self.metadata.int96_unit:
             return self
@@ -211,7 +214,7 @@ class FileVersion:
         return self._other_unit
 
     def become_reading(self, original: FileVersion, unit: Literal["ns", "us"]) -> FileVersion:
-        """Turn this copy of ``original`` into its reading with INT96 timestamps in ``unit``; return it."""
+        """Change this copy of ``original`` to decode INT96 timestamps in ``unit``; return it."""
         self._original = original
         self._other_unit = None
         self.metadata = copy.copy(original.metadata)
@@ -223,8 +226,8 @@ class FileVersion:
         return self
 
     def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
-        """What ``make`` returned when it was first asked for under ``name``: kept with the footer,
-        dropped with it. ``weight`` is its size in bytes, roughly, or tells it."""
+        """Return the value of ``make``, called once for ``name``. The value is kept and dropped with the footer.
+        ``weight`` is its approximate size in bytes, or a function that returns it."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -240,8 +243,8 @@ class FileVersion:
         return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
-        """What ``make`` returned when it was last asked for under ``question``; some are kept, all of their weight
-        counts."""
+        """Return the value of ``make``, called again only if the value for ``question`` was dropped. A few recent
+        values are kept, and their weight counts."""
         value = self._recent.get(question)
         if value is None:
             value = make()
@@ -253,8 +256,8 @@ class FileVersion:
         return cast("Weighed", value)
 
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
-        """A column chunk whose offsets were checked against the object. Raises CorruptFileError,
-        UnsupportedFeatureError: the chunk cannot be read; names url and column."""
+        """Return a column chunk whose offsets were checked against the object. Raises CorruptFileError or
+        UnsupportedFeatureError, with url and column, if the chunk cannot be read."""
         valid = self._valid_chunks.get((row_group, leaf))
         if valid is not None:
             return valid
