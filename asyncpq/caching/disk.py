@@ -1,7 +1,7 @@
 """The disk tier: a folder of entries, shared by all processes on a host.
 
-Dropping a pointer does not queue behind writes: reads, and writes that still wait, take notice of the drop. A call
-that the disk never returns from is left to its daemon thread; neither session nor process waits for it.
+Dropping a pointer does not queue behind writes: reads, and writes that still wait, take notice of the drop. A disk
+call that never returns is left to its daemon thread; neither session nor process waits for the call.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class DiskCache(TierCounters):
         return f"DiskCache({self._path!r})"
 
     async def open(self) -> None:
-        """Make the folder if it does not exist. A folder that cannot be made or read is no error. Raises
-        InvalidOptionError: the path is a link or not a folder, or another user owns it or can write to it."""
+        """Make the folder if it does not exist. A folder that cannot be made or read is not an error: the cache stays
+        empty. Raises InvalidOptionError if the path is a link or not a folder, or another user owns it or can write
+        to it."""
         attempt = self._begin(self._reading)
         if attempt is None:
             return
@@ -98,7 +99,7 @@ class DiskCache(TierCounters):
         return None if value is None or self._pointers.is_dropped(name) else _decode_pointer(value)
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Put ``pointer``, unless the present one was validated later."""
+        """Put ``pointer``, unless the pointer on the disk was validated later."""
         attempt = self._begin(self._writing)
         if attempt is None:
             return
@@ -114,7 +115,8 @@ class DiskCache(TierCounters):
         await self._written(attempt, running)
 
     def _put_pointer(self, name: bytes, pointer: Pointer, change: int) -> Outcome:
-        """Write the pointer, in the writing thread."""
+        """Write the pointer, in the writing thread, unless drop or put number ``change`` was overtaken by a later drop,
+        or the disk has a pointer that was validated later."""
         dropped = self._pointers.dropped_at(name)
         if dropped > change:
             return Outcome([])
@@ -136,7 +138,7 @@ class DiskCache(TierCounters):
         return outcome
 
     async def drop_pointer(self, key: PointerKey) -> None:
-        """Hide the pointer from this process at once, and remove it from the disk if that works."""
+        """Hide the pointer from this process at once, and try to remove it from the disk."""
         attempt = self._begin(self._reading)
         if self._closed:
             return
@@ -189,14 +191,15 @@ class DiskCache(TierCounters):
         return values
 
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
-        """Return the outcome; None if it does not come in time."""
+        """Return the outcome of ``reading``; None if it is not there within ``timeout_s``, or was cancelled."""
         done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
         return reading.result() if done and not reading.cancelled() else None
 
     async def _written(self, attempt: Attempt, writing: asyncio.Future[Outcome]) -> None:
-        """Wait for the write without a timeout: its values are in memory until then, and the caller counts them."""
+        """Wait for ``writing`` and count its outcome. There is no timeout: the values stay in memory until the write
+        ends, and the caller counts their bytes."""
         try:
             await asyncio.wait((writing,))
             if not writing.cancelled():  # by close()
@@ -222,10 +225,10 @@ class DiskCache(TierCounters):
             logger.warning("the disk cache in %s: %s fail and are left alone for a while: %s", self._path, calls, error)
 
     def _no_answer(self) -> TimeoutError:
-        return TimeoutError(f"no answer within {self._timeout_s} s")
+        return TimeoutError(f"the disk did not answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """Return this process's threads: a forked child has none of its parent's."""
+        """Return the threads of this process; start them if there are none yet, also in a forked child."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads
@@ -234,8 +237,8 @@ class DiskCache(TierCounters):
 class _PointerChanges:
     """Orders the drops and puts of pointers: a drop does not queue behind the writes.
 
-    A dropped pointer is not found, and not put by earlier puts, until those have ended and the disk has removed it.
-    Changes are numbered from 1.
+    A dropped pointer counts as missing, and puts that began before the drop do not write it, until these puts have
+    ended and the disk has removed the pointer. Drops and puts are numbered together, from 1.
     """
 
     def __init__(self) -> None:
@@ -252,17 +255,17 @@ class _PointerChanges:
         return name in self._dropped
 
     def dropped_at(self, name: bytes) -> int:
-        """Return the number of the drop; 0 if the pointer is not dropped."""
+        """Return the number of the change that dropped the pointer; 0 if the pointer is not dropped."""
         return self._dropped.get(name, 0)
 
     def begin_put(self, name: bytes) -> int:
-        """Return the number of the put that begins."""
+        """Record that a put of the pointer begins; return the number of this change."""
         self._last += 1
         self._putting[name] += 1
         return self._last
 
     def end_put(self, name: bytes, change: int, done: bool) -> None:
-        """Record that a put has ended; ``done``: without an error."""
+        """Record that the put with number ``change`` has ended; ``done`` is True if there was no error."""
         self._putting[name] -= 1
         if not self._putting[name]:
             del self._putting[name]
@@ -271,7 +274,7 @@ class _PointerChanges:
             self._forget(name)
 
     def drop(self, name: bytes) -> int:
-        """Hide the pointer; return the number of the drop."""
+        """Record that the pointer is dropped, which hides it; return the number of this change."""
         self._last += 1
         self._forget(name)
         self._dropped[name] = self._last
@@ -280,7 +283,7 @@ class _PointerChanges:
         return self._last
 
     def removed(self, name: bytes, change: int) -> None:
-        """Record that the disk has removed the pointer that drop ``change`` hid."""
+        """Record that the disk has removed the pointer that the drop with number ``change`` hid."""
         if self.dropped_at(name) != change:
             return
         if name in self._putting:

@@ -1,4 +1,4 @@
-"""Keys, pointers, and the encoding of entries for tiers outside this process (cache/ENTRY.md). Pure.
+"""Keys, pointers, and the encoding of entries for tiers outside this process (cache/ENTRY.md). No I/O.
 
 A content key names bytes that can never change: the object's validator is part of it. A pointer key names an object by
 its place; its pointer holds the validator that was last seen. Any process that can write to a tier can put any bytes
@@ -33,8 +33,8 @@ _LENGTH = struct.Struct("<i")  # of a string; -1: None
 
 
 class EntryCodec:
-    """Encodes values to entries and decodes them, for one secret: the key of the HMAC-SHA256 over header, key and
-    value. Without a secret a plain SHA-256 detects damage, but not a malicious writer. An empty one raises
+    """Encodes values to entries and decodes entries. ``secret`` is the key of the HMAC-SHA256 over header, key and
+    value. If ``secret`` is None, a plain SHA-256 detects damage, but not a malicious writer. An empty secret raises
     InvalidOptionError."""
 
     def __init__(self, secret: bytes | None) -> None:
@@ -49,12 +49,13 @@ class EntryCodec:
     def encode(self, key: bytes, value: bytes) -> bytes:
         """Return the entry that holds ``value`` under ``key`` (32 bytes)."""
         if len(key) != KEY_BYTES:
-            raise ValueError(f"a key of {len(key)} bytes: must be {KEY_BYTES}")
+            raise ValueError(f"the key has {len(key)} bytes, expected {KEY_BYTES}")
         fixed = _FIXED.pack(MAGIC, VERSION, self._flags, len(value))
         return b"".join((fixed, self._tag(fixed, key, value), value))
 
     def decode(self, key: bytes, entry: bytes) -> bytes | None:
-        """Return the value that was put under ``key``; None for any other bytes. Never raises."""
+        """Return the value that ``entry`` has for ``key``; None if the entry is damaged, not authentic or was encoded
+        for another key. Never raises."""
         if len(key) != KEY_BYTES or self.entry_bytes(entry) != len(entry):
             return None
         value = entry[HEADER_BYTES:]
@@ -62,8 +63,8 @@ class EntryCodec:
         return value if hmac.compare_digest(tag, entry[_FIXED.size : HEADER_BYTES]) else None
 
     def entry_bytes(self, head: bytes) -> int | None:
-        """Return the length that the header of an entry claims; ``head`` is the header, or more of the entry. None if
-        ``head`` is too short, or this codec would not decode the entry."""
+        """Return the bytes of an entry as its header states them. ``head`` begins with the header, and may have more.
+        None if ``head`` is too short, or this codec would not decode the entry."""
         if len(head) < HEADER_BYTES:
             return None
         magic, version, flags, length = _FIXED.unpack_from(head)
@@ -83,7 +84,7 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
     """Return the value of a pointer's entry; ``age_s`` is the time from the validation to this write, infinite if
     unknown. A size of 2**64 or more, or a negative age, raises ValueError."""
     if not 0 <= validator.size < 1 << 64 or not age_s >= 0:
-        raise ValueError(f"a pointer of size {validator.size} and age {age_s}")
+        raise ValueError(f"a pointer has size {validator.size} and age {age_s}; expected 0 <= size < 2**64, age >= 0")
     parts = [_POINTER.pack(age_s, validator.size)]
     for text in (validator.etag, validator.last_modified, validator.version):
         if text is None:
@@ -96,8 +97,8 @@ def encode_pointer(validator: Validator, age_s: float) -> bytes:
 
 
 def decode_pointer(value: bytes) -> tuple[Validator, float] | None:
-    """Return the validator, and its age in seconds at the write (at least 0, perhaps infinite); None for any other
-    bytes. Never raises."""
+    """Return the validator, and its age in seconds when it was written (at least 0, perhaps infinite), from bytes of
+    :func:`encode_pointer`; None for other bytes. Never raises."""
     try:
         age_s, size = _POINTER.unpack_from(value)
         offset = _POINTER.size
@@ -138,16 +139,17 @@ PartKind = Literal[
 
 
 class ContentKey(NamedTuple):
-    """Key of one cached part. Memory holds its bytes or objects made of them; other tiers hold bytes."""
+    """Key of one cached part of an object. Memory has the part's bytes or what was parsed from them; other tiers have
+    bytes."""
 
     version: bytes  # 16 bytes that name the object's version (see :func:`version_digest`)
     kind: PartKind  # kind of part
-    # start, stop: its bytes in the object
+    # start, stop: offsets of the part's bytes in the object, the end exclusive
     start: int
     stop: int
 
     def encode(self) -> bytes:
-        """Return 32 bytes for tiers outside this process."""
+        """Return 32 bytes that are the key in tiers outside this process."""
         text = b"%s\0%s\0%d\0%d" % (self.version, self.kind.encode(), self.start, self.stop)
         return hashlib.sha256(text).digest()
 
@@ -164,13 +166,13 @@ class PointerKey(NamedTuple):
         return 200 + len(self.namespace) + len(self.identity)
 
     def encode(self) -> bytes:
-        """Return 32 bytes for tiers outside this process; no content key has the same."""
+        """Return 32 bytes that are the key in tiers outside this process; no content key encodes to the same bytes."""
         return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
 
 
 @dataclass(slots=True)
 class Pointer:
-    """The last validator seen."""
+    """The validator that an object had when it was last validated, and the time of that."""
 
     validator: Validator  # of the object
     validated_at: float  # ``time.monotonic()`` when the validating request was sent; minus infinity if unknown
@@ -190,7 +192,7 @@ def version_digest(namespace: str, identity: str, validator: Validator) -> bytes
 
 
 def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
-    """Return a digest that differs for different lists of texts: a length precedes each text."""
+    """Return a SHA-256 of ``prefix`` and ``texts`` that differs for different lists: a length precedes each text."""
     digest = hashlib.sha256(prefix)
     for text in texts:
         part = text.encode("utf-8", "surrogateescape")
@@ -200,8 +202,8 @@ def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
 
 
 def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
-    """Return the namespace of cached bytes for these options: other credentials or another endpoint give another one.
-    An option whose value is an arbitrary object gives a new namespace with each call."""
+    """Return the namespace of cached bytes for these storage options: other credentials or another endpoint have
+    another namespace. If an option's value is an arbitrary object, each call returns a new namespace."""
     canonical = _canonical(options)
     if canonical is None:
         return f"{protocol}:{secrets.token_hex(16)}"
@@ -209,7 +211,8 @@ def storage_namespace(protocol: str, options: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: object) -> str | None:
-    """Return a text that is the same in every process for equal plain values only; None for other objects."""
+    """Return a text that is the same in every process for equal values, and differs for others; None if ``value`` is
+    or contains an object other than plain values."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
     if isinstance(value, PurePath):

@@ -1,4 +1,4 @@
-"""A folder of cache entries that any number of processes on one host read, write and trim at once. Blocking.
+"""A folder of cache entries that any number of processes on one host read, write and trim at once, by blocking calls.
 
     <folder>/ab/ab12...                one entry, named by the 64 hex digits of its key
     <folder>/ab/ab12....<random>.tmp   an entry being written
@@ -51,7 +51,7 @@ DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trimmed(NamedTuple):
-    """Outcome of :func:`trim`: bytes in the folder now, and number of removed entries."""
+    """Result of :func:`trim`: the bytes that are in the folder now, and the number of removed entries."""
 
     usage_bytes: int
     evicted: int
@@ -65,13 +65,13 @@ class _Entry(NamedTuple):
 
 
 def blocks(size: int) -> int:
-    """Return the number of blocks of a file of ``size`` bytes."""
+    """Return the number of blocks that a file of ``size`` bytes takes."""
     return -(-size // BLOCK_BYTES)
 
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
-    """Remove the oldest entries until the folder, given by its descriptor, holds at most ``limit_bytes``; with
-    ``once``, take one sample only. Does nothing while another one trims."""
+    """Remove the oldest entries until the folder has at most ``limit_bytes`` bytes; with ``once``, remove entries of
+    one sample only. ``folder`` is a descriptor. Removes nothing while another process or thread trims the folder."""
     evicted = 0
     with _evictor(folder) as alone:
         if alone:
@@ -91,7 +91,8 @@ def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
 
 @contextlib.contextmanager
 def _evictor(folder: int) -> Iterator[bool]:
-    """Hold the evictor's lock; False if another process or thread has it. A dead process holds no lock."""
+    """Hold the evictor's lock and yield True; yield False if another process or thread holds the lock. The system
+    releases the lock of a process that dies."""
     descriptor = os.open(_LOCK, os.O_RDWR | _CREATE, 0o600, dir_fd=folder)
     try:
         try:
@@ -109,7 +110,7 @@ def _evictor(folder: int) -> Iterator[bool]:
 
 
 def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
-    """Return the entries of the fullest sub-folders; correct their counts in ``usage``."""
+    """Return the entries of the fullest sub-folders, and correct the counts of these sub-folders in ``usage``."""
     sample: list[_Entry] = []
     for subfolder in sorted(usage, key=usage.__getitem__, reverse=True):
         if len(sample) >= SAMPLE_ENTRIES or not usage[subfolder]:
@@ -120,7 +121,8 @@ def _sample(folder: int, usage: dict[str, int]) -> list[_Entry]:
 
 
 def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[str, int]) -> int:
-    """Remove up to ``excess`` blocks of the sample, at most about a quarter of it; return the number of entries."""
+    """Remove the oldest entries of ``sample`` until ``excess`` blocks are free, but at most about a quarter of it.
+    Return the number of removed entries."""
     excess = min(excess, sum(entry.blocks for entry in sample) // 4 + 1)
     removed = freed = 0
     for entry in sorted(sample):
@@ -137,7 +139,8 @@ def _remove_oldest(folder: int, sample: list[_Entry], excess: int, usage: dict[s
 
 
 def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
-    """Return entries and blocks of one sub-folder, and write the count down. Remove temporary files of dead writers."""
+    """Return the entries of one sub-folder and the number of its blocks, and write that number to its ``.usage`` file.
+    Remove temporary files of dead writers."""
     with _usage_file(folder, subfolder) as descriptor:
         before = os.fstat(descriptor).st_size
         entries: list[_Entry] = []
@@ -185,8 +188,8 @@ def _usage_file(folder: int, subfolder: str) -> Iterator[int]:
 
 
 def _open_directory(path: str, *, create: bool, parent: int | None = None) -> int:
-    """Return a descriptor of the directory, for the caller to close; with ``create``, make it if it does not exist.
-    ``path`` is absolute, or relative to the directory ``parent``."""
+    """Return a descriptor of the directory, which the caller closes. With ``create``, make a missing directory.
+    ``path`` is absolute, or relative to the directory whose descriptor is ``parent``."""
     try:
         return os.open(path, DIRECTORY_FLAGS, dir_fd=parent)
     except FileNotFoundError:
@@ -222,22 +225,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UnsafeFolderError(OSError):
-    """Another user owns the folder or can write to it, or it is not a folder."""
+    """The cache's folder is not safe: another user owns it or can write to it, or it is not a folder."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Outcome of a batch."""
+    """Result of reading, writing or dropping a batch of entries."""
 
-    values: list[bytes | None]  # for each key that was read its value, or None
+    values: list[bytes | None]  # the value of each key to read, in order; None for a miss. Empty for writes
     error: OSError | None = None  # ended the batch early; later keys are misses, or were not written
     evicted: int = 0  # removed entries of other keys
     abandoned: bool = False  # the caller has stopped waiting
 
 
 class EntryFolder:
-    """Entries in a folder. Several threads may read, one writes. Holds no lock and no descriptor that a fork would
-    copy.
+    """Entries in a folder. Several threads may read, one writes. Between calls there is no lock and no open descriptor
+    that a fork would copy.
 
     ``path`` is absolute; the first write makes the folder and its parents. ``max_bytes`` is the budget in whole blocks
     of the entries' files.
@@ -251,15 +254,15 @@ class EntryFolder:
         self._room = 0  # bytes that may be written before usage is looked up again
 
     def prepare(self) -> None:
-        """Make the folder, or check that the present one is safe. Raises UnsafeFolderError: it is a link or not a
-        folder, of another user, or writable by others; OSError: it cannot be made or opened."""
+        """Make the folder, or check that the existing one is safe. Raises UnsafeFolderError if the path is a link or
+        not a folder, or another user owns it or can write to it; OSError if it cannot be made or opened."""
         with self._opened(create=True):
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """Read the value of each key into ``outcome``, which has one None for each, and return it. Entries that do not
-        decode are removed. A caller that stops waiting takes the values so far and sets ``abandoned``. Never raises
-        OSError."""
+        """Read the value of each key into ``outcome.values``, where None stands for each key before, and return
+        ``outcome``. Entries that do not decode are removed. A caller that stops waiting takes the values so far and
+        sets ``outcome.abandoned``. An OSError is not raised but put into ``outcome.error``."""
         try:
             with self._opened(create=False) as folder:
                 for place, key in enumerate(keys):
@@ -273,8 +276,8 @@ class EntryFolder:
         return outcome
 
     def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
-        """Write the values within the budget. A scan's values count as unused for ``SCAN_AGE_S``, and replace no
-        entries. Never raises OSError."""
+        """Write the values by key, as far as the budget allows. With ``scan``, the values count as unused for
+        ``SCAN_AGE_S`` and replace no entries. An OSError is not raised but put into ``Outcome.error``."""
         outcome = Outcome([])
         try:
             with self._opened(create=True) as folder:
@@ -293,7 +296,7 @@ class EntryFolder:
         return outcome
 
     def drop(self, key: bytes) -> Outcome:
-        """Remove the entry, if it exists. Never raises OSError."""
+        """Remove the entry, if it exists. An OSError is not raised but put into ``Outcome.error``."""
         outcome = Outcome([])
         try:
             with self._opened(create=False) as folder, entered(folder, key.hex()[:2]) as inner:
@@ -305,7 +308,7 @@ class EntryFolder:
         return outcome
 
     def _holds(self, folder: int, key: bytes) -> bool:
-        """Return whether there is an entry under ``key``, without reading it."""
+        """Return whether the folder has a file for ``key``, without reading the file."""
         name = key.hex()
         try:
             with entered(folder, name[:2]) as inner:
@@ -383,7 +386,7 @@ class EntryFolder:
                 raise
 
     def _make_room(self, folder: int, size: int, outcome: Outcome) -> bool:
-        """Return whether ``size`` bytes may be written; remove old entries for them."""
+        """Return whether ``size`` bytes may be written within the budget; remove old entries first if needed."""
         size = blocks(size) * BLOCK_BYTES
         if size > self._room:
             trimmed = trim(folder, self._max_bytes - size)
@@ -402,14 +405,14 @@ class EntryFolder:
             descriptor = _open_directory(self._path, create=create)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
-                raise UnsafeFolderError("is a link or no folder") from error
+                raise UnsafeFolderError("is a link or not a folder") from error
             raise
         try:
             info = os.fstat(descriptor)
             if info.st_uid != os.geteuid():
-                raise UnsafeFolderError("belongs to another user")
+                raise UnsafeFolderError(f"belongs to another user (uid {info.st_uid})")
             if info.st_mode & 0o022:
-                raise UnsafeFolderError("may be written to by other users")
+                raise UnsafeFolderError(f"can be written to by other users (mode {info.st_mode & 0o777:o})")
             yield descriptor
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The memory tier: one budget in bytes, with scan-resistant admission by 2Q.
+"""The memory tier: one budget in bytes, with scan-resistant admission according to 2Q.
 
 2Q: T. Johnson and D. Shasha, A Low Overhead High Performance Buffer Management Replacement Algorithm, VLDB 1994.
 Entries of lookups are in ``main`` (the paper's Am), an LRU queue. Entries of scans are on probation (A1in): they use
@@ -28,10 +28,10 @@ REMEMBERED: Final = 4  # evicted keys are remembered until entries of 1/4 of the
 
 
 class MemoryCache:
-    """A weighed cache with a lock. May be shared between sessions and threads; a forked process has a copy.
+    """A cache of values with weights in bytes, under a lock. Sessions and threads may share it; a fork copies it.
 
-    Values are immutable or only completed (parsed further); after completing one, call :meth:`put` again with its new
-    weight. A budget ``max_bytes`` of 0 keeps nothing.
+    Values are immutable, or change only by being parsed further; whoever does that calls :meth:`put` again with the
+    new weight. ``max_bytes`` is the budget; 0 keeps nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -48,7 +48,7 @@ class MemoryCache:
 
     @property
     def current_bytes(self) -> int:
-        """Weight of the entries now; at most ``max_bytes``."""
+        """Sum of the weights of all entries, in bytes; at most ``max_bytes``."""
         with self._lock:
             return self._used()
 
@@ -57,7 +57,8 @@ class MemoryCache:
             return len(self._main) + len(self._probation)
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
-        """Return the value, or None. ``scan``: a scan asks, see :meth:`put`."""
+        """Return the value of ``key``; None if the cache lacks it. With ``scan``, the entry stays on probation;
+        otherwise it moves to ``main``."""
         with self._lock:
             if key in self._main:
                 return self._main[key]
@@ -66,7 +67,7 @@ class MemoryCache:
             return self._probation[key] if scan else self._promote(key)
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
-        """Return the value of each key, or None; take the lock once."""
+        """Return the value of each key in order, None for a missing one, as :meth:`get` does; take the lock once."""
         values: list[Any] = []
         with self._lock:
             main, probation = self._main, self._probation
@@ -82,25 +83,25 @@ class MemoryCache:
         return values
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
-        """Put ``value`` of ``weight`` bytes; a value larger than the budget is not kept. ``scan``: keep it on
-        probation until a lookup asks for it."""
+        """Put ``value``, which weighs ``weight`` bytes; a value larger than the budget is not kept. With ``scan``, the
+        value is on probation until a lookup gets it."""
         with self._lock:
             self._put(key, value, weight + ENTRY_OVERHEAD_BYTES, scan)
 
     def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
-        """Put bytes as :meth:`put` does; take the lock once."""
+        """Put bytes by key as :meth:`put` does, each weighing its length; take the lock once."""
         with self._lock:
             for key, value in entries.items():
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
 
     def offer(self, key: Hashable, value: Any, weight: int) -> None:
-        """Put a value that no read asked for on probation, into free room only. An existing entry stays."""
+        """Put a value that no read requested on probation, if the budget has free room. An existing entry stays."""
         with self._lock:
             if key not in self._main and key not in self._probation:
                 self._put_on_probation(key, value, weight + ENTRY_OVERHEAD_BYTES, 0)
 
     def discard(self, key: Hashable) -> None:
-        """Remove an entry, if it is there."""
+        """Remove the entry of ``key``; does nothing if there is none."""
         with self._lock:
             self._main.pop(key, None)
             self._probation.pop(key, None)
@@ -148,7 +149,7 @@ class MemoryCache:
         return int(self._main.currsize + self._probation.currsize) + REMEMBERED_BYTES * len(self._remembered)
 
     def _promote(self, key: Hashable) -> Any:
-        """Move an entry from probation to ``main``: a lookup uses it."""
+        """Move the entry of ``key`` from probation to ``main``, because a lookup uses it, and return its value."""
         before = self._probation.currsize
         value = self._probation.pop(key)
         self._incoming_weight = int(before - self._probation.currsize)
@@ -165,7 +166,8 @@ class MemoryCache:
                 self._forget_oldest()
 
     def _put_on_probation(self, key: Hashable, value: Any, weight: int, claim: int) -> bool:
-        """Put an entry on probation, if it fits; it may take ``claim`` bytes from ``main``."""
+        """Put an entry on probation; return False if it does not fit. Probation may take ``claim`` bytes from
+        ``main``."""
         main, probation = self._main, self._probation
         room = max(self.max_bytes - int(main.currsize), claim)
         if weight > room:
@@ -197,7 +199,7 @@ class MemoryCache:
             self._forget_oldest()
 
     def _recall(self, key: Hashable) -> bool:
-        """Return whether an entry of this key was evicted from probation not long ago; forget the key."""
+        """Return whether an entry of ``key`` was evicted from probation recently, and forget that it was."""
         weight = self._remembered.pop(hash(key), 0)
         self._remembered_weight -= weight
         return weight > 0

@@ -2,8 +2,8 @@
 
 An exchange that takes longer than a fetch from the store is given up, and a server that failed is left alone for a
 while. The server is not trusted: entries and replies may be anything. GETRANGE bounds each reply before it is read,
-as MGET would not; all entries of a read take one round trip. The log tells each cause of a refusal once a minute,
-without secrets.
+as MGET would not; all entries of a read take one round trip. Each cause of a refusal is logged once a minute, without
+secrets.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MAX_FORGIVEN: Final = 3
 
 
 class Patience:
-    """Ends an entered timeout after ``allowed_s``, or up to four times as late if the event loop was busy. While the
-    loop decodes, the reply may be waiting in the socket: that is not the server's failure."""
+    """Ends an entered timeout after ``allowed_s`` seconds, or up to four times as late if the event loop was busy.
+    While the loop decodes, the reply may be waiting in the socket: that is not the server's failure."""
 
     def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
         self._timeout = timeout
@@ -91,8 +91,9 @@ _log = logging.getLogger("asyncpq.caching.shared")
 
 
 def cause_of(error: BaseException, handled: BaseException | None) -> str:
-    """Return the first cause of a failed exchange: its class, and the code of a server's error. Python adds
-    ``handled``, which the caller was handling before, to the context of ``error``; the search ends there."""
+    """Return the class name of the exception that first caused ``error``, and the code if the server sent an error.
+    ``handled`` is the exception that the caller was handling already, which Python adds to the context of ``error``;
+    the search ends there."""
     first_error = error
     cause: BaseException | None = error
     while cause is not None and cause is not handled:
@@ -109,7 +110,7 @@ def _code(message: str) -> str:
 
 
 class Refusals:
-    """The commands that the server at ``place`` refused, for the log."""
+    """Logs the commands that the server at ``place`` (host and port) refused: each cause once in ``EVERY_S``."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = place
@@ -118,7 +119,7 @@ class Refusals:
         self._untold: dict[tuple[str, str], int] = {}
 
     def add(self, command: str, message: str) -> None:
-        """Log that ``command`` was refused with ``message``, of which only the code is shown."""
+        """Log that the server refused ``command`` with the error ``message``, of which only the code is shown."""
         cause = (command, _code(message))
         if cause not in self._told_at and len(self._told_at) >= _MAX_CAUSES:
             cause = (command, _OTHER)
@@ -149,7 +150,7 @@ T = TypeVar("T")
 
 class SharedCache(TierCounters):
     """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop. Raises
-    InvalidOptionError: the url cannot be used, or valkey-py is not installed."""
+    InvalidOptionError if the url cannot be used, or valkey-py is not installed."""
 
     name: Final = "shared"
 
@@ -159,7 +160,8 @@ class SharedCache(TierCounters):
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
             raise InvalidOptionError(
-                "a shared cache needs valkey-py", hint="Install it: pip install 'asyncpq[valkey]'."
+                "a shared cache needs the package valkey-py, which is not installed",
+                hint="Install valkey-py: pip install 'asyncpq[valkey]'.",
             ) from error
         self._options = options
         self._entry_bytes = options.max_entry_bytes + HEADER_BYTES
@@ -186,7 +188,8 @@ class SharedCache(TierCounters):
         return f"SharedCache({self._connections.place!r})"
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """Return the bytes of each key, or None. An exchange that breaks off returns the entries that had come."""
+        """Return the bytes of each key in order, None for a miss. If the exchange breaks off, the entries received
+        until then are returned."""
         values: list[bytes | None] = [None] * len(keys)
         limit = self._options.max_entry_bytes
         sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
@@ -211,8 +214,8 @@ class SharedCache(TierCounters):
         return self._options.max_read_bytes
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Put the entries for ``ttl_s``, except those above ``max_entry_bytes``. Entries of scans are put like others:
-        the server evicts by frequency of use (cache/valkey/valkey.conf)."""
+        """Put the entries for ``ttl_s`` seconds, except those larger than ``max_entry_bytes``. ``scan`` changes
+        nothing: the server evicts the entries that are used least often (cache/valkey/valkey.conf)."""
         kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
         sizes = [len(value) for _, value in kept]
 
@@ -231,7 +234,8 @@ class SharedCache(TierCounters):
     # is measured by the server's clock alone, whose time is written with each pointer.
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """Return the pointer, with ``validated_at`` in this process's clock; minus infinity if unknown."""
+        """Return the pointer; None if the server lacks it or does not answer. ``validated_at`` is converted to this
+        process's clock; minus infinity if unknown."""
         name = key.encode()
 
         async def ask(wire: Wire) -> tuple[Pointer | None]:
@@ -248,7 +252,8 @@ class SharedCache(TierCounters):
         return answer[0]
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Put the pointer for ``ttl_s``, unless the present one was validated later."""
+        """Put the pointer for ``ttl_s`` seconds, unless the server has one that was validated at the same time or
+        later."""
         name = key.encode()
 
         async def tell(wire: Wire) -> None:
@@ -297,21 +302,21 @@ class SharedCache(TierCounters):
             if not str(reply).startswith("WRONGTYPE"):  # another program's key is a miss
                 self._refused("GETRANGE", reply)
             return None
-        raise ConnectionAbortedError("a reply of another type than the command's")
+        raise ConnectionAbortedError(f"the server replied to GETRANGE with {type(reply).__name__}, expected bytes")
 
     def _microseconds(self, reply: Reply) -> int | None:
-        """Return the time in a reply to TIME; None if it is an error."""
+        """Return the server's time in microseconds, from its reply to TIME; None if the server refused the command."""
         if isinstance(reply, Exception):
             self._refused("TIME", reply)
             return None
         try:
             seconds, microseconds = map(int, reply)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            raise ConnectionAbortedError("a reply of another type than the command's") from None
+            raise ConnectionAbortedError("the server's reply to TIME is not a pair of integers") from None
         return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
 
     def _written(self, command: str, reply: Reply) -> None:
-        """Check the reply to a write; a refusal (no memory, no permission) is counted and logged."""
+        """Count and log ``reply`` if it is an error: the server refused the write (no memory, no permission)."""
         if isinstance(reply, Exception):
             self._refused(command, reply)
 
@@ -320,8 +325,8 @@ class SharedCache(TierCounters):
         self._refusals.add(command, str(reply))
 
     async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
-        """Run ``talk`` on a connection. Return None if the server is paused, or the exchange broke off. The timeout
-        grows with ``size``, the bytes that may go over the wire."""
+        """Run ``talk`` on a connection and return its result; None if the server is paused or the exchange broke off.
+        The timeout grows with ``size``, the bytes that may go over the wire."""
         loop = asyncio.get_running_loop()
         owner = (loop, os.getpid())
         if self._owner is None:
@@ -390,7 +395,7 @@ _TIME: Final[tuple[bytes | int, ...]] = (b"TIME",)
 
 
 def _windows(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Split the entries into runs that are sent and read at once: start and stop of each."""
+    """Yield start and stop of each run of entries that is sent and read at once; ``sizes`` are the entries' bytes."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (total + size > WINDOW_BYTES or index - start >= WINDOW_ENTRIES):

@@ -1,7 +1,7 @@
-"""Single flight: several reads that want the same bytes at once share one fetch.
+"""Single flight: several reads that need the same bytes at the same time share one fetch.
 
 A flight is a task of the session without any read's deadline. Waiters are counted and shielded: cancelling one leaves
-the others unharmed, and a flight without waiters is cancelled. Its failure goes to its waiters and is not kept.
+the others unharmed, and a flight without waiters is cancelled. A flight's error is raised in its waiters, not kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One running fetch (``task``) and the number of reads that wait for it. It began at ``time.monotonic()`` of its
-    first step; infinite until then."""
+    """One running fetch (``task``) and the number of reads that wait for it. ``began`` is ``time.monotonic()`` at the
+    fetch's first step; infinite until then."""
 
     __slots__ = ("_gates", "_waiters", "began", "task")
 
@@ -30,7 +30,8 @@ class Flight(Generic[T]):
         self._gates: list[_Gate] = []
 
     def join(self) -> None:
-        """Count a waiter; pair with :meth:`leave`. Join before the first await, which keeps the flight alive."""
+        """Count the caller as a waiter, until it calls :meth:`leave`. A new flight is joined before the first await:
+        a flight whose last waiter has left is cancelled."""
         self._waiters += 1
 
     def leave(self) -> None:
@@ -39,7 +40,8 @@ class Flight(Generic[T]):
             self.task.cancel()
 
     async def wait(self) -> T:
-        """Return the flight's result to a reader that has joined."""
+        """Wait for the flight and return its result, or raise its error. The caller has joined the flight. Raises
+        UsageError if the session was closed."""
         await landing((self,))
         task = self.task
         if task.cancelled():
@@ -52,7 +54,7 @@ class Flight(Generic[T]):
         self._gates.append(gate)
 
     def landed(self) -> None:
-        """Notify the gates: the task has ended."""
+        """Record that the task has ended, and notify the gates."""
         failed = self.task.cancelled() or self.task.exception() is not None
         for gate in self._gates:
             gate.count -= 1
@@ -61,7 +63,7 @@ class Flight(Generic[T]):
 
 
 class _Gate:
-    """Opens once ``count`` flights have succeeded, or one has failed."""
+    """A future that is done once ``count`` flights have succeeded, or one has failed."""
 
     __slots__ = ("count", "future")
 
@@ -71,8 +73,8 @@ class _Gate:
 
 
 async def landing(flights: Iterable[Flight[Any]]) -> None:
-    """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed. A cancelled wait
-    leaves them running, as :func:`asyncio.wait` does, which makes several futures and callbacks for each flight."""
+    """Wait until all of ``flights``, which the caller has joined, have succeeded, or one has failed. If the wait is
+    cancelled, the flights go on. (:func:`asyncio.wait` would make several futures and callbacks for each flight.)"""
     pending = [flight for flight in flights if not flight.task.done()]
     if pending:
         gate = _Gate(len(pending))
@@ -82,19 +84,20 @@ async def landing(flights: Iterable[Flight[Any]]) -> None:
 
 
 class SingleFlight:
-    """The flights of one event loop, by key. A flight may have several keys."""
+    """The running fetches of one event loop, by key. A flight may have several keys."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, Flight[Any]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def get(self, key: Hashable) -> Flight[Any] | None:
-        """Return the running flight that fetches ``key``; None if it has ended or was abandoned."""
+        """Return the running flight that fetches ``key``; None if there is none, or it has ended or is cancelled."""
         flight = self._flights.get(key)
         return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
 
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
-        """Start ``fetch`` as a flight under all of ``keys``. The caller joins it before awaiting."""
+        """Start ``fetch`` and return its flight, registered under all of ``keys``. The caller joins the flight before
+        awaiting anything."""
 
         async def begin() -> T:
             flight.began = time.monotonic()
@@ -118,7 +121,7 @@ class SingleFlight:
         return flight
 
     async def run(self, key: Hashable, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the flight under ``key``; start one if there is none."""
+        """Return the result of the running flight for ``key``; if there is none, start one with ``fetch``."""
         flight: Flight[T] = self.get(key) or self.start((key,), fetch)
         flight.join()
         try:

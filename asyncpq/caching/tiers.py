@@ -35,14 +35,14 @@ class CacheTier(Protocol):
         """The tier's name in metrics: "disk" or "shared"."""
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
-        """Get the bytes of each key, or None, in one multi-get."""
+        """Return the bytes of each key in order, None for a key that the tier lacks. One request for all keys."""
 
     @property
     def max_read_bytes(self) -> int:
-        """Entries of a read that takes more bytes than this are not put here: they would evict too much."""
+        """The largest read, in bytes, whose entries are put into this tier: a larger read would evict too much."""
 
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
-        """Put entries; those of a ``scan`` must not evict entries that lookups use."""
+        """Put entries. With ``scan``, they come from a scan, and must not evict entries that lookups use."""
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None: ...
 
@@ -65,14 +65,14 @@ class Tiers:
         return bool(self._tiers)
 
     def take(self, read_bytes: int) -> bool:
-        """Return whether any tier takes the entries of a read of so many bytes."""
+        """Return whether any tier accepts the entries of a read that takes ``read_bytes`` bytes in all."""
         return any(read_bytes <= tier.max_read_bytes for tier in self._tiers)
 
     async def get_many(
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
-        """Ask each tier for the entries missing in the tiers above; put hits of a lower tier into those above it. The
-        keys are distinct. Return the bytes by key, and the number of hits by name of the tier."""
+        """Return the cached bytes of ``keys``, which are distinct, by key; and the number of hits by name of the tier.
+        Each tier is asked only for what the tiers above it lack. A hit of a lower tier is put into those above it."""
         values_by_key: dict[ContentKey, bytes] = {}
         hits_by_tier: dict[str, int] = {}
         missing = list(keys)
@@ -89,8 +89,8 @@ class Tiers:
         return values_by_key, hits_by_tier
 
     def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
-        """Put ``entries`` into every tier, some time after this call. A tier whose ``max_read_bytes`` is below the
-        bytes of the whole read does not get them."""
+        """Put ``entries`` into every tier, in the background. A tier does not get the entries if its
+        ``max_read_bytes`` is below ``read_bytes``, the size of the whole read."""
         self._put(self._tiers, entries, read_bytes, scan)
 
     def _put(
@@ -112,7 +112,7 @@ class Tiers:
             self._pending_bytes -= size
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
-        """Return the nearest tier's pointer; put it into the tiers above too."""
+        """Return the pointer from the nearest tier that has one, and put it into the tiers above; None if none has."""
         for depth, tier in enumerate(self._tiers):
             pointer = await tier.get_pointer(key)
             if pointer is not None:
@@ -122,7 +122,7 @@ class Tiers:
         return None
 
     def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Put the pointer into every tier, some time after this call."""
+        """Put the pointer into every tier, in the background."""
         for tier in self._tiers if len(self._tasks) < PENDING_PUTS else ():
             self._soon(tier.put_pointer(key, pointer))
 
@@ -151,11 +151,11 @@ class Tiers:
 
 
 class TierCounters:
-    """Base of the tiers with counters."""
+    """Base class of tiers that count hits, misses, errors, skipped calls and evictions."""
 
     def __init__(self) -> None:
-        self.hits = 0  # entries that the tier gave, pointers included
-        self.misses = 0  # entries that the tier answered not to have; entries without an answer are not counted
+        self.hits = 0  # entries that the tier returned, pointers included
+        self.misses = 0  # entries that the tier answered that it lacks; entries without an answer are not counted
         self.errors = 0  # calls that failed in part or whole, or timed out; commands that a server refused
         self.skipped = 0  # calls not made, since the tier had just failed or is closed
         self.evictions = 0  # entries that this process removed to keep a budget, without a server's own evictions
@@ -166,8 +166,9 @@ class TierCounters:
 
 
 class Backoff:
-    """Pauses a tier after several failures in a row. After each pause one call probes it, and the others follow its
-    success. The first pause lasts ``first_s``; each further failure doubles it, up to ``longest_s``."""
+    """Pauses a tier after ``failures`` failed calls in a row. After a pause one call probes the tier; the others wait
+    until that call succeeds. The first pause lasts ``first_s`` seconds; each failed probe doubles the pause, up to
+    ``longest_s``."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class Backoff:
         self._probe: Attempt | None = None
 
     def begin(self) -> Attempt | None:
-        """Permit one call, whose outcome must be reported to the attempt; None while the tier is paused."""
+        """Return an attempt, which permits one call and takes the report of its outcome; None while the tier pauses."""
         attempt = Attempt(self)
         if self._failures >= self._allowed:
             if self._probe is not None or self._clock() < self._until:
@@ -195,7 +196,7 @@ class Backoff:
         return attempt
 
     def count_failure(self, attempt: Attempt) -> bool:
-        """Count a failure; return whether a pause begins. A call that began before the pause does not count."""
+        """Count a failed call; return whether a pause begins. Calls that began before the current pause are ignored."""
         paused = self._failures >= self._allowed
         if paused and attempt is not self._probe:
             return False
@@ -206,19 +207,19 @@ class Backoff:
         return beyond >= 0 and not paused
 
     def count_success(self) -> bool:
-        """Count a success; return whether it ends a pause."""
+        """Count a successful call, which resets the count of failures; return whether the call ends a pause."""
         paused = self._failures >= self._allowed
         self._failures = 0
         return paused
 
     def end(self, attempt: Attempt) -> None:
-        """Let another call probe the tier, if ``attempt`` did."""
+        """Let another call probe the tier, if ``attempt`` is the call that probed it. Does nothing otherwise."""
         if attempt is self._probe:
             self._probe = None
 
 
 class Attempt:
-    """A call that :class:`Backoff` permitted. The first report of its outcome counts."""
+    """A call that :class:`Backoff` permitted. Only the first report of the call's outcome counts."""
 
     __slots__ = ("_backoff",)
 
@@ -226,21 +227,21 @@ class Attempt:
         self._backoff: Backoff | None = backoff
 
     def failed(self) -> bool:
-        """Report a failure; return whether a pause begins."""
+        """Report that the call failed; return whether a pause of the tier begins."""
         backoff = self._backoff
         begins = backoff is not None and backoff.count_failure(self)
         self.withdrawn()
         return begins
 
     def succeeded(self) -> bool:
-        """Report a success; return whether it ends a pause."""
+        """Report that the call succeeded; return whether that ends a pause of the tier."""
         backoff = self._backoff
         ends = backoff is not None and backoff.count_success()
         self.withdrawn()
         return ends
 
     def withdrawn(self) -> None:
-        """Report an unknown outcome."""
+        """Report that the call ended without a known outcome. Does nothing after another report."""
         if self._backoff is not None:
             self._backoff.end(self)
             self._backoff = None

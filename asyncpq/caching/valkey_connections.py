@@ -1,4 +1,4 @@
-"""Connections to a Valkey or Redis server; a connection is reused only after every reply that it owes was read.
+"""Connections to a Valkey or Redis server; a connection is used again only after every pending reply was read.
 
 The one door to valkey-py, which supplies urls, TLS, authentication and streams. Its other parts are replaced:
 
@@ -31,7 +31,7 @@ from valkey.exceptions import ResponseError, ValkeyError
 from asyncpq.errors import InvalidOptionError
 
 Reply = bytes | int | list[Any] | ResponseError | None
-"""A server's reply; an error comes as a value."""
+"""A server's reply. An error of the server is returned as a ResponseError, not raised."""
 
 _QUERY: Final = {"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"}
 MAX_ELEMENTS: Final = 16  # of an array in a reply; TIME has two
@@ -55,13 +55,13 @@ class _Parser:
         self._reader = None
 
     async def can_read_destructive(self) -> bool:
-        """Whether the server has closed the connection, or sent bytes without a request."""
+        """Return whether the server has closed the connection, or sent bytes that no command asked for."""
         reader = self._reader
         return reader is None or reader.at_eof() or reader.exception() is not None or bool(reader._buffer)  # type: ignore[attr-defined]
 
     async def read_response(self, disable_decoding: bool = False) -> Reply:
         if self._reader is None:
-            raise ConnectionResetError("not connected")
+            raise ConnectionResetError("the connection to the server is closed")
         return await self._read(self._reader, nested=False)
 
     async def _read(self, reader: asyncio.StreamReader, nested: bool) -> Reply:
@@ -73,7 +73,9 @@ class _Parser:
                 if length == -1:
                     return None
                 if not 0 <= length <= self._max_bytes:
-                    raise ConnectionAbortedError(f"a reply of {length} bytes")
+                    raise ConnectionAbortedError(
+                        f"the server announced a reply of {length} bytes; the limit is {self._max_bytes}"
+                    )
                 return (await reader.readexactly(length + 2))[:-2]
             if kind == b"+":
                 return text
@@ -86,12 +88,12 @@ class _Parser:
         except (ValueError, asyncio.LimitOverrunError):
             pass
         except asyncio.IncompleteReadError as error:
-            raise ConnectionResetError("closed by the server") from error
-        raise ConnectionAbortedError("not a reply of this protocol")
+            raise ConnectionResetError("the server closed the connection") from error
+        raise ConnectionAbortedError("the server sent bytes that are not a RESP2 reply")
 
 
 class Wire:
-    """One connection, lent for one exchange."""
+    """A connection for one exchange of commands and replies."""
 
     __slots__ = ("_connection", "owed")
 
@@ -100,7 +102,7 @@ class Wire:
         self.owed = 0  # replies that are still to be read
 
     async def send(self, commands: Sequence[tuple[bytes | int, ...]]) -> None:
-        """Send commands at once; await :meth:`reply` for each."""
+        """Send all commands at once. The caller then awaits :meth:`reply` once for each command, in order."""
         self.owed += len(commands)
         packed: list[bytes] = []
         for command in commands:
@@ -121,10 +123,10 @@ class Wire:
 
 class ValkeyConnections:
     """At most ``max_connections`` connections to the server at ``place``. Belongs to one event loop. The url is
-    valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password; one that cannot be
-    used raises InvalidOptionError, which does not show it. Connecting (address, TCP, TLS, authentication) takes at
-    most ``connect_timeout_s``. A connection is closed when the server announces a reply of more bytes or elements
-    than the limits."""
+    valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password; a url that cannot be
+    used raises InvalidOptionError, whose message does not show the url. Connecting (address, TCP, TLS,
+    authentication) takes at most ``connect_timeout_s``. A connection is closed when the server announces a reply of
+    more than ``max_reply_bytes`` bytes or ``max_elements`` elements."""
 
     def __init__(
         self,
@@ -151,8 +153,8 @@ class ValkeyConnections:
 
     @contextlib.asynccontextmanager
     async def lend(self) -> AsyncIterator[Wire]:
-        """Lend a connection for one exchange. It is closed after an error, a cancellation or an unread reply. Raises
-        OSError: no connection, or it broke, or the server violates the protocol."""
+        """Yield a connection for one exchange, and close it after an error, a cancellation or an unread reply. Raises
+        OSError if no connection can be made, the connection breaks, or the server violates the protocol."""
         connection = await self._acquire()
         wire = Wire(connection)
         try:
@@ -160,7 +162,7 @@ class ValkeyConnections:
         except BaseException as error:
             await self._discard(connection)
             if isinstance(error, _FAILURES) and not isinstance(error, OSError):
-                raise ConnectionError(f"{type(error).__name__} from the server's connection") from error
+                raise ConnectionError(f"the connection to the server failed: {type(error).__name__}") from error
             raise
         if wire.owed:
             await self._discard(connection)
@@ -174,7 +176,7 @@ class ValkeyConnections:
                 return connection
             await self._discard(connection)
         if self._closed:
-            raise ConnectionAbortedError("the connections were closed")
+            raise ConnectionAbortedError("the connections to the server were closed")
         loop = asyncio.get_running_loop()
         if self._count < self._max_connections and self._connecting <= len(self._waiting):
             self._count += 1
@@ -194,7 +196,8 @@ class ValkeyConnections:
             raise
 
     async def _make(self) -> None:
-        """Connect for the waiters. A failure goes to all of them: their own attempts would fail too."""
+        """Connect, and pass the connection to a waiter. If that fails, all waiters get the error: their own attempts
+        would fail too."""
         connection = self._factory.make_connection()
         if isinstance(connection, SSLConnection):
             # one context for all connections: loading the certificates takes longer than a handshake
@@ -205,7 +208,7 @@ class ValkeyConnections:
         except BaseException as error:
             await self._discard(connection)
             self._connecting -= 1  # first: a refused waiter may call again before this task ends
-            self._refuse_waiting(f"no connection: {type(error).__name__}", error)
+            self._refuse_waiting(f"the server could not be reached: {type(error).__name__}", error)
             if not isinstance(error, _FAILURES):
                 raise
         else:
@@ -232,7 +235,7 @@ class ValkeyConnections:
         self._idle.append(connection)
 
     async def _discard(self, connection: AbstractConnection) -> None:
-        """Close at once, although the server may not have taken all bytes. Never waits."""
+        """Close the connection at once, without waiting until the server has taken all bytes."""
         self._count -= 1
         writer = _parser(connection).writer
         if writer is not None:
@@ -243,9 +246,9 @@ class ValkeyConnections:
         await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Close the idle connections now and lent ones when they come back. Idempotent."""
+        """Close idle connections now, and connections in use when their exchange ends. Idempotent."""
         self._closed = True
-        self._refuse_waiting("the connections were closed")
+        self._refuse_waiting("the connections to the server were closed")
         for task in self._making:
             task.cancel()
         if self._making:
@@ -257,7 +260,7 @@ class ValkeyConnections:
 
 
 async def _see_out(writer: asyncio.StreamWriter) -> None:
-    """Wait until the socket is closed, and retrieve its exception, which asyncio would log."""
+    """Wait until the socket of ``writer`` is closed, and retrieve its exception, which asyncio would log."""
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
@@ -267,7 +270,7 @@ def _parser(connection: AbstractConnection) -> _Parser:
 
 
 def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
-    """valkey-py's pool, used only to make connections."""
+    """Return a connection pool of valkey-py for ``url``, which is used only to make connections."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -281,7 +284,7 @@ def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
     unknown = query.keys() - _QUERY
     if unknown:
         raise InvalidOptionError(
-            f"the url of the Valkey server has {len(unknown)} parameters that are not known", hint=_URL_HINT
+            f"the url of the Valkey server has {len(unknown)} unsupported query parameters", hint=_URL_HINT
         )
     arguments = factory.connection_kwargs
     if issubclass(factory.connection_class, SSLConnection) and arguments.get("ssl_cert_reqs") != "none":

@@ -1,8 +1,9 @@
 """External indexes of a dataset's files, kept beside them (docs/indexes.md).
 
-``build/`` makes segments and snapshots from files; ``manifest/`` holds snapshots; ``backends/`` store both; ``query/``
-answers predicates of reads. They share the model (``index_model``), the kinds that users name (``kinds``), the handle
-(``index``), and keys and payloads as bytes (``key_encoding``, ``blooms``, ``entry_encoding``).
+``build/`` makes segments and snapshots from files; ``manifest/`` has the snapshots' model; ``backends/`` store both;
+``query/`` finds the rows for predicates of reads. All share the model (``index_model``), the kinds that users name
+(``kinds``), the handle (``index``), and the encodings of keys and payloads (``key_encoding``, ``blooms``,
+``entry_encoding``).
 """
 
 from __future__ import annotations

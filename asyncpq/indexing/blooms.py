@@ -1,7 +1,7 @@
 """Bloom filters over keys: Parquet's split-block filters (BloomFilter.md) of the keys' bytes.
 
-Nulls and NaN have keys too, so any single key can be looked up. A filter is its bitset alone. pyarrow's kernels compute
-hashes and bits of many keys at once.
+Nulls and NaN have keys too, so any single key can be looked up. Only a filter's bitset is stored. pyarrow's kernels
+compute hashes and bits of many keys at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOW: Final = _u64(0xFFFFFFFF)
 
 
 def may_hold(bitset: bytes, key: bytes) -> bool:
-    """Whether the file or row group of a filter may have a value with this key."""
+    """Return whether the file or row group whose filter is ``bitset`` may have a value with this key."""
     num_blocks = len(bitset) // BLOCK_BYTES
     hash_ = xxh64(key)
     at = block_of(hash_, num_blocks) * BLOCK_BYTES
@@ -47,7 +47,7 @@ def may_hold(bitset: bytes, key: bytes) -> bool:
 
 
 def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
-    """Return the filter of distinct hashes, with a false-positive rate of about ``fpp``."""
+    """Return the bitset of a filter of distinct hashes, with a false-positive rate of about ``fpp`` (0 to 1)."""
     bits = -8 * len(hashes) / math.log(1 - fpp**0.125)
     num_blocks = min(max(1, math.ceil(bits / _BLOCK_BITS)), MAX_BITSET_BYTES // BLOCK_BYTES)
     ordered = hashes.take(pc.sort_indices(hashes))  # the blocks that they select are sorted too
@@ -63,7 +63,8 @@ def make_bitset(hashes: pa.UInt64Array, fpp: float) -> bytes:
 
 
 def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) -> bytes:
-    """Return blocks ``first`` to ``end`` - 1; the hashes select no others."""
+    """Return the bytes of blocks ``first`` to ``end`` - 1 of a bitset. ``hashes`` are those that select these blocks,
+    and ``blocks`` has the block of each hash."""
     size = (end - first) * BLOCK_BYTES
     if not len(hashes):
         return bytes(size)
@@ -80,7 +81,7 @@ def _bits(hashes: pa.UInt64Array, blocks: pa.UInt64Array, first: int, end: int) 
 
 
 def key_hashes(keys: pa.BinaryArray) -> pa.UInt64Array:
-    """Return XXH64 (seed 0) of each key, in another order than the keys."""
+    """Return XXH64 (seed 0) of each key, not in the order of the keys."""
     if not len(keys):
         return pa.array([], pa.uint64())
     lengths = pc.binary_length(keys)

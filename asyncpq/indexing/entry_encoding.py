@@ -37,7 +37,7 @@ SHARED: Final = -1
 
 
 class SharedEntry(NamedTuple):
-    """The parts of a footer that all leaves share."""
+    """The parts of a file's footer that all leaf columns share."""
 
     footer_start: int  # offset of the footer in the object
     size: int  # of the object
@@ -46,14 +46,14 @@ class SharedEntry(NamedTuple):
 
 
 class LeafEntry(NamedTuple):
-    """The parts of a footer for one leaf."""
+    """The parts of a file's footer that belong to one leaf column."""
 
-    chunks: Sequence[bytes]  # its ColumnChunk of each row group; none if the shared entry has the whole footer
-    spans: Sequence[tuple[int, bytes]]  # its page indexes with their offsets in the object
+    chunks: Sequence[bytes]  # the leaf's ColumnChunk of each row group; empty if the shared entry has the whole footer
+    spans: Sequence[tuple[int, bytes]]  # offset in the object and bytes of the leaf's page indexes
 
 
 def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
-    """Return the payload of "footers" for leaf -1."""
+    """Return the payload of the table "footers" that encodes ``entry``, for the row ``key`` of leaf -1."""
     place = varint(entry.footer_start) + varint(entry.size)
     if not entry.num_leaves:
         return _sealed(key, b"W", place, _string(entry.pieces[0]))
@@ -64,19 +64,19 @@ def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
 
 
 def encode_leaf(key: bytes, entry: LeafEntry) -> bytes:
-    """Return the payload of "footers" for a leaf."""
+    """Return the payload of the table "footers" that encodes ``entry``, for the row ``key`` of a leaf."""
     spans = [varint(start) + _string(data) for start, data in entry.spans]
     return _sealed(key, b"L", _strings(entry.chunks), varint(len(spans)), *spans)
 
 
 def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
-    """Return the payload of "pages" for a leaf."""
+    """Return the payload of the table "pages" that encodes the page indexes ``made`` (by row group), for ``key``."""
     rows = [varint(group) + _string(index.offsets) + _string(index.bounds or b"") for group, index in made.items()]
     return _sealed(key, b"P", varint(len(rows)), *rows)
 
 
 def payload_table(kind: str, payloads: Iterable[tuple[bytes, bytes]]) -> pa.Table:
-    """Return rows of the table ``kind``; the keys ascend."""
+    """Return rows of a table of ``kind``, from pairs of key and payload whose keys ascend."""
     rows = list(payloads)
     columns = [pa.array([row[at] for row in rows], pa.binary()) for at in (0, 1)]
     return pa.Table.from_arrays(columns, schema=TABLE_SCHEMAS[kind])
@@ -96,20 +96,20 @@ def _strings(items: Sequence[bytes]) -> bytes:
 
 
 def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
-    """Return the payloads of "footers" or "pages" by file and leaf. Raises CorruptIndexError: a key has the wrong
-    length."""
+    """Return the payloads in ``rows`` of the table "footers" or "pages", by file id and then leaf. Raises
+    CorruptIndexError if a key does not have 12 bytes."""
     by_leaf: dict[int, dict[int, bytes]] = {}
     for key, payload in zip(rows.column("key").to_pylist(), rows.column("payload").to_pylist(), strict=True):
         if len(key) != 12:
-            raise CorruptIndexError(f"a key of {len(key)} bytes names no file and leaf")
+            raise CorruptIndexError(f"a key of a footer or page index has {len(key)} bytes, expected 12 (file, leaf)")
         leaf = int.from_bytes(key[8:], "big") - 1
         by_leaf.setdefault(int.from_bytes(key[:8], "big"), {})[leaf] = payload
     return by_leaf
 
 
 def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
-    """Return the shared entry of a file whose footer has at most ``max_bytes``. A payload that is damaged, or of
-    another file, raises CorruptIndexError."""
+    """Return the shared entry of a file, from its payload. Raises CorruptIndexError if the payload is damaged or
+    belongs to another file, or the footer has more than ``max_bytes`` bytes."""
     reader = _body_reader(file_key(file, SHARED), payload, b"WS")
     start, size = reader.number(), reader.number()
     if payload[:1] == b"W":
@@ -140,7 +140,8 @@ def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
 
 
 def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
-    """Return the entry of a leaf. Raises CorruptIndexError: the payload is damaged, or not of this leaf."""
+    """Return the entry of a leaf, from its payload. Raises CorruptIndexError if the payload is damaged or belongs to
+    another leaf or file."""
     reader = _body_reader(file_key(file, leaf), payload, b"L")
     chunks = reader.strings()
     spans = [(reader.number(), reader.string()) for _ in range(reader.count())]
@@ -149,8 +150,8 @@ def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
 
 
 def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
-    """Return the made page indexes of a leaf, by row group. Raises CorruptIndexError: the payload is damaged, or not of
-    this leaf."""
+    """Return the page indexes that were made for a leaf, by row group, from the payload. Raises CorruptIndexError if
+    the payload is damaged or belongs to another leaf or file."""
     reader = _body_reader(file_key(file, leaf), payload, b"P")
     made: dict[int, MadeIndex] = {}
     for _ in range(reader.count()):
@@ -161,19 +162,22 @@ def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
 
 
 def _body_reader(key: bytes, payload: bytes, kinds: bytes) -> _PayloadReader:
-    """Check the checksum and the kind of a payload; return a reader of its body."""
+    """Return a reader of a payload's body. Raises CorruptIndexError if the checksum is wrong, or the payload's first
+    byte is not one of ``kinds``."""
     body = payload[:-_CRC_BYTES]
     crc = zlib.crc32(body, zlib.crc32(key)).to_bytes(_CRC_BYTES, "little")
     reader = _PayloadReader(body[1:])
     if not body or payload[len(body) :] != crc:
         reader.fail()
     if body[0] not in kinds:
-        raise CorruptIndexError("the index's entry of a file is of a newer version, or of another kind")
+        raise CorruptIndexError(
+            f"the index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}; perhaps from a newer version"
+        )
     return reader
 
 
 class _PayloadReader:
-    """Reads numbers and byte strings, from the front."""
+    """Reads numbers and byte strings one after the other, from the beginning of ``data``."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -192,7 +196,7 @@ class _PayloadReader:
         self.fail()
 
     def count(self) -> int:
-        """Read the number of items that follow; each has at least one byte."""
+        """Return the number of items that follow. Raises CorruptIndexError if it exceeds the bytes that are left."""
         count = self.number()
         if count > len(self._data) - self._pos:
             self.fail()

@@ -37,12 +37,13 @@ from asyncpq.storage.base import Unpicklable
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """One table of an index.
+    """Numbers about one table of an index.
 
     Attributes:
-        kind, columns, options: of the table.
-        files: number of live files whose entries it has.
-        rows, size, segments: of the table; ``size`` in bytes, roughly.
+        kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
+        files: number of live files whose entries the table has.
+        rows, segments: numbers of rows and segments of the table.
+        size: approximate bytes of its segments.
     """
 
     kind: str
@@ -56,10 +57,12 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """How many files have changed since the snapshot.
+    """Numbers of files that differ between a listing of now and the snapshot.
 
     Attributes:
-        new, changed, gone: numbers of files. A file without a version in the listing counts as changed.
+        new: number of files that the snapshot lacks.
+        changed: number of files with another version; a file without a version in the listing counts as changed.
+        gone: number of files that are in the snapshot only.
     """
 
     new: int
@@ -75,12 +78,13 @@ class IndexReport:
         backend: url of the index, without secrets.
         snapshot: number of the newest snapshot.
         created: time of its commit.
-        as_of: time at which its files were listed; None until the first build ends.
-        files, rows: files in the index; rows of those that could be read.
-        size: bytes of all segments, roughly.
+        as_of: time at which the index's files were listed; None until the first build ends.
+        files: number of files in the index.
+        rows: number of rows in those files that could be read.
+        size: approximate bytes of all segments.
         tables: reports of the tables.
         builds: number of builds under way or broken off.
-        staleness: None if not requested.
+        staleness: changes of files since the snapshot; None if :meth:`Index.show` was not asked to list the files.
     """
 
     backend: str
@@ -127,7 +131,8 @@ def table_report(manifest: Manifest, index_table: IndexTable) -> TableReport:
     )
 
 
-#: Lists the dataset's files, given the index's manifest (None before the first) and urls to look at (None for all).
+#: Lists the dataset's files. Arguments: the operation; the index's manifest, None before the first build; the urls of
+#: the only files to look at, None for all files.
 ListFiles = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[IndexSource]]
 
 KEEP: Final = 10
@@ -138,12 +143,12 @@ _ORPHANS: Final = timedelta(days=1)
 class Index(Unpicklable):
     """An index of a dataset's files, made by :meth:`asyncpq.Session.build_index` or :meth:`asyncpq.Session.open_index`.
 
-    Snapshots are immutable. Each change commits a new one; any number of processes may do so concurrently. Readers use
-    the snapshot that they have, and look for a newer one with each read.
+    Snapshots are immutable. Each change commits a new snapshot; any number of processes may commit concurrently.
+    Readers use the snapshot that they have, and look for a newer one with each read.
 
     Attributes:
         metrics: cost of the last call that ended, whether it returned or raised.
-        refreshed: result of this handle's last build or refresh.
+        refreshed: result of this handle's last build or refresh; None before the first one.
     """
 
     def __init__(
@@ -174,29 +179,29 @@ class Index(Unpicklable):
 
     @property
     def backend(self) -> IndexBackend:
-        """The backend that keeps the index."""
+        """The backend that stores the index."""
         return self._backend
 
     @property
     def manifest(self) -> Manifest:
-        """The newest snapshot that this handle knows."""
+        """The newest snapshot that this handle has loaded."""
         return self.head.manifest
 
     @property
     def snapshot(self) -> int:
-        """Its number."""
+        """Number of the newest snapshot that this handle has loaded."""
         return self.manifest.snapshot
 
     async def refresh(self, files: Sequence[str] | None = None) -> Refreshed:
-        """Update the index to the files as they are now. Only new and replaced files are read. If many segments
-        result, they are compacted.
+        """Update the index to the files as they are now, and return what changed. Only new and replaced files are
+        read. If many segments result, they are compacted.
 
         Args:
-            files: urls of files that are new, were replaced or are gone; only these are looked at. None: list all
-                files, or take them from the table's newest version.
+            files: urls of files that are new, were replaced or are gone; only these are looked at. If None, all files
+                are listed, or taken from the table's newest version.
 
         Raises:
-            StoreError: a store failed. The next refresh goes on from what was committed.
+            StoreError: a store failed. The next refresh continues from what was committed.
         """
         urls = _urls(files)
         with self._operation("refresh") as operation:
@@ -212,24 +217,26 @@ class Index(Unpicklable):
         return self.refreshed
 
     async def compact(self) -> Compacted:
-        """Merge segments and drop the rows of files that are no longer listed. Nothing is deleted."""
+        """Merge segments into new ones, without the rows of files that are no longer listed. The old segments stay in
+        the backend until :meth:`vacuum` deletes them."""
         with self._operation("compact") as operation:
             done = await compact(self._runtime, self._backend, self._options, operation)
             self._advance(done.manifest)
         return done
 
     async def vacuum(self, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN) -> Vacuumed:
-        """Remove old snapshots, and the segments that only they name. Segments of broken-off builds go after a day.
+        """Remove old snapshots, and the segments that only these snapshots use. Segments of broken-off builds are
+        removed after a day.
 
         Args:
             keep: number of the newest snapshots that stay.
-            older_than: snapshots that were the newest within this time stay too: readers may hold them. With less than
+            older_than: snapshots that were the newest within this time stay too: readers may use them. With less than
                 a minute, open readers may use a removed snapshot for a minute, and a concurrent commit may be lost.
         """
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than
         if not isinstance(age, timedelta) or age < timedelta(0):
-            raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0")
+            raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0 seconds")
         with self._operation("vacuum") as operation:
             return await vacuum(
                 self._backend,
@@ -241,12 +248,12 @@ class Index(Unpicklable):
             )
 
     async def verify(self, *, sample: int = 10, rows: int = 100, seed: int | None = None) -> Verified:
-        """Compare the index with a random sample of the files.
+        """Compare the index with a random sample of the files, and return the differences.
 
         Args:
-            sample: number of files.
+            sample: number of files to compare.
             rows: number of rows to look up, for each file and table.
-            seed: of the random choice.
+            seed: seed of the random choice; None for another choice with each call.
         """
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
         randomness = random.Random(seed)
@@ -284,10 +291,10 @@ class Index(Unpicklable):
         return verified
 
     async def show(self, *, staleness: bool = False) -> IndexReport:
-        """Report the newest snapshot.
+        """Return a report of the newest snapshot.
 
         Args:
-            staleness: list the files, and report how they differ from the snapshot's.
+            staleness: list the files too, and report how they differ from those of the snapshot.
         """
         with self._operation("show") as operation:
             manifest = await self._newest(operation)
@@ -311,7 +318,7 @@ class Index(Unpicklable):
         )
 
     async def drop(self) -> None:
-        """Remove the index. Open readers of it get an error.
+        """Remove the index from its backend. Open readers of the index get an error.
 
         Raises:
             UsageError: asyncpq wrote the files, and only the index knows which of them are live.
@@ -358,9 +365,9 @@ async def build_index(
     options: BuildOptions,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Build an index of ``kinds`` in the backend; or update it, if it exists. Raises ColumnNotFoundError,
-    InvalidOptionError: a kind does not fit the columns; or another index is there; StoreError: a store failed. The
-    next build goes on from what was committed."""
+    """Build an index of ``kinds`` in the backend, or update it if it exists, and return its handle. Raises
+    ColumnNotFoundError or InvalidOptionError if a kind does not fit the dataset's columns or the backend has an index
+    of something else; StoreError if a store failed: the next build continues from what was committed."""
     base = await load(backend, operation)
     source = await look(operation, base, None)
     index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]
@@ -380,15 +387,16 @@ async def open_index(
     snapshot: int | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
-    """Open an index at a recent snapshot; the first read looks for a newer one. With ``snapshot``, stay at that number.
-    Raises ObjectNotFoundError if there is no index or no such snapshot, UsageError if the first build has not ended."""
+    """Return the handle of an index, at a recent snapshot; the first read looks for a newer one. With ``snapshot``,
+    the handle stays at the snapshot of that number. Raises ObjectNotFoundError if there is no index or no snapshot of
+    that number, UsageError if the first build has not ended."""
     whole_number("snapshot", snapshot, 1)
     manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
     if manifest is not None and not manifest.is_built and snapshot is None:
         manifest = await load(backend, operation)
     if manifest is None and snapshot is not None:
         raise ObjectNotFoundError(
-            f"there is no index, or no snapshot {snapshot} of it",
+            f"there is no index, or the index has no snapshot {snapshot}",
             url=backend.description,
             hint="Leave out snapshot= for the newest one. A vacuum removes old snapshots.",
         )
@@ -412,8 +420,8 @@ def _urls(files: object) -> list[str] | None:
     if files is None:
         return None
     if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidOptionError("files: must be a list of urls")
+        raise InvalidOptionError(f"files= must be a list of urls, not a {type(files).__name__}")
     urls = list(files)
     if not all(isinstance(url, str) and url for url in urls):
-        raise InvalidOptionError("files: must be a list of urls")
+        raise InvalidOptionError("files= must be a list of urls; an item of the list is empty or is not a string")
     return urls

@@ -1,14 +1,14 @@
-"""The model of an index: tables, their segments, and the backend that keeps them.
+"""The model of an index: tables, their segments, and the backend that stores them.
 
 Each table's first column is ``key`` (binary, not null, ascending in unsigned byte order), and each lookup is a list of
-key ranges. So any backend that finds keys can keep any kind of table.
+key ranges. So any backend that finds keys can store any kind of table.
 
 Values have order-preserving keys (:mod:`asyncpq.indexing.key_encoding`): keys sort as the values do. ``NULL_KEY``
 stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold any value: every lookup includes it.
-Tables by file have the file's id as key, and more numbers after it (:func:`file_key`).
+Keys of tables by file are the file's id, followed by other numbers (:func:`file_key`).
 
-File ids name versions of files. They are dense and never given twice. A segment names the ids of which it has all
-rows: only for these does absence rule a file out. Backends know nothing of what the rows mean.
+File ids name versions of files. They are dense and never used twice. A segment lists the ids of files of which it has
+all rows: only such a file is ruled out if a key is absent. Backends do not interpret the rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AFTER_ALL: Final = b"\x03"  # above every key of a value
 
 
 class KeyRange(NamedTuple):
-    """Keys ``low <= key < high``; ``high`` None: no end."""
+    """The keys ``low <= key < high``. If ``high`` is None, the range has no end."""
 
     low: bytes
     high: bytes | None
@@ -39,7 +39,7 @@ class KeyRange(NamedTuple):
 
     @classmethod
     def point(cls, key: bytes) -> KeyRange:
-        """Return the range of one key."""
+        """Return the range that contains only ``key``."""
         return cls(key, key + b"\x00")
 
     @classmethod
@@ -50,7 +50,8 @@ class KeyRange(NamedTuple):
 
 
 def file_key(file: int, *rest: int) -> bytes:
-    """Return the key of a table by file: the file's id in 8 bytes, then numbers (leaf, row group) of 4, big-endian."""
+    """Return the key of a row in a table by file: the file's id in 8 bytes, then each number of ``rest`` (leaf, row
+    group; from -1) plus one in 4 bytes, all big-endian."""
     return file.to_bytes(8, "big") + b"".join((number + 1).to_bytes(4, "big") for number in rest)
 
 
@@ -111,8 +112,8 @@ class IndexTable:
 
     Attributes:
         kind: a key of ``TABLE_SCHEMAS``.
-        columns: of the dataset, by name or dotted path; none for "files", "footers" and "pages".
-        options: of the kind, as JSON; tables with other options are other tables.
+        columns: names or dotted paths of the dataset's columns; empty for "files", "footers" and "pages".
+        options: names and JSON values of the kind's options; tables with other options are other tables.
     """
 
     kind: str
@@ -132,16 +133,16 @@ class Segment:
     """An immutable run of rows of a table, in a backend.
 
     Attributes:
-        name: in the backend; never used again.
-        table: owns the rows.
+        name: name of the segment in the backend, which no later segment gets.
+        table: table to which the rows belong.
         num_rows: number of rows.
-        size: bytes in the backend, roughly.
-        data_bytes: bytes in memory, roughly; 0 if unknown.
-        low, high: least and greatest key, ``UNKNOWN_KEY`` apart; both empty if there is no other key.
+        size: approximate bytes in the backend.
+        data_bytes: approximate bytes in memory; 0 if unknown.
+        low, high: least and greatest key other than ``UNKNOWN_KEY``; both empty if there is no other key.
         files: half-open ranges of file ids whose entries are all in segments with these ranges: a key without an entry
             does not occur in these files.
-        has_unknown: some rows have ``UNKNOWN_KEY``.
-        extra: the backend's own data to find and check the segment (JSON).
+        has_unknown: whether some rows have ``UNKNOWN_KEY``.
+        extra: the backend's own JSON data, with which it finds and checks the segment.
     """
 
     name: str
@@ -160,28 +161,29 @@ class Segment:
 
 
 def whole_bytes(index_table: IndexTable, most: int) -> int:
-    """Return up to how many bytes a segment of the table is kept whole in memory; ``most`` is the session's option.
+    """Return the size in bytes up to which a segment of the table is kept whole in memory.
 
-    Tables with a few short rows for each file get four times as much: every lookup needs them.
+    ``most`` is ``RequestOptions.whole_segment_bytes``. The limit of tables with a few short rows for each file is four
+    times as high, because every lookup needs them.
     """
     return 4 * most if index_table.kind in ("files", "bounds") else most
 
 
 class IndexBackend(Protocol):
-    """Keeps an index: immutable segments, and one manifest for each snapshot.
+    """Stores an index: immutable segments, and one manifest for each snapshot.
 
-    Each method counts its requests in ``operation``, if one is given.
+    Each method counts its requests in ``operation``, unless that is None.
     """
 
     @property
     def description(self) -> str:
-        """Url or the like, without secrets."""
+        """Url or other description of the place, without secrets."""
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Check that the backend takes tables of these kinds.
+        """Check that the backend can store tables of all ``kinds``.
 
         Raises:
-            InvalidOptionError: it does not take one; the hint names a backend that does.
+            InvalidOptionError: the backend cannot store one of the kinds; the hint names a backend that can.
         """
 
     # -- segments
@@ -197,11 +199,11 @@ class IndexBackend(Protocol):
         """Store a segment.
 
         Args:
-            rows: sorted by key.
-            folder: for local files; None for the system's temporary folder.
+            rows: the rows of the segment, sorted by key.
+            folder: folder for local temporary files; None for the system's temporary folder.
 
         Returns:
-            The bytes stored, and ``Segment.extra``.
+            The number of bytes stored, and ``Segment.extra``.
 
         Raises:
             StoreError: storing failed. Readers cannot see the segment.
@@ -220,10 +222,10 @@ class IndexBackend(Protocol):
         """Return the rows with keys in one of ``ranges``, sorted by key.
 
         Args:
-            ranges: ascending and apart; None for all rows.
-            columns: names; None for all.
-            at_least: a binary column and a value; rows with less in it may be left out.
-            limit: return None if there are more rows, and read as little as possible.
+            ranges: key ranges, which ascend and do not overlap; None for all rows.
+            columns: names of the columns to return; None for all.
+            at_least: a binary column and a value; rows with a lesser value in that column may be left out.
+            limit: number of rows above which the result is None; the backend then reads as little as possible.
 
         Raises:
             StaleSnapshotError: the segment is gone.
@@ -234,39 +236,40 @@ class IndexBackend(Protocol):
         """Yield all rows sorted by key, in bounded memory."""
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """Delete segments. Missing ones are no error."""
+        """Delete the segments. A segment that does not exist is ignored."""
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Return the names of all segments with their ages in seconds, by the backend's clock."""
+        """Return the ages of all segments by name, in seconds according to the backend's clock."""
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """Return number and content of a recent manifest, not always the newest; None if there is none. One request."""
+        """Return the number and the content of a recent manifest, which is not always the newest; None if there are no
+        manifests. One request."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """Return the content of one manifest; None if there is no such number. One request."""
+        """Return the content of manifest ``number``; None if it does not exist. One request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """Create manifest ``number`` atomically; return False if it exists.
+        """Create manifest ``number`` atomically and return True; return False if a manifest of this number exists.
 
         Raises:
-            ConcurrentCommitUnsupported: the backend cannot do that, and ``single_writer`` is not set.
+            ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
         """
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None: ...
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """Return the numbers of all manifests with their ages in seconds, by the backend's clock."""
+        """Return the ages of all manifests by number, in seconds according to the backend's clock."""
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """Record a heartbeat of a build."""
+        """Record a heartbeat of the build with the id ``build``."""
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Return all builds with the seconds since their last heartbeat."""
+        """Return the seconds since the last heartbeat of each build that has not ended, by the build's id."""
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None: ...
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """Remove the index."""
+        """Remove the index, with all its manifests and segments."""
 
     async def close(self) -> None: ...

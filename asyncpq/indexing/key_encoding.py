@@ -1,6 +1,6 @@
 """Order-preserving keys: bytes that sort as the values do (see :mod:`asyncpq.indexing.index_model`).
 
-A key is a tag and, for a value, a body. Bodies of one column are all of one width, but for strings and binary:
+A key is a tag and, for a value, a body. All bodies of a column have the same width, except for strings and binary:
 
 - integers, dates, times, timestamps, durations: 64 bits, big-endian, with the sign bit flipped; ``uint64`` unflipped;
 - decimals: the unscaled value in 128 or 256 bits, in the same way;
@@ -62,19 +62,19 @@ def element_type(type_: pa.DataType) -> pa.DataType | None:
 
 
 def is_indexable(type_: pa.DataType) -> bool:
-    """Whether values of this type have keys. A list has a key for each element."""
+    """Return whether values of this type can be keys. A list has a key for each element."""
     kind = storage_type(element_type(type_) or type_)
     return is_variable(kind) or _types.is_null(kind) or width_of(kind) is not None
 
 
 def is_variable(type_: pa.DataType) -> bool:
-    """Whether keys of this type differ in length: strings and binary, of fixed size too."""
+    """Return whether ``type_`` is string or binary (of fixed size too), whose keys may differ in length."""
     kind = storage_type(type_)
     return kind in _TEXT or bool(_types.is_fixed_size_binary(kind))
 
 
 def width_of(type_: pa.DataType) -> int | None:
-    """Return the bytes of a key's body; None if lengths differ, and for types without keys."""
+    """Return the number of bytes of a key's body; None if bodies differ in length, or the type has no keys."""
     kind = storage_type(type_)
     if _types.is_boolean(kind):
         return 1
@@ -89,8 +89,8 @@ def width_of(type_: pa.DataType) -> int | None:
 
 
 def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
-    """Return the key of each of at most 2**24 values of ``type_``, perhaps a dictionary; nulls have ``NULL_KEY``. Lists
-    have no keys of their own (see :func:`elements`)."""
+    """Return the key of each value in ``array``: at most 2**24 values of ``type_``, perhaps dictionary-encoded. The key
+    of null is ``NULL_KEY``. Lists have no keys of their own (see :func:`elements`)."""
     if isinstance(array.type, pa.DictionaryType):
         return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
     kind = storage_type(type_)
@@ -103,10 +103,10 @@ def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
 
 
 def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.BinaryArray:
-    """Return keys that are not above those of equal and greater values; with ``upper``, not below those of equal and
-    less values.
+    """Return for each value a lower bound of the keys of equal and greater values; with ``upper``, an upper bound of
+    the keys of equal and lesser values.
 
-    They are the values' own keys, except for strings longer than ``PREFIX_BYTES``, whose hashes do not sort.
+    A bound is the value's own key, except for strings longer than ``PREFIX_BYTES``, whose hashes do not sort.
     """
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
@@ -119,7 +119,7 @@ def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.Binary
 
 
 def elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the elements of lists, and for each the position of its list (int64).
+    """Return the elements of a list array, and the position in ``array`` of each element's list (int64).
 
     A null list counts as one null element; an empty list has none.
     """
@@ -134,17 +134,17 @@ def elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def composite(arrays: Sequence[pa.BinaryArray], types: Sequence[pa.DataType]) -> pa.BinaryArray:
-    """Join the keys of several columns; the result sorts by the first column, then the second, ...
+    """Return for each row one key made of its keys of several columns, which sorts by the first column, then the next.
 
-    Each component delimits itself, so the key of the first columns is a prefix of the whole key: fixed-width bodies by
-    their tag, others by ``END``, with 0x00 as ``ESCAPED``.
+    The key of the first columns is a prefix of the whole key: a reader finds the end of fixed-width bodies from their
+    type, and the end of others from ``END``; 0x00 in them is written as ``ESCAPED``.
     """
     components = [_component(keys, type_) for keys, type_ in zip(arrays, types, strict=True)]
     return components[0] if len(components) == 1 else pc.binary_join_element_wise(*components, _EMPTY)
 
 
 def table_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
-    """Return the keys of a table over these columns; composite ones if there are several."""
+    """Return the keys of each row of a table over these columns; composite keys if there are several columns."""
     keys = [normalised(array, type_) for array, type_ in zip(arrays, types, strict=True)]
     return keys[0] if len(keys) == 1 else composite(keys, types)
 
@@ -199,7 +199,8 @@ def _fixed_keys(values: pa.Array, kind: pa.DataType) -> pa.BinaryArray:
 
 
 def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> pa.BinaryArray:
-    """Return a tag and the ``width`` low bytes of each value; a value takes ``stride`` bytes, little-endian."""
+    """Return the key of each value: a tag and the value's ``width`` low bytes, big-endian. In ``values`` a value takes
+    ``stride`` bytes, little-endian."""
     number = len(values)
     if not number:
         return pa.array([], pa.binary())
@@ -217,7 +218,7 @@ def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> p
 
 
 def _binary(values: pa.Array) -> pa.Array:
-    """Return strings as binary; large ones as large binary."""
+    """Return strings as binary, large strings as large binary."""
     return values.cast(pa.large_binary() if values.type in (pa.large_string(), pa.large_binary()) else pa.binary())
 
 
@@ -243,7 +244,7 @@ def _text_keys(array: pa.Array) -> pa.BinaryArray:
 
 
 def value_hash(value: bytes | memoryview) -> bytes:
-    """Return the hash of a long value, which differs for values with one prefix."""
+    """Return the hash of a long value in ``HASH_BYTES`` bytes, which tells apart values with the same prefix."""
     return hashlib.blake2b(value, digest_size=HASH_BYTES).digest()
 
 
@@ -272,8 +273,8 @@ _TEXTS: Final = domain_of(ValueKind(Domain.BYTES))
 
 
 def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
-    """Return the distinct n-grams, each of ``n`` bytes (1 to ``MAX_GRAM_BYTES``), of strings or binary values, perhaps
-    a dictionary. Of binary values there may be a few more."""
+    """Return the distinct n-grams of strings or binary values, perhaps dictionary-encoded. Each has ``n`` bytes (1 to
+    ``MAX_GRAM_BYTES``). For binary values, the result may have a few n-grams that occur in no value."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary
     array = storage_values(array)
@@ -288,9 +289,8 @@ def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
 
 
 def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
-    """n-grams in every value for which ``atom``, on a column of strings or binary, has the result ``truth``.
-
-    None: such values have none in common.
+    """Return n-grams that occur in every value for which ``atom``, on a column of strings or binary, has the result
+    ``truth``; None if these values have no n-gram in common.
     """
     wanted = result_values(atom, truth, _TEXTS)
     if wanted.null or wanted.nan:
@@ -307,7 +307,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
 
 
 def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
-    """Tokens of every value for which ``atom``, on a column of strings, has the result ``truth``."""
+    """Return tokens that occur in every value for which ``atom``, on a column of strings, has the result ``truth``."""
     return result_values(atom, truth, _TEXTS).tokens
 
 
@@ -315,7 +315,7 @@ def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
 
 
 def _chunks(values: pa.LargeBinaryArray) -> list[pa.LargeBinaryArray]:
-    """Return slices of about ``_CHUNK_BYTES``; a longer value is a slice of its own."""
+    """Return slices of ``values`` of about ``_CHUNK_BYTES`` bytes each; a longer value is a slice of its own."""
     if not len(values):
         return []
     mean = max(1, values.nbytes // len(values))
@@ -324,7 +324,7 @@ def _chunks(values: pa.LargeBinaryArray) -> list[pa.LargeBinaryArray]:
 
 
 def _codes(text: pa.Buffer, n: int) -> pa.UInt64Array:
-    """Return each distinct n-gram as a big-endian number."""
+    """Return each distinct n-gram of ``text`` as a big-endian number."""
     number = text.size - n + 1
     if number <= 0:
         return pa.array([], pa.uint64())

@@ -1,4 +1,4 @@
-"""The kinds of an index that users name: ``Bounds("day")``, ``Keys("user")``. Each says which tables it takes."""
+"""The kinds of an index that users name: ``Bounds("day")``, ``Keys("user")``. Each defines its index tables."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class IndexKind(ABC):
 
     @abstractmethod
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return the index tables of this kind, for a dataset with these columns.
+        """Return the index tables of this kind, for a dataset with the columns ``schema``.
 
         Raises:
-            ColumnNotFoundError: the dataset has no such column.
-            InvalidOptionError: the kind does not take columns of this type.
+            ColumnNotFoundError: the dataset lacks a column that the kind names.
+            InvalidOptionError: the kind does not support the type of a column.
         """
 
 
 @dataclass(frozen=True, init=False)
 class Bounds(IndexKind):
-    """Least and greatest values, nulls and NaNs of columns, by file and row group.
+    """Least and greatest values, nulls and NaNs of columns, for each file and row group.
 
     Args:
-        columns: names or dotted paths; none for all columns whose values have an order.
+        columns: names or dotted paths of columns; without any, all columns whose values have an order.
     """
 
     name: ClassVar[str] = "bounds"
@@ -57,11 +57,11 @@ class Bounds(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class ValueSet(IndexKind):
-    """The distinct values of columns, by file.
+    """The distinct values of columns, for each file.
 
     Args:
-        columns: names or dotted paths.
-        max_values: a file with more of them counts as unknown.
+        columns: names or dotted paths of columns.
+        max_values: a file with more distinct values is not indexed: every lookup reads it.
     """
 
     name: ClassVar[str] = "set"
@@ -79,11 +79,11 @@ class ValueSet(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Bloom(IndexKind):
-    """Bloom filters of columns, by file and row group: for ``==`` and ``is_in`` on columns of many values.
+    """Bloom filters of columns, for each file and row group: for ``==`` and ``is_in`` on columns of many values.
 
     Args:
-        columns: names or dotted paths.
-        false_positives: share of absent values that the filter takes for present.
+        columns: names or dotted paths of columns.
+        false_positives: share of absent values that the filter takes for present, from 0.000001 to 0.5.
     """
 
     name: ClassVar[str] = "bloom"
@@ -106,12 +106,12 @@ class Bloom(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class NGrams(IndexKind):
-    """The n-grams of string columns, by file: for ``contains`` and ``like``.
+    """The n-grams of string columns, for each file: for ``contains`` and ``like``.
 
     Args:
-        columns: names or dotted paths.
-        n: bytes of a gram, at most 8.
-        max_ngrams: a file with more of them counts as unknown.
+        columns: names or dotted paths of columns.
+        n: number of bytes of an n-gram, at most 8.
+        max_ngrams: a file with more distinct n-grams is not indexed: every lookup reads it.
     """
 
     name: ClassVar[str] = "ngram"
@@ -136,8 +136,8 @@ class Keys(IndexKind):
     """A secondary index: the files and rows of each value, for columns in any order.
 
     Args:
-        columns: names or dotted paths; several make one composite key, of which a prefix can be looked up.
-        max_postings: of a value with more rows in one file, ranges of rows are kept.
+        columns: names or dotted paths of columns; several make one composite key, of which a prefix can be looked up.
+        max_postings: if a value has more rows in one file than this, the index has ranges of rows instead.
     """
 
     name: ClassVar[str] = "keys"
@@ -161,7 +161,7 @@ class Text(IndexKind):
     Tokens are lower-cased Unicode words (docs/filter.md). Reads do not use an index of another tokenizer.
 
     Args:
-        columns: names or dotted paths; each column has its own tokens.
+        columns: names or dotted paths of columns; each column has its own tokens.
     """
 
     name: ClassVar[str] = "text"
@@ -177,7 +177,7 @@ class Text(IndexKind):
 
 @dataclass(frozen=True)
 class Footers(IndexKind):
-    """Footers and page indexes of the files, by column: a read need not open a file before it fetches data."""
+    """Footers and page indexes of the files, with which a read need not open a file before it fetches data."""
 
     name: ClassVar[str] = "footers"
 
@@ -187,7 +187,7 @@ class Footers(IndexKind):
 
 @dataclass(frozen=True)
 class Pages(IndexKind):
-    """Page indexes for files that were written without: reads then fetch single pages of these files."""
+    """Page indexes for files that were written without one: reads then fetch single pages of these files."""
 
     name: ClassVar[str] = "pages"
 
@@ -197,17 +197,20 @@ class Pages(IndexKind):
 
 def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in columns):
-        raise InvalidOptionError(f"columns are named by strings, not {columns!r}")
+        raise InvalidOptionError(f"the names of columns must be strings, not {columns!r}")
     if len(columns) < at_least:
-        raise InvalidOptionError("an index of this kind needs the name of a column", hint="Such as Keys('user').")
+        raise InvalidOptionError(
+            "an index of this kind needs the name of a column", hint="Pass a name, for example Keys('user')."
+        )
     if len(set(columns)) < len(columns):
         raise InvalidOptionError(f"a column is named twice: {', '.join(columns)}")
     return columns
 
 
 def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
-    """Check that a column can be indexed; a list only with ``lists``, by its elements. ``what`` names the result in
-    messages. Raises ColumnNotFoundError, or InvalidOptionError if its values cannot be keys."""
+    """Return True if the column can be indexed; a list column can be indexed only with ``lists``, by its elements.
+    ``what`` names the index in messages. Raises ColumnNotFoundError if the column does not exist, InvalidOptionError
+    if its values cannot be keys."""
     type_ = type_of(schema, name)
     if type_ is None:
         hint = nearest_column(name, schema.names)
@@ -236,8 +239,8 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
 
 
 def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
-    """Return the columns, and the leaves of structs, whose values have an order. Leaves whose dotted path is ambiguous
-    are left out: a field's name has a dot, or a column has the path as its name."""
+    """Return the names of the columns, and the dotted paths of the leaves of structs, whose values have an order.
+    Leaves with an ambiguous path are left out: a field's name has a dot, or a column's name equals the path."""
     leaves: list[str] = []
     tops = {*schema.names}
 

@@ -56,7 +56,7 @@ def refused_mode(folder: Path) -> None:
     folder.chmod(0o720)
 
 
-REFUSED = {"link": refused_link, "no folder": refused_file, "written to by other users": refused_mode}
+REFUSED = {"link": refused_link, "not a folder": refused_file, "written to by other users": refused_mode}
 
 
 @pytest.mark.parametrize("why", REFUSED)

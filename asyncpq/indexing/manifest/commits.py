@@ -45,8 +45,8 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 from asyncpq.storage.threads import results_of
 
-#: Returns the manifest that follows the given newest one (None: there is no index yet); None if nothing changes. It is
-#: called again if another commit came first, and raises if its change is no longer possible.
+#: Takes the newest manifest (None if there is no index yet) and returns the one that follows it; None if nothing
+#: changes. Called again if another commit came first. Raises if the change is no longer possible.
 Change = Callable[[Manifest | None], Awaitable[Manifest | None]]
 
 _OLD_S: Final = 60.0
@@ -68,20 +68,21 @@ def new_id() -> str:
 
 
 async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
-    """Return a recent manifest, not always the newest; None without an index. One request, unless it is very large.
-    Raises UnsupportedFeatureError, CorruptIndexError: the manifest cannot be read."""
+    """Return a recent manifest, which is not always the newest; None if there is no index. One request, unless the
+    manifest is very large. Raises UnsupportedFeatureError or CorruptIndexError if the manifest cannot be decoded."""
     newest = await backend.latest(operation=operation)
     return None if newest is None else await _decoded(backend, *newest, operation)
 
 
 async def numbered(backend: IndexBackend, number: int, operation: Operation | None = None) -> Manifest | None:
-    """Return the manifest of a snapshot; None if there is none. One request, unless it is very large."""
+    """Return the manifest of snapshot ``number``; None if there is no snapshot of that number. One request, unless the
+    manifest is very large."""
     content = await backend.manifest(number, operation=operation)
     return None if content is None else await _decoded(backend, number, content, operation)
 
 
 async def load(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
-    """Return the newest manifest; None without an index."""
+    """Return the newest manifest; None if there is no index."""
     manifest = await latest(backend, operation)
     manifest = manifest or await numbered(backend, 1, operation)  # `latest` is written after the manifest itself
     return None if manifest is None else await _forward(backend, manifest, operation)
@@ -99,20 +100,23 @@ async def _decoded(backend: IndexBackend, number: int, content: bytes, operation
     bodies = await results_of([_long_member(backend, segment, operation) for segment in elsewhere.values()])
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
-        raise CorruptIndexError(f"manifest {number} has the content of snapshot {manifest.snapshot}", url=url)
+        raise CorruptIndexError(f"manifest {number} has the content of another snapshot, {manifest.snapshot}", url=url)
     return manifest
 
 
 async def _long_member(backend: IndexBackend, segment: Segment, operation: Operation | None) -> bytes:
     table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
-        raise CorruptIndexError("a member of the manifest is missing", url=backend.description)
+        raise CorruptIndexError(
+            f"segment {segment.name}, which has a part of the manifest, is missing", url=backend.description
+        )
     return b"".join(table.column("payload").to_pylist())
 
 
 class Head:
-    """The newest known snapshot, last checked at ``checked_at`` (``time.monotonic()``). Paths of files are relative to
-    ``root``, if given, instead of the manifest's. A pinned head stays at its snapshot."""
+    """The newest snapshot that was loaded. ``checked_at`` is the ``time.monotonic()`` at which a newer one was last
+    looked for. ``root`` replaces the manifest's url that paths of files are relative to; None keeps the manifest's. A
+    pinned head stays at its snapshot."""
 
     def __init__(
         self,
@@ -131,9 +135,9 @@ class Head:
         self._backend = backend
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
-        """Look for a newer snapshot; return whether there is one. One request if there is none; now and then two. With
-        ``anew``, load the newest snapshot, which also notices that the index was dropped. An index that was dropped
-        or replaced raises StaleSnapshotError."""
+        """Load the newest snapshot, and return whether it is newer than the one before. Usually one request if nothing
+        changed, because only the next number is tried. With ``anew``, start from the backend's latest manifest, which
+        also notices that the index was dropped. Raises StaleSnapshotError if the index was dropped or replaced."""
         known, began = self.manifest, time.monotonic()
         if self.pinned:
             return False
@@ -153,7 +157,8 @@ class Head:
         return self.manifest is not known
 
     async def reload(self, operation: Operation | None = None) -> None:
-        """Load the newest snapshot, because a segment is missing. Raises StaleSnapshotError: there is no newer one."""
+        """Load the newest snapshot, because a segment is missing. Raises StaleSnapshotError if there is no newer
+        snapshot of this index, or the head is pinned."""
         known = self.manifest
         newest = await load(self._backend, operation)
         if self.pinned or newest is None or newest.index != known.index or newest.snapshot <= known.snapshot:
@@ -166,7 +171,7 @@ class Head:
 
 
 def gone(backend: IndexBackend) -> StaleSnapshotError:
-    """Return the error for an index that was dropped or replaced."""
+    """Return the error that reports that the index was dropped or replaced."""
     return StaleSnapshotError(
         "the index was dropped or replaced, or parts of it are gone", url=backend.description, hint="Open it again."
     )
@@ -175,10 +180,10 @@ def gone(backend: IndexBackend) -> StaleSnapshotError:
 async def commit(
     backend: IndexBackend, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
 ) -> Manifest | None:
-    """Commit the snapshot that ``change`` makes of the newest manifest (``base``, or what others committed since);
-    errors of ``change`` pass through. Names of segments written here begin with ``build``. Return the new manifest,
-    or the newest one if nothing changed. Raises StaleSnapshotError if the index was dropped or replaced, StoreError
-    if other commits came first too often."""
+    """Commit the snapshot that ``change`` returns for the newest manifest (``base``, or a later one that another
+    process committed). Return the new manifest, or the newest one if ``change`` returned None. Names of segments
+    written here begin with ``build``. Raises StaleSnapshotError if the index was dropped or replaced, StoreError if
+    other commits came first too often, and any error of ``change``."""
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # a vacuum may have removed the numbers behind it, and freed them
@@ -212,9 +217,9 @@ async def commit(
         if attempt:
             await asyncio.sleep(random.random() * _WAIT_S * min(attempt, 10))
     raise StoreError(
-        f"{_ATTEMPTS} other commits came first",
+        f"the snapshot could not be committed: other processes committed first {_ATTEMPTS} times",
         url=backend.description,
-        hint="Let fewer processes write the index at once, and try again.",
+        hint="Let fewer processes write to the index at the same time, and try again.",
     )
 
 
@@ -229,8 +234,8 @@ async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Ope
 async def _with_long(
     backend: IndexBackend, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
 ) -> Manifest:
-    """Return the manifest with as many members in segments of their own as keep its root small. The segment of an
-    unchanged member is used again."""
+    """Return the manifest with its longest members moved to segments of their own, until the root has at most
+    ``ROOT_BYTES`` bytes. A member that is the same in ``base`` keeps its segment."""
     manifest = replace(manifest, long=())
     known = {} if base is None else dict(base.long)
     held: list[tuple[str, Segment]] = []
@@ -264,8 +269,8 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Sends heartbeats of a build, by ``async with``. After ``grace_s`` without one the build has expired, and must not
-    commit."""
+    """Sends heartbeats of a build, while its ``async with`` block runs. After ``grace_s`` seconds without a heartbeat
+    the build has expired, and must not commit."""
 
     def __init__(self, backend: IndexBackend, build: str, grace_s: float, operation: Operation) -> None:
         self.build = build
@@ -294,14 +299,13 @@ class Heartbeat:
             )
 
     def check(self) -> None:
-        """Check that the build has not expired. Raises StaleSnapshotError: it has; others may have taken over its
-        files."""
+        """Raise StaleSnapshotError if the build has expired: other builds may have taken over its files."""
         silent = time.time() - self._last
         if silent > self._grace_s:
             raise StaleSnapshotError(
                 f"the build expired: no heartbeat for {silent:.0f} s, so other builds may have taken over its files",
                 url=self._backend.description,
-                hint="Run it again: it goes on from what was committed.",
+                hint="Run the build again: it continues from what was committed.",
             )
 
     async def _beat(self) -> None:
@@ -323,15 +327,15 @@ _MOST_RANGES = 64
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file in an index."""
+    """One version of a file that an index lists."""
 
-    id: int  # of the version
+    id: int  # id of this version of the file
     path: str  # relative to the dataset's root, or a whole url
-    validator: Validator | None  # of the version; None if the version was never read
+    validator: Validator | None  # identifies the version; None if the version was never read
     num_rows: int | None  # None if the file could not be read
 
     def is_version_of(self, file: DataFile) -> bool:
-        """Whether the listing or table that gave ``file`` proves that it is this version."""
+        """Return whether ``file``, from a listing or a table, is proved to have this version."""
         if self.validator is None:
             return False
         if file.validator is not None:
@@ -339,7 +343,8 @@ class IndexedFile:
         return file.immutable and self.num_rows is not None and file.size in (None, self.validator.size)
 
     def is_newer_than(self, other: IndexedFile) -> bool:
-        """Whether the store says that it was written after ``other``."""
+        """Return whether this version was written after ``other``, according to the store's Last-Modified; False if
+        that is unknown."""
         mine, theirs = _written(self), _written(other)
         return mine is not None and theirs is not None and mine > theirs
 
@@ -355,14 +360,15 @@ def _written(file: IndexedFile) -> float | None:
 
 
 def id_ranges(ids: RowRanges) -> list[KeyRange]:
-    """Return the key ranges of these files in tables by file."""
+    """Return the key ranges that contain all keys of the files ``ids``, in tables by file."""
     return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
 
 
 async def files_of(
     runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
-    """Return the files with these ids that the index lists. Raises CorruptIndexError: a row is impossible."""
+    """Return those of the files ``ids`` that the index lists. Raises CorruptIndexError if a row of its list of files is
+    impossible."""
     files: list[IndexedFile] = []
     few = ids.num_ranges <= _MOST_RANGES
     ranges = id_ranges(ids) if few else None
@@ -377,13 +383,17 @@ async def files_of(
 
 
 def files_in(table: pa.Table) -> list[IndexedFile]:
-    """Return the files in rows of the table "files". Raises CorruptIndexError: a row is impossible."""
+    """Return the files in ``table``, rows of the index table "files". Raises CorruptIndexError if a key does not have 8
+    bytes, or a row has neither a number of rows nor a problem."""
     names = ("key", "path", "size", "etag", "last_modified", "version", "num_rows", "problem")
     columns = [table.column(name).to_pylist() for name in names]
     files: list[IndexedFile] = []
     for key, path, size, etag, last_modified, version, num_rows, problem in zip(*columns, strict=True):
         if len(key) != 8 or (problem is None and num_rows is None):
-            raise CorruptIndexError("the index's list of files has an impossible row")
+            raise CorruptIndexError(
+                f"the index's list of files has an impossible row: a key of {len(key)} bytes (8 expected), or no count "
+                "of rows"
+            )
         seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
         validator = Validator(size, etag, last_modified, version) if seen else None
         files.append(IndexedFile(int.from_bytes(key, "big"), path, validator, num_rows))
@@ -391,7 +401,7 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
 
 
 def newest_by_path(files: Iterable[IndexedFile]) -> dict[str, IndexedFile]:
-    """Return the files by path; of several versions, the one with the highest id. Only one of them is live."""
+    """Return the files by path. Of several versions of a file, the result has the one with the highest id."""
     newest: dict[str, IndexedFile] = {}
     for file in files:
         last = newest.get(file.path)

@@ -3,8 +3,7 @@
 ``{"asyncpq_index": 1, ..., "crc32": 1234}`` in UTF-8; the checksum covers all bytes before it. Unknown members are
 ignored. If the object would exceed 64 KiB, long members (:data:`LONG`) move to segments of kind "manifest". Byte
 strings are base64. Sets of ids are the lengths of gaps and ranges by turns, as deflated varints. Segments of one build
-cover the
-same files: the first segment holds the set, the others hold its position in the list of segments.
+cover the same files: the first segment has the set, the others have the first one's position in the list of segments.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FILES: Final = IndexTable("files")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build that has begun and has not committed its files yet."""
+    """A build that has begun, and has not committed its files yet."""
 
     id: str  # names the build; its segments' names begin with it
     files: RowRanges  # ids reserved for its files. Until the build ends they are retired, so no reader sees them
@@ -76,7 +75,7 @@ class Manifest:
 
     @cached_property
     def tables_by_column(self) -> Mapping[str, Sequence[IndexTable]]:
-        """Tables over one column, by that column."""
+        """Tables that index exactly one column, by the column's name."""
         by_column: dict[str, list[IndexTable]] = {}
         for table in self.tables:
             if len(table.columns) == 1:
@@ -85,12 +84,12 @@ class Manifest:
 
     @cached_property
     def indexed_types(self) -> Mapping[str, pa.DataType | None]:
-        """Types of the columns that tables index; None if the dataset has no such column."""
+        """Types of the columns that tables index, by name; None for a column that the dataset does not have."""
         return {name: type_of(self.schema, name) for table in self.tables for name in table.columns}
 
     @cached_property
     def composite_tables(self) -> Sequence[IndexTable]:
-        """Tables over several columns."""
+        """Tables that index several columns together."""
         return [table for table in self.tables if len(table.columns) > 1]
 
     @cached_property
@@ -100,7 +99,8 @@ class Manifest:
 
     @cached_property
     def leaf_spans(self) -> Mapping[str, tuple[int, int]]:
-        """First leaf of each column that files have, and the one after its last."""
+        """Ordinals of the first leaf of each column, and of the one after its last leaf, by the column's name.
+        Partition columns, which files do not have, are left out."""
         spans: dict[str, tuple[int, int]] = {}
         start = 0
         for column in self.schema:
@@ -112,12 +112,12 @@ class Manifest:
 
     @cached_property
     def num_leaves(self) -> int:
-        """Leaves that files have."""
+        """Number of leaf columns in the files, without partition columns."""
         return max([stop for _, stop in self.leaf_spans.values()], default=0)
 
     @cached_property
     def segments_by_table(self) -> Mapping[IndexTable, Sequence[Segment]]:
-        """Segments of each table that has any."""
+        """Segments by table; tables without segments are left out."""
         by_table: dict[IndexTable, list[Segment]] = {}
         for segment in self.segments:
             by_table.setdefault(segment.table, []).append(segment)
@@ -125,12 +125,12 @@ class Manifest:
 
     @property
     def reserved(self) -> RowRanges:
-        """Ids of builds that have not ended."""
+        """Ids of files that are reserved for builds that have not ended."""
         return union(build.files for build in self.builds)
 
     @property
     def is_built(self) -> bool:
-        """Whether a build has ended."""
+        """Whether at least one build of the index has ended."""
         return self.as_of is not None
 
     def segments_of(self, table: IndexTable) -> Sequence[Segment]:
@@ -138,12 +138,12 @@ class Manifest:
         return self.segments_by_table.get(table, ())
 
     def covered(self, table: IndexTable) -> RowRanges:
-        """Return ids of the files whose rows are all in the table."""
+        """Return the ids of the files of which the table has all rows."""
         lists = {id(segment.files): segment.files for segment in self.segments_of(table)}  # one build's share a list
         return union(RowRanges(files) for files in lists.values())
 
     def unknown(self, table: IndexTable) -> RowRanges:
-        """Return ids of live files that the table knows nothing of."""
+        """Return the ids of the live files of which the table has no rows, because it does not cover these files."""
         unknown = self._unknown.get(table)
         if unknown is None:
             unknown = self._unknown[table] = self.live - self.covered(table)
@@ -151,7 +151,7 @@ class Manifest:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all segments that readers of this snapshot need."""
+        """Names of all segments of this snapshot, including those that have members of the manifest."""
         return frozenset(segment.name for segment in (*self.segments, *(held for _, held in self.long)))
 
 
@@ -165,7 +165,7 @@ def _num_leaves(type_: pa.DataType) -> int:
 
 
 def union(sets: Iterable[RowRanges]) -> RowRanges:
-    """Return all rows of all ``sets``."""
+    """Return the union of ``sets``."""
     return RowRanges(span for ranges in sets for span in ranges)
 
 
@@ -175,8 +175,8 @@ ROOT_BYTES: Final = 64 * 1024
 LONG: Final = ("segments", "schema", "retired", "dataset")
 
 BOUNDS_VERSION: Final = 1
-"""Version of the segments of "bounds", which are made of files' statistics. It is raised when more statistics turn out
-to be wrong (``asyncpq.parquet.writer_faults``): segments of an older version, or of none, are left out."""
+"""Version of the segments of the table "bounds", which are made from files' statistics. The number increases when more
+statistics turn out to be wrong (``asyncpq.parquet.writer_faults``): segments of older versions are left out."""
 
 _MAX_BYTES = 1 << 28  # of a packed member; real ones are far smaller
 _TAIL = b',"crc32":'
@@ -184,7 +184,7 @@ _HINT = "Drop the index and build it again."
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the root as JSON, without the members that ``manifest.long`` names."""
+    """Return the manifest's root as JSON with a checksum, without the members that ``manifest.long`` names."""
     elsewhere = dict(manifest.long)
     record: dict[str, Any] = {
         "asyncpq_index": FORMAT,
@@ -211,13 +211,14 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def encode_long(manifest: Manifest, name: str) -> bytes:
-    """Return a member of ``LONG`` as JSON, to be kept in a segment."""
+    """Return the manifest's member ``name``, one of ``LONG``, as JSON for a segment of its own."""
     return _json(_member(manifest, name))
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """Return the manifest, from its root and the members that :func:`long_members` names. A later format raises
-    UnsupportedFeatureError, damage CorruptIndexError."""
+    """Return the manifest, from its root ``content`` and the JSON of the members that :func:`long_members` names.
+    Raises UnsupportedFeatureError if the format is newer than ``FORMAT``, CorruptIndexError if the content is
+    damaged."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])
@@ -245,15 +246,15 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             long=tuple(held.items()),
         )
         if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
-            raise ValueError("ids that were never given, or no table of files")
+            raise ValueError("it retires file ids that were never assigned, or has no table of files")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise _damaged(url, str(error)) from error
     return manifest
 
 
 def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
-    """Return the members of the manifest that stand in segments of their own, by name. Raises UnsupportedFeatureError,
-    CorruptIndexError: as :func:`decode`."""
+    """Return the segments that have members of the manifest, by the member's name. Raises UnsupportedFeatureError or
+    CorruptIndexError as :func:`decode` does."""
     record = _checked(content, url)
     try:
         index_tables = tuple(_part(item) for item in record["parts"])
@@ -267,7 +268,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
     try:
         record = json.loads(content)
         if not isinstance(record, dict):
-            raise ValueError("no JSON object")
+            raise ValueError(f"its JSON is a {type(record).__name__}, expected an object")
     except (ValueError, RecursionError) as error:
         raise _damaged(url, str(error)) from error
     version = record.get("asyncpq_index")
@@ -278,7 +279,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
             hint="Update asyncpq, or build the index again with this version.",
         )
     if version != FORMAT:
-        raise _damaged(url, "it is not a manifest")
+        raise _damaged(url, f"its format is {version!r}, expected {FORMAT}")
     if not tail or checksum != b"%d}" % zlib.crc32(body):
         raise _damaged(url, "its checksum is wrong")
     return record
@@ -314,13 +315,13 @@ def _part_record(index_table: IndexTable) -> dict[str, Any]:
 def _part(record: Any) -> IndexTable:
     kind = _text(record["kind"])
     if kind not in TABLE_SCHEMAS:
-        raise ValueError(f"no such kind: {kind!r}")
+        raise ValueError(f"{kind!r} is not a kind of index table")
     options = tuple((_text(name), _frozen(value)) for name, value in record["options"])
     return IndexTable(kind, tuple(_text(name) for name in record["columns"]), options)
 
 
 def _frozen(value: Any) -> Any:
-    """Return lists as tuples, because tables are hashed."""
+    """Return ``value`` with lists replaced by tuples, because index tables are hashed."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
@@ -350,7 +351,7 @@ def _segment_record(
 
 
 def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segment, ...]:
-    """Return the segments, without those made of statistics that this version of asyncpq does not trust."""
+    """Return the segments of the JSON ``records``, without those of "bounds" of an older ``BOUNDS_VERSION``."""
     segments: list[Segment] = []
     for record in records:
         segments.append(_segment(record, index_tables, segments))
@@ -379,20 +380,20 @@ def _segment(record: Any, index_tables: tuple[IndexTable, ...], before: Sequence
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text")
+        raise ValueError(f"{value!r} is not a string")
     return value
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{value!r} is not a whole number of at least 0")
     return value
 
 
 def _time(value: Any) -> datetime:
     time = datetime.fromisoformat(value)
     if time.tzinfo is None:
-        raise ValueError(f"{value!r} has no zone")
+        raise ValueError(f"the time {value!r} has no time zone")
     return time
 
 
@@ -404,7 +405,7 @@ def _unpacked(text: Any) -> bytes:
     inflate = zlib.decompressobj()
     data = inflate.decompress(base64.b64decode(text, validate=True), _MAX_BYTES)
     if not inflate.eof:
-        raise ValueError("a member is cut off, or too long")
+        raise ValueError(f"a member is cut off, or has more than {_MAX_BYTES} bytes")
     return data
 
 
@@ -429,10 +430,10 @@ def _ranges(text: Any) -> RowRanges:
         if byte & 0x80:
             continue
         if not number and (starts or not begins):
-            raise ValueError("ids that do not ascend")
+            raise ValueError("a set of file ids does not ascend")
         at += number
         (starts if begins else stops).append(at)
         begins, number, shift = not begins, 0, 0
     if not begins or shift or not starts:
-        raise ValueError("ids are cut off")
+        raise ValueError("a set of file ids is cut off")
     return RowRanges.from_parallel(starts, stops)

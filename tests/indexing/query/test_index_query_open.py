@@ -225,7 +225,7 @@ async def _drop_tables_under_readers(session: asyncpq.Session, tmp_path: Path) -
 async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: Path) -> None:
     write(tmp_path, {"0.parquet": [1]})
     index = await session.build_index(tmp_path, [Bounds("a")])
-    with pytest.raises(asyncpq.ObjectNotFoundError, match="no snapshot 9 of it"):
+    with pytest.raises(asyncpq.ObjectNotFoundError, match="has no snapshot 9"):
         await session.open_index(index.url, snapshot=9)
     wrong: Any = "1"
     with pytest.raises(InvalidOptionError, match="snapshot='1': must be a whole number"):
