@@ -15,18 +15,18 @@ from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundEr
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
 from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
 
-#: Names that begin so are not data, as pyarrow and Spark have it: ``_SUCCESS``, ``.part-0.crc``.
+#: Files and folders whose names begin with these are not data, as in pyarrow and Spark: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
 
 #: Folder below a dataset's root that holds its index, if no other place is named.
 INDEX_FOLDER = "_asyncpq/"
 
-#: Files that asyncpq wrote: they are there once the folder's index lists them, or all of them once ``SUCCESS`` is.
+#: Paths of files that asyncpq wrote: a file is live once the folder's index lists it, or once ``SUCCESS`` exists.
 WRITTEN = re.compile(r"data/[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}/\d{5,}-\d+(?:-\d+)?\.parquet")
 _WRITTEN_SOMEWHERE = re.compile(rf"(.*/)?{WRITTEN.pattern}", re.DOTALL)
 SUCCESS = "_SUCCESS"
 
-#: Whether the index in its place below a folder says which of the files count that asyncpq wrote there.
+#: Returns whether the index below a folder (the argument, a url) decides which files are live that asyncpq wrote there.
 Commits = Callable[[str], Awaitable[bool]]
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -40,47 +40,48 @@ _FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The files that a dataset is made of, as the caller named them."""
+    """The files of a dataset, as the caller named them: a prefix, a pattern or a list of urls."""
 
-    url: str  # as it was given, for messages: a prefix or pattern, or the first of ``urls``
-    urls: tuple[str, ...] | None = None  # of files, which are not listed; None for a prefix or pattern
-    folder: str = ""  # url with a slash at its end: the root of a prefix, or what of a pattern has no magic
+    url: str  # as passed by the caller, for messages: a prefix or pattern, or the first of ``urls``
+    urls: tuple[str, ...] | None = None  # urls of files, which are not listed; None for a prefix or pattern
+    folder: str = ""  # url with a slash at its end: the prefix, or the folders of a pattern before its first wildcard
     prefix: str = ""  # the url that is listed
-    # what the rest of a file's url behind ``folder`` matches; None for everything
+    # matches the rest of a file's url after ``folder``; None if all files below ``folder`` are meant
     pattern: re.Pattern[str] | None = None
-    may_be_file: bool = False  # it may name one file
+    may_be_file: bool = False  # ``url`` may be the url of one file
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files at one time, by their names in bytewise order; those of a list in its order."""
+    """The files of a target at one time, in bytewise order of their names; for a list of urls in the list's order."""
 
-    files: tuple[DataFile, ...]  # without those in ``errors``
-    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values the paths hold
-    # files whose paths hold values that cannot be read
+    files: tuple[DataFile, ...]  # without the files of ``errors``
+    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values are in the paths
+    # errors of files with invalid partition values in their paths
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
-    # the table that the folder seems to be, e.g. "Delta": then its files are not all rows
+    # the table format that the folder seems to have, e.g. "Delta": then some of its rows may be deleted or replaced
     table_format: str | None = None
-    has_index: bool = field(default=False, compare=False)  # there is an index in its place below the folder
+    has_index: bool = field(default=False, compare=False)  # an index exists in ``_asyncpq/`` below the folder
     # asyncpq wrote files below the folder, and may have replaced them
     is_written: bool = field(default=False, compare=False)
-    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # what it was made of
+    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # the listed objects, other files too
 
 
 def parse_target(target: object) -> Target:
-    """Return the target that is a prefix (a folder, with or without a slash at its end), a pattern, one file, or files.
+    """Parse a dataset's target: a prefix (a folder, with or without a final slash), a pattern, or one or more files.
 
-    Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is the character.
-    One that ends in a slash means all files below the folders that it matches. Http urls name files.
+    Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is a literal ``*``.
+    A pattern that ends in a slash matches all files below the matching folders. Http urls name files.
     """
     if isinstance(target, (list, tuple)):
         urls = tuple(_text(url) for url in target)
         if not urls:
-            raise InvalidOptionError("a dataset needs a file: the list of urls is empty")
+            raise InvalidOptionError("the list of urls is empty, and a dataset must have at least one file")
         for url in urls:
             if url.endswith("/"):
                 raise InvalidOptionError(
-                    "a list of urls names files, not folders", hint=f"Open the folder {safe_url(url)} by itself."
+                    "the list of urls contains a folder, but may only contain files",
+                    hint=f"Open the folder {safe_url(url)} by itself.",
                 )
         return Target(urls[0], urls)
     url = _text(target)
@@ -95,7 +96,9 @@ def parse_target(target: object) -> Target:
     prefix = url[: begin + wildcard.start()]
     slash = prefix.rfind("/", begin) + 1
     if slash <= begin and protocol != "file":
-        raise InvalidOptionError("the bucket of a pattern must be named", hint="Open each bucket by itself.")
+        raise InvalidOptionError(
+            "the pattern has a wildcard in the bucket's name", hint="Open each bucket as a dataset of its own."
+        )
     folder = prefix[: max(slash, begin)]
     pattern = re.compile(_translated(url[len(folder) :]), re.DOTALL)
     return Target(url, None, folder, prefix, pattern)
@@ -106,13 +109,13 @@ def _text(url: object) -> str:
         raise InvalidOptionError(f"a dataset's url must be a str or a path, not a {type(url).__name__}")
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise InvalidOptionError("a dataset's url must be text")
+        raise InvalidOptionError(f"a dataset's url must be a str that is not empty, not {text!r}")
     refuse_one_slash(text)
     return text
 
 
 def _translated(pattern: str) -> str:
-    """Return a regular expression for paths; a wildcard does not match the beginning of a hidden name."""
+    """Translate a pattern into a regular expression. A wildcard does not match the first character of a hidden name."""
     shown = f"(?!{'|'.join(map(re.escape, HIDDEN))})"
     *folders, last = (f"{pattern}**" if pattern.endswith("/") else pattern).split("/")
     parts = [
@@ -153,19 +156,21 @@ async def list_files(
     earlier: Listing | None = None,
     plain: bool = False,
 ) -> Listing:
-    """Return the files that are there now; ``earlier``, if nothing has changed. A list of urls takes no request.
+    """Return the current files of a target; ``earlier`` if nothing changed since. A list of urls takes no request.
 
     Args:
-        store: of the target.
-        commits: called with a folder that has an index.
-        allow_empty: there may be no files; else that raises ObjectNotFoundError.
+        store: the target's store.
+        commits: see :data:`Commits`; called with a folder that has an index.
+        allow_empty: return an empty listing if there is no file, instead of raising ObjectNotFoundError.
         plain: include files that asyncpq wrote and never committed.
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning)
     behind = len(target.folder)
     objects = await store.list_objects(target.prefix, context=context)
-    if earlier is not None and objects and objects is earlier.listed:  # an empty one says nothing of a single file
+    if (
+        earlier is not None and objects and objects is earlier.listed
+    ):  # a single file may change while its empty listing does not
         return earlier
     files = [listed for listed in objects if is_file_of(target, listed.url)]
     if not objects and target.may_be_file:
@@ -197,9 +202,9 @@ async def _without_others(
     objects: Sequence[ListedObject],
     files: list[ListedObject],
 ) -> list[ListedObject]:
-    """Return ``files`` without uncommitted ones that asyncpq wrote below other folders than the target's.
+    """Return ``files`` without the uncommitted files that asyncpq wrote below other folders than the target's.
 
-    Raises InvalidOptionError if an index decides which of such files are live.
+    Raises InvalidOptionError if the index of such a folder decides which of its files are live.
     """
     own = None if target.pattern is not None else target.folder
     urls = {listed.url for listed in objects}
@@ -212,7 +217,7 @@ async def _without_others(
     async def counts_whole(folder: str) -> bool:
         if await exists(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
             raise InvalidOptionError(
-                "which of the files count, the index of their folder says: others may be replaced, or never committed",
+                "only the index of this folder knows which of its files are live: some may be replaced or uncommitted",
                 url=safe_url(folder),
                 hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
             )
@@ -232,12 +237,12 @@ async def _without_others(
 
 
 def may_be_uncommitted(url: str) -> bool:
-    """Whether the name is one of a file that asyncpq wrote: other objects decide whether it counts."""
+    """Whether the url is that of a file that asyncpq wrote, which counts only if an index or ``_SUCCESS`` says so."""
     return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
 def is_file_of(target: Target, url: str) -> bool:
-    """Whether an object of this url, which begins as ``target.folder`` does, is among the target's files."""
+    """Whether the object at ``url``, which is below ``target.folder``, is among the target's files."""
     if target.urls is not None:
         return url in target.urls
     if target.pattern is not None:
@@ -246,7 +251,7 @@ def is_file_of(target: Target, url: str) -> bool:
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
-    """Whether a target names one file: there is an object of its very url, and nothing below it."""
+    """Whether a target is one file: an object exists at exactly the target's url, and no file below that url."""
     try:
         if not target.may_be_file or not await _one_file(store, target.url, context):
             return False
@@ -257,7 +262,7 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """Return the object of that url itself, if there is one."""
+    """Return a list of the object at exactly ``url``, without a listing; an empty list if the object does not exist."""
     try:
         handle = await store.open_object(url)
         try:
@@ -271,8 +276,8 @@ async def _one_file(store: Store, url: str, context: RequestContext) -> list[Lis
 
 
 def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundError:
-    """Return the error for a target without files, though there are ``hidden`` or ``uncommitted`` ones."""
-    what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
+    """Return the error for a target without files; ``hidden`` and ``uncommitted`` say whether there are such files."""
+    what = "only hidden files, whose names begin with `_` or `.`, are" if hidden else "nothing is"
     message, hint = f"{what} at the dataset's url", "Look for a mistyped bucket, folder or file, or write to it first."
     if uncommitted:
         message = "the files at the dataset's url were written by asyncpq and never committed, or lack their index"
@@ -293,7 +298,7 @@ def _listing(
 ) -> Listing:
     if partitioning is not None and partitioning.names is not None and not root:
         raise InvalidOptionError(
-            "partitioning by names of folders needs a prefix: patterns and lists have no root to count from"
+            "partitioning by folder names needs a prefix: patterns and lists of urls have no root to count folders from"
         )
     urls = [url for url, _, _ in entries]
     partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
@@ -306,6 +311,6 @@ def _listing(
 
 
 def folders_of(url: str, root: str) -> str:
-    """Return the folders of a file below the root, or behind the bucket."""
+    """Return the part of a file's path between ``root`` and the file's name; after the bucket if ``root`` is empty."""
     path = url[len(root) :] if root else split_url(url)[1]
     return path[: path.rfind("/") + 1]

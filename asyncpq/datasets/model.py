@@ -1,6 +1,6 @@
 """The files and columns of a dataset before any file is opened, and the protocols of tables. No I/O.
 
-Listings and catalogs make :class:`DataFile`; pruning and reading use it.
+Listings and catalogs create :class:`DataFile` objects; pruning and reading use them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ T = TypeVar("T")
 class View(enum.StrEnum):
     """Which files a read of a dataset sees (docs/datasets.md, "Views")."""
 
-    SNAPSHOT = "snapshot"  # of an index's newest snapshot; changes since are not seen
-    LISTED = "listed"  # that exist when the read begins: exact
-    TABLE = "table"  # of one snapshot of a table: exact
+    SNAPSHOT = "snapshot"  # the files of an index's newest snapshot; later changes are not seen
+    LISTED = "listed"  # the files that exist when the read begins: exact
+    TABLE = "table"  # the files of one snapshot of a table: exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ColumnBounds:
         null_count: number of nulls; None if unknown.
         all_null: all values are null.
         exact: both bounds occur as values.
-        may_be_nan: False if the file is known to hold no NaN.
+        may_be_nan: False if the column certainly contains no NaN.
     """
 
     min: Scalar = None
@@ -57,12 +57,14 @@ class Reader(Protocol):
     """Reads for a catalog through the session's stores, caches and limits."""
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on. Raises StoreError."""
+        """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None. Raises
+        StoreError.
+        """
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
     ) -> pa.Table:
-        """Return rows of a Parquet object."""
+        """Return the rows of a Parquet object for which ``where`` is true (None: all), with ``columns`` (None: all)."""
 
     def read_rows(
         self,
@@ -72,39 +74,40 @@ class Reader(Protocol):
         constants: Mapping[str, Any] | None = None,
         near: Expression | None = None,
     ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
-        """Yield rows of an immutable Parquet object as columns of a table, batch by batch, with their row numbers.
+        """Yield the rows of an immutable Parquet object in batches: their row numbers, and a table with the columns
+        ``fields``.
 
         Args:
-            fields: the columns, and how the object has them.
-            constants: columns that have one value in all rows, by name.
-            near: row groups and pages without a row for which this is true are left out; all other rows come.
+            fields: the columns to read, with their names or field ids in the object.
+            constants: values of columns that are the same in all rows, by column name.
+            near: leave out row groups and pages that cannot have a row for which ``near`` is true; all other rows come.
         """
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
-        """Return the value that ``make`` returns with its size in bytes. Callers with an equal key share one call and
-        its result, while the session's memory cache keeps it.
+        """Return the first item of ``make()``; the second is its size in bytes. Callers with an equal key share one
+        call of ``make``, and its result as long as the session's memory cache keeps it.
         """
 
     async def list_names(self, url: str) -> list[str]:
-        """Return the names of the objects directly in a folder, ascending; empty if there is none."""
+        """Return the names of the objects directly in a folder, ascending; an empty list if the folder has none."""
 
     @property
     def trust_statistics(self) -> bool:
-        """Whether a table's bounds may be used (:class:`asyncpq.ReadOptions`)."""
+        """Whether reads may prune by a table's bounds (:class:`asyncpq.ReadOptions`)."""
 
 
 class Deletes(Protocol):
-    """Rows of one file that a table has deleted. Hashable: equal values delete the same rows."""
+    """The rows of one file that a table has deleted. Hashable: equal objects delete the same rows."""
 
     @property
     def identity(self) -> Hashable:
-        """A key for caches; immutable data has one identity for ever."""
+        """The cache key of these deletes: equal identities always mean the same deleted rows."""
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Return the numbers of the deleted rows in the file, which has ``num_rows``.
+        """Return the row numbers of the deleted rows in the file, which has ``num_rows`` rows.
 
         Raises:
-            CorruptFileError: the deletes are damaged. A read fails with it; rows are never guessed.
+            CorruptFileError: the deletes are damaged. The read then fails with this error.
         """
 
 
@@ -113,10 +116,10 @@ class IndexEntry:
     """The entry of an index for one version of a file, for one read.
 
     Attributes:
-        access: rows that may match.
-        validator: of the version that the index knows; None: of whichever version is read.
-        known: gives the metadata that a read needs of that version without opening it, or None if the index cannot.
-            Its cost is counted in the operation, the file's own.
+        access: rows of the file that may match.
+        validator: identifies the indexed version; None if the entry is valid for any version that is read.
+        known: returns the metadata that a read needs of the indexed version without opening the file; None if the
+            index does not contain the metadata. The call counts its cost in the operation, which is the file's own.
     """
 
     access: AccessPlan = field(default_factory=AccessPlan.all)
@@ -129,20 +132,20 @@ class DataFile:
     """One file of a dataset.
 
     Attributes:
-        url: of the file.
-        validator: of the wanted version, as a listing gives it; None if unknown.
-        size: bytes, as the table or listing says; None if unknown. Only an estimate: the object's own size counts.
-        num_rows: rows in the file, with deleted ones; None if unknown.
-        partition: values of columns that are the same in all its rows, by column name, in the dataset's column types
-            (before they are typed: strings from a path).
-        bounds: of other columns, by name or dotted path of a struct's leaf.
-        deletes: the deleted rows; None for none.
+        url: url of the file.
+        validator: identifies the version to read, as a listing returned it; None if unknown.
+        size: bytes, according to the table or listing; None if unknown. Only an estimate: the object's own size counts.
+        num_rows: rows in the file, including deleted ones; None if unknown.
+        partition: values of columns that are the same in all rows of the file, by column name, in the dataset's column
+            types.
+        bounds: bounds of other columns, by name or dotted path of a struct's leaf.
+        deletes: the deleted rows; None if the table has deleted no row of the file.
         immutable: the object at ``url`` never changes, as tables promise of their files.
-        pinned: only the version of ``validator`` is read.
-        fields: how this file has the table's columns, if its other files have them differently.
-        content: the bytes of a file that is in no store; ``url`` is only its name then.
-        entry: of an index; None: the index does not know the file.
-        unreadable: the error that opening the file raises, for an unsupported format or deletes.
+        pinned: only the version that ``validator`` identifies is read; any other raises ObjectChangedError.
+        fields: the table's columns with their names or ids in this file; None if the table's own ``fields`` apply.
+        content: the bytes of a file that is in no store, and for which ``url`` is only a name; else None.
+        entry: the file's entry in an index; None if no index lists the file.
+        unreadable: the error to raise when the file is opened, for an unsupported format or unsupported deletes.
     """
 
     url: str
@@ -160,7 +163,7 @@ class DataFile:
     unreadable: AsyncpqError | None = None
 
     def unindexed(self) -> DataFile:
-        """Return the present file at the url, instead of the version that an index knows."""
+        """Return the file without its index entry and the indexed version, so that its current version is read."""
         if self.immutable:
             return replace(self, entry=None)
         return replace(self, entry=None, validator=None, size=None, num_rows=None)
@@ -168,26 +171,26 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableField:
-    """A column of a table, or a part of a nested one, and how files have it.
+    """A column of a table, or a part of a nested column, with its names or id in the files.
 
-    A struct's children are its fields, a list's is its element, a map's are key and value. A part is matched in a file
-    by ``field_id`` if that is set and the file's schema has ids, else by ``names``; never by position.
+    A struct's children are its fields; a list's child is its element; a map's children are key and value. A column or
+    part is found in a file by ``field_id`` if set and the file's schema has ids, else by ``names``; never by position.
 
     Attributes:
-        name: in the table.
-        type: Arrow type in the table, with its children.
-        nullable: nulls may occur.
-        field_id: Parquet field id in the files; None if names decide.
-        names: names in the files; the first that the file has counts. By default (empty) ``name``, but none for a
-            top-level field that has an id: a file without ids is refused then.
+        name: name in the table.
+        type: Arrow type in the table, including its children.
+        nullable: whether nulls may occur.
+        field_id: Parquet field id in the files; None if the column is found by name.
+        names: possible names in the files; the first that a file has counts. Empty: ``name``; but a top-level field
+            with an id and without names is not searched by name, so a file without ids is an error.
         default: value in files that lack the column (a pyarrow scalar or a Python value); None for null.
         children: parts of a nested type, in the order of ``type``.
-        ignores_case: in a file with none of the names, a name that differs only in case matches.
-        ignores_zone: files may store the timestamp with or without a zone; without one it is UTC.
-        is_variant: a struct of ``metadata`` and ``value``, which is restored if a file has parts of it in
-            ``typed_value`` (a shredded variant).
+        ignores_case: if a file has none of the names, a name that differs only in case matches.
+        ignores_zone: files may store the timestamp with or without a time zone; without one it is in UTC.
+        is_variant: the column is a variant, a struct of ``metadata`` and ``value``. If a file is shredded (has parts of
+            the value in ``typed_value``), ``value`` is restored.
         resolution: unit of timestamps ("s", "ms", "us"): finer ones in a file are converted as DuckDB does, to the
-            nearest second or millisecond, or cut to microseconds. None: they are an error if ``type`` is coarser.
+            nearest second or millisecond, or truncated to microseconds. None: finer ones raise an error.
     """
 
     name: str
@@ -208,20 +211,20 @@ class Snapshot(Protocol):
 
     @property
     def description(self) -> str:
-        """Name for ``explain()``: kind, table, and version or time; without secrets."""
+        """The text for ``explain()``: kind, table, and version or time; without secrets."""
 
     @property
     def fields(self) -> tuple[TableField, ...] | None:
-        """The table's columns; None if the files' own schemas decide."""
+        """The table's columns; None if they are taken from the schemas of the files."""
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """Return the files of this state that may hold rows for which ``where`` is true, in a stable order.
+        """Return the files of this state that may have rows for which ``where`` is true, in a stable order.
 
-        More may be given, never fewer.
+        The result may contain files without such rows, but must not lack a file with one.
 
         Args:
-            where: names the table's columns; relative times are resolved.
-            reader: reads metadata; its cost is counted in the call that needs the files.
+            where: a predicate over the table's columns, with relative times resolved; None if all files are needed.
+            reader: reads the table's metadata; the call that needs the files counts the cost.
         """
 
 
@@ -229,21 +232,21 @@ class Catalog(Protocol):
     """The source of a table's snapshots: Delta's log, Iceberg's metadata, a SQL catalog, or a user's own."""
 
     async def snapshot(self, reader: Reader) -> Snapshot:
-        """Return the present state, or the one that the catalog was made for.
+        """Return the table's current snapshot, or the one of the version or time for which the catalog was created.
 
         Raises:
-            UnsupportedFeatureError: the table has a feature that is not read; names feature and table.
+            UnsupportedFeatureError: the table has a feature that the catalog does not support; the error names both.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """A :class:`Snapshot` of files that are all known already."""
+    """A :class:`Snapshot` with a fixed list of files, which takes no request."""
 
     description: str
     data_files: tuple[DataFile, ...]
     fields: tuple[TableField, ...] | None = None
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """Return all files: the caller prunes them by bounds and partition values."""
+        """Return all files, whatever ``where`` is: the caller prunes them by bounds and partition values."""
         return self.data_files

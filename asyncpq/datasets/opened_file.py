@@ -1,4 +1,4 @@
-"""Open the files of a read ahead of their rows; match each to the dataset's columns, and plan it."""
+"""Open the files of a read before their rows are needed; match each to the dataset's columns, and plan its read."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from asyncpq.storage.urls import safe_url
 class DatasetColumns(NamedTuple):
     """The columns of a dataset."""
 
-    schema: pa.Schema  # their names and types, partition columns included
-    fields: tuple[TableField, ...] | None  # how the files of a table have them; None where names decide
-    token: object  # stands for both in the keys of what is derived from them
+    schema: pa.Schema  # names and types of the columns, including partition columns
+    fields: tuple[TableField, ...] | None  # a table's columns with their ids in the files; None if matched by name
+    token: object  # represents `schema` and `fields` in the cache keys of values derived from them
 
 
 class OpenedFile:
@@ -61,10 +61,10 @@ class OpenedFile:
         self.number = number
         self.file = file
         self.operation = operation
-        self.delivered = False  # rows of it were given out
-        self.source = source  # the object
+        self.delivered = False  # whether the caller has got rows of the file
+        self.source = source  # the file's object in its store
         self._entry = file.entry
-        self._is_current = False  # the store has said so, since the read began
+        self._is_current = False  # whether the store has confirmed the version since the read began
         self.version: FileVersion  # the version that is read
         self.plan: ScanPlan | None = None
         self._preparation: ScanPlanner | None = None
@@ -83,17 +83,17 @@ class OpenedFile:
         scan: bool,
         once: bool = False,
     ) -> OpenedFile:
-        """Open a file and find its footer: of the version that a listing named, or of a later one.
+        """Open a file and load its footer: that of the version that ``file.validator`` identifies, or of a later one.
 
         Args:
-            operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
-            tail_hint: key of files whose footers have similar sizes.
-            listed_at: ``time.monotonic()`` when ``file.validator`` was requested.
-            listed_now: no row is given out before the store has confirmed, since the read began, that version.
+            operation: the file's part of the read (see :meth:`asyncpq.events.Operation.part`).
+            tail_hint: cache key that is shared by files with footers of similar sizes.
+            listed_at: ``time.monotonic()`` when ``file.validator`` was requested; None if it proves no version.
+            listed_now: the read returns no row before a listing made during it confirms ``file.validator``.
             once: see :func:`asyncpq.objects.opening.open_source`.
         """
         if file.unreadable is not None:
-            raise copy(file.unreadable)  # each read locates its own
+            raise copy(file.unreadable)  # each read adds its own location to the error
         if file.content is not None:
             source = held_source(runtime, file.url, file.content, tail_hint)
         else:
@@ -103,7 +103,7 @@ class OpenedFile:
             opened = cls(number, file, source, operation)
             metrics, entry, listed = operation.metrics, file.entry, file.validator
             context = RequestContext(metrics, scan=scan, probation=scan, round=metrics.rounds + 1)
-            known = None  # the version that an index knows, without a request
+            known = None  # the version from an index, which takes no request of the file
             if entry is not None and entry.known is not None:
                 known = await entry.known(operation)
                 context.round = metrics.rounds + 1
@@ -115,17 +115,17 @@ class OpenedFile:
                 source.freshness.seen(version, listed_at)
             if file.pinned and (listed is None or not version.validator.same_version(listed)):
                 raise ObjectChangedError(
-                    "the object has another version than the one that was planned", url=version.url, hint="Plan again."
+                    "the object was replaced: its version is not the planned one", url=version.url, hint="Plan again."
                 )
             if listed_at is None and listed is None and file.size not in (None, version.size):
-                metrics.fall_back(f"the table says {file.size} bytes of a file of {version.size}: that is ignored")
+                metrics.fall_back(f"the table's size of a file, {file.size} bytes, is ignored: it has {version.size}")
             if (
                 entry is not None
                 and entry.validator is not None
                 and not entry.validator.same_version(version.validator)
             ):
                 opened.file, opened._entry = file.unindexed(), None
-                metrics.fall_back("a file is read without the index, which knows another version of it")
+                metrics.fall_back("a file is read without the index, which was built for another version of the file")
             opened.version = version
             opened._is_current = listed_now and is_strong and not _differs(version.validator, listed)
         except BaseException:
@@ -135,7 +135,9 @@ class OpenedFile:
 
     @property
     def schema_bytes(self) -> tuple[bytes, str | None]:
-        """The bytes that :attr:`schema` is made from: files with equal bytes have equal schemas."""
+        """The encoded Parquet schema, and the footer's ``ARROW:schema`` (None if missing). Files in which both are
+        equal have equal :attr:`schema`.
+        """
         metadata = self.version.metadata
         elements = metadata.schema.elements
         arrow = metadata.key_value_metadata.get("ARROW:schema")
@@ -148,7 +150,7 @@ class OpenedFile:
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
-        """Share the column types with other files of the same schema, as most files of a dataset have."""
+        """Reuse the decoded column types of files with the same schema, which most files of a dataset have."""
         memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
@@ -158,19 +160,19 @@ class OpenedFile:
         share_types(self.version, types, extensions)
 
     async def prepare(self, ask: ScanRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
-        """Plan the file, with the index requests that this takes; return how many bytes a read of it fetches.
+        """Plan the file, which may fetch page indexes and Bloom filters; return how many bytes reading it fetches.
 
-        ``other_bytes`` are those of the files before it. Raises ObjectChangedError if it has another version than an
-        index knows.
+        ``other_bytes`` is the sum of these bytes over the files before. Raises ObjectChangedError if the file's version
+        is not the one that an index describes.
         """
         try:
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
-        except UnknownLeafError:  # the index did not expect this leaf to be asked for
+        except UnknownLeafError:  # the index's copy of the footer lacks this leaf
             metrics = self.operation.metrics
             found = await self.source.version(RequestContext(metrics, scan=scan, round=metrics.rounds + 1))
             if not found.validator.same_version(self.version.validator):
                 raise ObjectChangedError(
-                    "the object has another version than the index says", url=self.version.url
+                    "the object was replaced: its version is not the indexed one", url=self.version.url
                 ) from None
             self.version = found
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
@@ -185,13 +187,13 @@ class OpenedFile:
             self.share_types(extensions)
             return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
 
-        # datasets come and go, the version may stay; the folders of a listing may come to hold further columns
+        # the version may outlive the dataset, and a later listing have more partition columns: so both are in the key
         view = version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
         access = None if ask.by_file is None else ask.by_file.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
             if ask.exactly and access is not None and not (access & deleted).is_none:
-                raise RowIndexError(f"a row that was asked for is deleted: {access & deleted}", url=version.url)
+                raise RowIndexError(f"requested rows are deleted in the table: {access & deleted}", url=version.url)
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found
@@ -203,18 +205,18 @@ class OpenedFile:
         return self.plan.fetch_plan.num_bytes()
 
     def _rows_by_index(self) -> AccessPlan | None:
-        """Return the rows that may match, as an index has it; None for all."""
+        """Return the rows that may match according to the file's index entry; None if the entry excludes no row."""
         if self._entry is None or self._entry.access.is_all:
             return None
         try:
             self._entry.access.resolve([group.num_rows for group in self.version.metadata.row_groups])
         except RowIndexError as error:
-            self.operation.metrics.fall_back(f"an index is not used: {error.message}")
+            self.operation.metrics.fall_back(f"an index's rows do not fit the file, so it is not used: {error.message}")
             return None
         return self._entry.access
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
-        """Return the deleted rows; they are kept in memory for the next read of the dataset."""
+        """Return the file's deleted rows, and cache them in memory for later reads of the dataset."""
         reader, num_rows = CatalogReader(self.source.runtime, self.operation), self.version.metadata.num_rows
 
         async def load() -> tuple[RowRanges, int]:
@@ -225,17 +227,19 @@ class OpenedFile:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the plan reads any row group."""
+        """Whether the plan reads any row group; False before the file is planned."""
         return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
 
     def describe(self, *, scan: bool) -> Plan | None:
-        """Return the plan for ``explain()``; None if the file is ruled out."""
+        """Return the plan for ``explain()``; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
         return describe(self.source, self.plan, self.operation.metrics, self._preparation.request, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
-        """Return its units of about ``unit_bytes``; a single one if all take at most ``round_bytes``."""
+        """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read
+        takes at most ``round_bytes`` (if that is not None).
+        """
         if self.plan is None:
             return []
         read = self.plan.file_scan
@@ -244,30 +248,30 @@ class OpenedFile:
         return [Job(read, unit, unit is units[-1]) for unit in units]
 
     async def finish(self) -> None:
-        """Check that all planned rows were read, and that the file still has its version.
+        """Check that all planned rows were read, and that the store still has the version that was read.
 
-        Raises CorruptFileError if rows are missing, ObjectChangedError if it has another version now.
+        Raises CorruptFileError if rows are missing, ObjectChangedError if the file was replaced meanwhile.
         """
         if self.plan is not None:
             self.plan.file_scan.check_complete()
             if self.plan.file_scan.current:
                 return
         if not self._is_current and not self.source.freshness.is_fresh(self.version):
-            self._is_current = True  # it is asked once
+            self._is_current = True  # so that the store is asked only once
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
             await self.source.ensure_fresh(self.version, context)
 
     async def changed(self) -> None:
-        """Forget the version in every cache: the object has another one now."""
+        """Remove the version from every cache, since the object was replaced by another version."""
         await self.source.forget(self.version)
 
     async def close(self) -> None:
-        """Close its handle."""
+        """Close the handle of the file's object."""
         await self.source.handle.close()
 
 
 def _differs(found: Validator, listed: Validator | None) -> bool:
-    """Whether a listing names another version than a response did, as far as the two can be compared."""
+    """Whether the validators of a response and of a listing prove different versions; False if they share no field."""
     if listed is None:
         return False
     if found.size != listed.size:
@@ -283,33 +287,33 @@ _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
 
 def is_bad_file(error: AsyncpqError) -> bool:
-    """Whether the error is of this file alone, such as damage or refused access, and not missing credentials."""
+    """Whether the error concerns one file only, such as damage or denied access; False for missing credentials."""
     return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens files ahead of their rows, a limited number at once."""
+    """Opens files before their rows are needed, a limited number at once."""
 
     runtime: Runtime
-    operation: Operation  # of the read that they are opened for; each of them has a part of it
-    rounds: int = 0  # requests of the read that these wait for, one after another
-    tail_hint: str  # key of the files, whose footers have similar sizes
-    prefix: str | None = None  # their folder, without secrets; None for a pattern, a list or a table
-    by_index: bool = False  # a snapshot of an index names them
-    listed_at: float | None = None  # when the files' validators were requested (time.monotonic())
+    operation: Operation  # the read; each file has a part of it
+    rounds: int = 0  # requests one after another that the read made before it opens files
+    tail_hint: str  # cache key that is shared by these files, whose footers have similar sizes
+    prefix: str | None = None  # url of the files' folder, without secrets; None for a pattern, a list or a table
+    by_index: bool = False  # the files are listed in a snapshot of an index
+    listed_at: float | None = None  # time.monotonic() when the files' validators were requested
     listed_now: bool = False  # see OpenedFile.open
-    scan: bool = True  # for a scan, which leaves connections to others
-    ordered: bool = True  # files are given in order; else as they become ready
-    few: bool = False  # the first ones may be enough: more are opened once those were given
-    restarts: int = 0  # how often a file that changes meanwhile is opened again
+    scan: bool = True  # the read is a scan, which leaves connections to other reads
+    ordered: bool = True  # files are yielded in order; else as they become ready
+    few: bool = False  # the first files may be enough: one is opened first, and more at once after each
+    restarts: int = 0  # how often a file that is replaced meanwhile is opened again
     skip: Callable[[int, Operation, AsyncpqError], None] | None = None  # called with bad files; None: raise the error
 
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> AsyncGenerator[tuple[OpenedFile, T]]:
-        """Yield opened files, numbered in ``todo``, with the result of ``prepare``, which runs for several at once. The
-        caller closes each file that it takes.
+        """Open the files of ``todo`` (pairs of number and file), and yield each one with the result of ``prepare``,
+        which runs for several files concurrently. The caller closes each file that it receives.
         """
         most = self.runtime.options.limits.files_ahead
         remaining = iter(todo)
@@ -343,7 +347,7 @@ class Opener:
     async def open(
         self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T] | None:
-        """Open one file; return it with the result of ``prepare``, or None if it is left out."""
+        """Open one file, and return it with the result of ``prepare``; None if the file is bad and was skipped."""
         part = self.operation.part(safe_url(file.url), self.rounds)
         restarts = self.restarts
         try:
@@ -354,7 +358,7 @@ class Opener:
                     if file.pinned:
                         raise
                     if file.entry is not None and file.entry.validator is not None:
-                        file = file.unindexed()  # its present version is read without the index
+                        file = file.unindexed()  # the current version is read without the index
                     elif restarts:
                         restarts -= 1
                     else:

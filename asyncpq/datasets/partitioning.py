@@ -1,7 +1,7 @@
-"""Column values that paths hold: ``year=2024/month=3/`` (hive), or folders whose columns the caller names.
+"""Column values in paths: ``year=2024/month=3/`` (hive), or folders whose columns the caller names.
 
-Segments are percent-encoded, and types inferred, as pyarrow.dataset has it: int32 if every value is one, else string.
-A file's own name holds no value.
+Segments are percent-decoded and types inferred as in pyarrow.dataset: int32 if every value fits, else string. The last
+segment, the file's own name, has no value.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ _INT32 = re.compile(r"-?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How paths hold values."""
+    """The layout of column values in paths."""
 
     # the columns of the folders below the root, in their order; None for hive's ``key=value``
     names: tuple[str, ...] | None = None
-    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # of columns, by name; those of others are inferred
-    # types of the dataset's columns, by name. They count for columns that paths hold and ``types`` does not name
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # types of partition columns, by name
+    # types of the dataset's columns, by name: used for partition columns that are not in ``types``. Others are inferred
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
-        """Return the type of a column that paths hold with these values."""
+        """Return the type of a partition column; ``texts`` are its values in the paths, for columns without a type."""
         return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 
 class Partitions(NamedTuple):
-    """The values that the paths of files hold."""
+    """The partition values in the paths of several files."""
 
-    schema: pa.Schema  # the columns, in the order in which they occur
-    values: Sequence[Mapping[str, Any]]  # of each file, by column; as Python values that ``schema``'s types take
-    errors: Mapping[int, PartitionError]  # of the files whose values cannot be read, by their numbers
+    schema: pa.Schema  # the partition columns, in the order in which they occur
+    values: Sequence[Mapping[str, Any]]  # for each file its values by column name, as Python values for ``schema``
+    errors: Mapping[int, PartitionError]  # errors of files with invalid values, by the file's position
 
 
 def parse_partitioning(
     partitioning: object, types: object = None, schema: pa.Schema | None = None
 ) -> Partitioning | None:
-    """Return the caller's partitioning ("hive", names of the folders' columns, or None for no values in paths).
+    """Return the partitioning for an option: "hive", a list of the folders' column names, or None (no values in paths).
 
-    ``types`` are a schema, or types by column; ``schema`` has the dataset's columns, if the caller named them. Raises
-    InvalidOptionError.
+    ``types`` is a schema, or a mapping from column names to types; ``schema`` has the dataset's columns, if the caller
+    passed one. Raises InvalidOptionError for an invalid option.
     """
     known = _types(types)
     if partitioning is None:
         if known:
-            raise InvalidOptionError("partition_types go with a partitioning")
+            raise InvalidOptionError('partition_types needs partitioning="hive" or a list of names, but it is None')
         return None
-    columns = {column.name: column.type for column in reversed(list(schema or ()))}  # of a name twice: the first
+    columns = {column.name: column.type for column in reversed(list(schema or ()))}  # the first of equal names counts
     if partitioning == "hive":
         return Partitioning(types=known, column_types=columns)
     if not isinstance(partitioning, (list, tuple)) or not all(isinstance(name, str) for name in partitioning):
         raise InvalidOptionError(f'partitioning={partitioning!r}: must be "hive", a list of names, or None')
     names = tuple(partitioning)
     if len(set(names)) != len(names) or "" in names:
-        raise InvalidOptionError(f"partitioning={partitioning!r}: a name is empty, or occurs twice")
+        raise InvalidOptionError(f"partitioning={partitioning!r} has an empty name, or a name that occurs twice")
     unknown = sorted(set(known) - set(names))
     if unknown:
-        raise InvalidOptionError(f"partition_types: {unknown[0]!r} is not among the partitioning's names")
+        raise InvalidOptionError(f"partition_types names {unknown[0]!r}, which is not a column of partitioning={names}")
     return Partitioning(names, known, columns)
 
 
@@ -77,18 +77,18 @@ def _types(types: object) -> dict[str, pa.DataType]:
         return {}
     if isinstance(types, pa.Schema):
         if len(set(types.names)) != len(types.names):
-            raise InvalidOptionError("partition_types: a name occurs twice")
+            raise InvalidOptionError("partition_types is a schema in which a column name occurs twice")
         return {column.name: column.type for column in types}
     if isinstance(types, Mapping) and all(
         isinstance(name, str) and isinstance(kind, pa.DataType) for name, kind in types.items()
     ):
         return dict(types)
-    raise InvalidOptionError("partition_types: must be a pyarrow.Schema, or pyarrow types by name")
+    raise InvalidOptionError("partition_types must be a pyarrow.Schema, or a mapping of column names to pyarrow types")
 
 
 def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: Partitioning | None) -> Partitions:
-    """Return the values that paths hold: of each file, ``folders`` has the folders between root and file, with slashes
-    (``"year=2024/month=3/"``), and ``urls`` its url for messages.
+    """Return the partition values of files. For each file, ``folders`` has the part of its path between root and name
+    (``"year=2024/month=3/"``), and ``urls`` the url for messages.
     """
     if partitioning is None:
         return Partitions(pa.schema([]), [{}] * len(folders), {})
@@ -110,7 +110,7 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
         kind = partitioning.type_of(name, values)
         fields.append(pa.field(name, kind))
         _convert(values, kind)
-    # columns that no file has here
+    # columns without a value in any of these paths
     fields += [pa.field(name, kind) for name, kind in partitioning.types.items() if name not in distinct]
     schema = pa.schema(fields)
     nothing = dict.fromkeys(schema.names)
@@ -121,9 +121,9 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
         bad = next((name for name, value in own.items() if value is _BAD), None)
         if bad is not None:
             problems[folder] = {
-                "message": f"the partition value {columns[bad]!r} in the file's path is no {schema.field(bad).type}",
+                "message": f"the value {columns[bad]!r} in the file's path is not a valid {schema.field(bad).type}",
                 "column": bad,
-                "hint": "Give its type in partition_types.",
+                "hint": "Pass the column's type in partition_types, such as pyarrow.string().",
             }
     errors = {
         number: PartitionError(url=safe_url(urls[number]), **problems[folder])
@@ -137,7 +137,9 @@ _BAD = object()
 
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
-    """Return the texts by column; raise ValueError for a segment that is not UTF-8, or two with different values."""
+    """Return the texts of a path's values by column name; None for null. Raises ValueError for a segment that is not
+    UTF-8, or for two different values of one column.
+    """
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}
@@ -167,7 +169,7 @@ def _inferred(texts: Iterable[str]) -> pa.DataType:
 
 
 def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
-    """Put the value in place of each None; ``_BAD`` for a text that has none."""
+    """Set each item of ``texts`` to its key parsed as ``kind``; to ``_BAD`` if the key is not a text of that type."""
     plain = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     try:
         texts.update(zip(texts, _parsed(list(texts), plain), strict=True))
@@ -179,7 +181,7 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
                 texts[text] = _BAD
     except pa.ArrowNotImplementedError:
         raise InvalidOptionError(
-            f"no text in a path is a {kind}", hint="Give another type in partition_types or schema."
+            f"values of type {kind} cannot be parsed from paths", hint="Set another type in partition_types or schema."
         ) from None
 
 

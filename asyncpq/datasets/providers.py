@@ -1,4 +1,4 @@
-"""The files of a dataset: given urls, a listing for each read, or a table's snapshot; and the reader for catalogs."""
+"""The files of a dataset: a list of urls, a listing for each read, or a table's snapshot; and the reader for catalogs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from asyncpq.storage.base import RequestContext, Validator
 
 T = TypeVar("T")
 
-_WHOLE = 1 << 40  # bytes: longer than any log or manifest
+_WHOLE = 1 << 40  # bytes: more than any log or manifest has
 _BATCH_ROWS = 1 << 20
 
 
@@ -65,7 +65,7 @@ class CatalogReader:
             planner = ScanPlanner(source, request, version, lambda version: None, operation)
             async with Scan(planner, batch_size=_WHOLE, limit=None) as scan:
                 batches = [batch async for batch in scan]
-                scan.metrics.fallbacks.clear()  # a log or delete file is not the user's to mend
+                scan.metrics.fallbacks.clear()  # the user cannot change a table's log or delete files
             return pa.Table.from_batches(batches, schema=scan.schema)
         finally:
             await source.handle.close()
@@ -136,18 +136,18 @@ class CatalogReader:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
 
 
-_FEW_FILES: Final = 64  # whose versions are looked at on the event loop
+_FEW_FILES: Final = 64  # at most so many files are checked on the event loop, more in a thread
 
 
 class SkippedFile(NamedTuple):
-    """A file that a read left out since ``on_bad_file`` is "skip", and the error."""
+    """A bad file that a read left out since ``on_bad_file`` is "skip", and the error that the file raised."""
 
     url: str
     error: AsyncpqError
 
 
 class ListingCost(NamedTuple):
-    """The cost of a listing."""
+    """The cost of listing a dataset's files: the number of requests, and the seconds that the listing took."""
 
     requests: int
     seconds: float
@@ -160,18 +160,18 @@ class FileSet(NamedTuple):
     """The files of one read."""
 
     files: Sequence[DataFile]  # in the order of the dataset
-    listed_at: float | None = None  # time.monotonic() when they were requested, if that proves their versions
-    bad: tuple[SkippedFile, ...] = ()  # left out: their paths have bad values
-    total: int | None = None  # number of all files, if `files` are not all
-    rounds: int = 0  # requests that they waited for, one after another
-    listed_now: bool = False  # no row is given out before the store confirms these versions, since the read began
-    renewal: asyncio.Task[FileSet] | None = None  # lists again meanwhile; gives these very `files`, or others
-    report: Callable[[], tuple[str, ...]] = tuple  # how others were ruled out, for explain()
-    cost: ListingCost | None = None  # of the listing, if there was one
+    listed_at: float | None = None  # time.monotonic() when the listing was requested; None if it proves no version
+    bad: tuple[SkippedFile, ...] = ()  # files that were left out, since their paths have invalid partition values
+    total: int | None = None  # number of the dataset's files if `files` lacks some, such as pruned ones
+    rounds: int = 0  # requests one after another that finding the files took
+    listed_now: bool = False  # the read returns no row before a listing made during this read confirms the versions
+    renewal: asyncio.Task[FileSet] | None = None  # a newer listing; its `files` are the same object if nothing changed
+    report: Callable[[], tuple[str, ...]] = tuple  # returns lines for explain(): how other files were ruled out
+    cost: ListingCost | None = None  # cost of the listing; None if nothing was listed
 
 
 class FileProvider(Protocol):
-    """Gives the files of each read."""
+    """Returns the files of each read of a dataset."""
 
     view: View  # which files a read sees
 
@@ -180,22 +180,23 @@ class FileProvider(Protocol):
 
     @property
     def known(self) -> FileSet | None:
-        """The files of the last look, if that costs nothing."""
+        """The files of the last listing, without a request; None if nothing was listed."""
 
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files that may hold matching rows; more may be given.
+        """Return the files that may have matching rows, and perhaps others.
 
         Args:
+            ask: the request of the read.
             operation: counts the requests.
-            scan: for a scan, which leaves connections to others.
-            allow_stale: the files of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
+            scan: the read is a scan, which leaves connections to other reads.
+            allow_stale: the result may be an earlier listing with a ``renewal``, which the caller awaits or cancels.
         """
 
 
 class GivenFiles:
-    """Files that the caller named."""
+    """A :class:`FileProvider` of the files that the caller listed: the same ones for each read."""
 
     known: FileSet | None = None
 
@@ -219,15 +220,15 @@ class GivenFiles:
 
 @dataclass(slots=True, eq=False)
 class ListedFiles:
-    """Files of a prefix or a pattern, listed for each read."""
+    """A :class:`FileProvider` of the files of a prefix or a pattern, listed for each read."""
 
     runtime: Runtime
-    target: str  # its name for messages
-    list_files: Callable[[RequestContext], Awaitable[FileSet]]  # gives an equal listing as that very one
+    target: str  # url of the prefix or pattern, for messages
+    list_files: Callable[[RequestContext], Awaitable[FileSet]]  # lists the files again
     known: FileSet  # the last listing
-    max_age_s: float  # reads may use a listing that is younger; 0: each read lists
-    # Whether files of a listing have changed, if that takes no request (local files). A listing is then used within its
-    # age only while none has. Blocks.
+    max_age_s: float  # reads may use a listing that is younger, in seconds; 0: each read lists
+    # Returns whether files of a listing (urls and validators) have changed, without a request: for local files. A
+    # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: not possible.
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
 
@@ -268,14 +269,16 @@ class ListedFiles:
 
 
 def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:
-    """Return the cost of a listing that has just ended: it began at ``began`` (``time.monotonic()``), after ``before``
-    requests for listings.
+    """Return the cost of a listing that has just ended. ``before`` is the number of listing requests in ``metrics``
+    when the listing began, and ``began`` the ``time.monotonic()`` at that moment.
     """
     return ListingCost(metrics.requests_by_purpose.get("list", 0) - before, time.monotonic() - began)
 
 
 class TableFiles:
-    """The files of one snapshot of a table. With ``trust_statistics=False`` the table prunes none by its bounds."""
+    """A :class:`FileProvider` of the files of one snapshot of a table. With ``trust_statistics=False`` the table's
+    bounds exclude no file.
+    """
 
     view: View = View.TABLE
     known: FileSet | None = None

@@ -13,31 +13,31 @@ from asyncpq.errors import SchemaMismatchError
 SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
 
 _types = pa.types
-_SEEN = 16  # distinct schemas that are recognised at once
+_SEEN = 16  # distinct schemas that need not be compared again
 _UNITS = ("s", "ms", "us", "ns")
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
-_MAX_DIGITS = 38, 76  # of decimal128 and decimal256
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of integers, by their bits
+_MAX_DIGITS = 38, 76  # largest precision of decimal128, and of decimal256
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _STRICT_HINT = 'Open the dataset with schema_policy="permissive": missing columns are null, types are widened.'
-_NO_TYPE_HINT = "No type holds the values of both exactly; give the dataset's schema, or read the files apart."
+_NO_TYPE_HINT = "No type can represent the values of both exactly; pass schema=, or open the files as two datasets."
 
 
 @dataclass(slots=True)
 class _Known:
-    """A unified column, and the url of a file that has it with that type."""
+    """A unified column, and the url of a file in which the column has this type."""
 
     field: pa.Field
     url: str
 
 
 class SchemaUnifier:
-    """Takes the schemas of files one by one, and unifies them.
+    """Unifies the schemas of files, which are added one by one.
 
-    ``strict``: every file has the same columns, of the same types. Their order, nullability and metadata may differ,
-    also inside nested types, and a column may be of the null type, which has no values.
-    ``permissive``: a file may lack columns, also inside structs, and types are widened to one that holds the values of
-    all. Columns come in the order of the first file that has them, then those of ``partition`` that no file has. The
-    types of ``partition`` count for columns that files have too.
+    ``strict``: every file must have the same columns, with the same types. Their order, nullability and metadata may
+    differ, also inside nested types, and a column may have the null type, which has no values.
+    ``permissive``: a file may lack columns, also inside structs, and types are widened to one that can represent all
+    values. Columns are in the order in which files first have them, then those of ``partition`` that no file has. If
+    files and ``partition`` both have a column, the type in ``partition`` counts.
     """
 
     def __init__(self, policy: SchemaPolicy, partition: pa.Schema | None = None) -> None:
@@ -50,21 +50,25 @@ class SchemaUnifier:
 
     @property
     def is_empty(self) -> bool:
-        """No file has been added."""
+        """Whether no file has been added."""
         return self._first is None
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of all files so far."""
+        """The unified schema of all files that were added so far."""
         fields = [self._partition.get(name, known.field) for name, known in self._known.items()]
         fields += [field for name, field in self._partition.items() if name not in self._known]
         return pa.schema(fields, metadata=self._metadata)
 
     def add(self, url: str, schema: pa.Schema) -> None:
-        """Add the schema of one more file; if it does not fit, raise SchemaMismatchError, which names both files."""
+        """Add the schema of the file at ``url``. Raises SchemaMismatchError, which names two files, if their columns
+        conflict.
+        """
         if any(schema.equals(seen) for seen in self._seen):
             return
-        fields = {field.name: field for field in reversed(list(schema))}  # of several the first: see SchemaAdapter
+        fields = {
+            field.name: field for field in reversed(list(schema))
+        }  # the first of equal names counts: see SchemaAdapter
         if self._first is None:
             self._metadata = schema.metadata
         if self._policy == "strict":
@@ -100,7 +104,7 @@ class SchemaUnifier:
         kind = unified_type(known.field.type, field.type, self._policy)
         if kind is None:
             raise SchemaMismatchError(
-                f"it is {field.type} there, and {known.field.type} in {known.url}",
+                f"the column is {field.type} in this file, and {known.field.type} in {known.url}",
                 url=url,
                 column=field.name,
                 hint=_STRICT_HINT
@@ -116,7 +120,7 @@ class SchemaUnifier:
 
 
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
-    """Return the type for both; None if there is none."""
+    """Return the type that can represent the values of both types; None if the policy allows no such type."""
     if left.equals(right) or _types.is_null(right):
         return left
     if _types.is_null(left):
@@ -168,8 +172,9 @@ def _struct(left: pa.StructType, right: pa.StructType, policy: SchemaPolicy) -> 
 
 
 def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest type with the values of two that are not nested. Integers of 64 bits and floats meet in
-    float64, though it does not hold all of them: reading those is an error.
+    """Return the narrowest type that can represent the values of two types that are not nested; None if there is none.
+    Exception: 64-bit integers and floats become float64, and reading an integer that float64 cannot represent is an
+    error.
     """
     if isinstance(left, pa.DictionaryType) or isinstance(right, pa.DictionaryType):
         return _dictionaries(left, right)

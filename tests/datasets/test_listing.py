@@ -151,7 +151,7 @@ def test_nothing_there() -> None:
     for target, names, words in (
         ("s3://b/t", [], "nothing is at the dataset's url; s3://b/t"),
         ("s3://b/t/", ["s3://b/t2"], "nothing is at the dataset's url; s3://b/t/"),
-        ("s3://b/t", ["s3://b/t/_x"], "no files but hidden ones"),
+        ("s3://b/t", ["s3://b/t/_x"], "only hidden files"),
         ("s3://b/*.x", ["s3://b/y"], "no file matches the pattern"),
     ):
         with pytest.raises(ObjectNotFoundError) as caught:

@@ -70,7 +70,7 @@ async def test_a_value_of_another_type_names_its_file(tmp_path: Path) -> None:
     write(tmp_path, "p=1", "p=x")
     schema = pa.schema([("id", pa.int64()), ("p", pa.int32())])
     async with asyncpq.Session() as session:
-        with pytest.raises(asyncpq.PartitionError, match="'x' in the file's path is no int32") as caught:
+        with pytest.raises(asyncpq.PartitionError, match="'x' in the file's path is not a valid int32") as caught:
             await session.open_dataset(tmp_path, schema=schema)
         assert str(caught.value.url).endswith("p=x/f.parquet")
         dataset = await session.open_dataset(tmp_path, schema=schema, on_bad_file="skip")
