@@ -1,6 +1,6 @@
 """Match the columns of a file with those of its dataset: by field id or by name, never by position.
 
-Matches are found once for each version of a file, column by column at their first use.
+A column is matched when a read first uses it, once for each version of a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import ParquetSchema
 
 _FIELD_ID = b"PARQUET:field_id"
-_SEVERAL = -1  # in the place of an ordinal
+_SEVERAL = -1  # in place of an ordinal: several fields of the file match
 
 
 def view_of(
@@ -37,19 +37,19 @@ def view_of(
 ) -> SchemaAdapter:
     """Return the adapter from ``version`` to the columns of a dataset.
 
-    A column is, in this order: the constant that ``partition`` names, whatever the file says (as in
-    ``pyarrow.dataset``); the file's column, by field id if the table's field has one and the file has any, else by
-    name; the field's default, or null.
+    The values of a column come from the first of these that exists: its value in ``partition``, even if the file has
+    the column too (as in ``pyarrow.dataset``); the file's column with the same field id, or with the same name if the
+    table's field or the file has no ids; the field's default, or null.
 
     Args:
         schema: the dataset's columns, partition columns included.
-        fields: the table's, by their names; None if the files' own names count. Their types replace ``schema``'s.
+        fields: a table's columns, whose types replace those of ``schema``; None to match columns by name.
         partition: values that are the same in all rows, by column name.
-        extensions: allowed extension types.
+        extensions: names of the Arrow extension types that the result may have.
 
     Raises:
-        SchemaMismatchError: a partition value does not fit its column's type; or the file has no field ids, and the
-            table's fields have nothing else.
+        SchemaMismatchError: a partition value does not fit its column's type; or the file has no field ids, and a field
+            of the table has no name for such files.
     """
     known = {} if fields is None else {field.name: field for field in fields}
     if known:  # whose types count
@@ -63,7 +63,7 @@ def view_of(
     nameless = [] if by_id else [field.name for field in with_ids if not field.names]
     if nameless:
         raise SchemaMismatchError(
-            "the file has no field ids, and the table has no valid name mapping for such files",
+            "the file has no field ids, and the table has no valid name mapping, so its columns cannot be matched",
             url=version.url,
             column=nameless[0],
         )
@@ -80,7 +80,7 @@ def view_of(
                 value = None if ordinal is not None or field is None else field.default
                 ordinal = None
                 constants[name] = _scalar(value, schema.field(at), version.url)
-        if ordinal is not None and ordinal in used:  # it is not two of the dataset
+        if ordinal is not None and ordinal in used:  # two columns of the dataset match the same one of the file
             sources[used[ordinal]] = ordinal = _SEVERAL
         elif ordinal is not None:
             used[ordinal] = len(sources)
@@ -94,7 +94,7 @@ def _table_field(field: pa.Field) -> TableField:
 
 
 def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
-    """Return top-level fields by field id; empty if the file has no ids at all."""
+    """Return the ordinals of top-level fields, by field id; an empty dict if the file has no field ids."""
 
     def make() -> dict[int, list[int]]:
         schema = version.metadata.schema
@@ -109,7 +109,7 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
 
 
 def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
-    """Return top-level fields by their names in lower case."""
+    """Return the ordinals of top-level fields, by their names in lower case."""
 
     def make() -> dict[str, list[int]]:
         ordinals: dict[str, list[int]] = {}
@@ -123,7 +123,9 @@ def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
 def _ordinal(
     version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
-    """Return the file's top-level field; ``_SEVERAL`` for more than one."""
+    """Return the ordinal of the file's top-level field that matches a column; None if no field matches, ``_SEVERAL`` if
+    several do.
+    """
     if field is not None and by_id and field.field_id is not None:
         ordinals = by_id.get(field.field_id, ())
     else:
@@ -138,7 +140,7 @@ def _ordinal(
 
 
 def _is_null(schema: ParquetSchema, ordinal: int) -> bool:
-    """Whether a column has no type, and so no value."""
+    """Whether a top-level field has the logical type NULL, so that all its values are null."""
     if ordinal < 0:
         return False
     field = schema.fields[ordinal]
@@ -147,7 +149,7 @@ def _is_null(schema: ParquetSchema, ordinal: int) -> bool:
 
 
 def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
-    """Return ``value`` as a scalar of the column's type; raise SchemaMismatchError if it is none."""
+    """Return ``value`` as a scalar of the column's type; raise SchemaMismatchError if that is not possible."""
     kind = field.type
     if isinstance(value, pa.Scalar) and value.type.equals(kind):
         return value
@@ -162,16 +164,18 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
         return pa.scalar(plain, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"the value {value!r}, which all rows of the file have, is no {kind}: {error}", url=url, column=field.name
+            f"the column's value in all rows of the file, {value!r}, is not a valid {kind}: {error}",
+            url=url,
+            column=field.name,
         ) from error
 
 
 @functools.lru_cache(maxsize=64)
 def has_coarse_timestamps(schema: pa.Schema) -> bool:
-    """Whether there are timestamps, none of them in nanoseconds: those of INT96 need no more than microseconds."""
+    """Whether the schema has timestamps, and none in nanoseconds: INT96 may then be decoded as microseconds."""
     units: set[str] = set()
     types = [field.type for field in schema]
-    for kind in types:  # which grows
+    for kind in types:  # the loop appends to the list
         if isinstance(kind, pa.TimestampType):
             units.add(kind.unit)
         types += [child.type for child in children_of(kind)]
@@ -180,7 +184,7 @@ def has_coarse_timestamps(schema: pa.Schema) -> bool:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Matcher:
-    """Matches columns of one version when they are first needed (see :attr:`SchemaAdapter.match`)."""
+    """Matches columns of one version of a file when they are first needed (see :attr:`SchemaAdapter.match`)."""
 
     fields: Sequence[TableField | None]
     schema: pa.Schema
@@ -226,19 +230,19 @@ def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
 
 
 def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
-    """Return the unit that a file's timestamps of type ``kind`` are brought to."""
+    """Return the unit to which a file's timestamps of type ``kind`` are converted; None if they stay as they are."""
     unit = None if field is None else field.resolution
     return unit if unit is not None and is_finer(kind, unit) else None
 
 
 def _several(name: str) -> AmbiguousColumnError:
     return AmbiguousColumnError(
-        f"the file and the dataset do not go together one to one in {name!r}: a name or field id is there twice"
+        f"the column {name!r} is ambiguous: its name or field id occurs more than once in the file or the dataset"
     )
 
 
 def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
-    """Return a column's type by the Parquet schema alone, whose field ids count."""
+    """Return a column's type with field ids, decoded from the Parquet schema without the footer's Arrow schema."""
 
     def make() -> pa.DataType:
         field = version.metadata.schema.fields[ordinal]
@@ -249,7 +253,7 @@ def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
 
 
 def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Field]]:
-    """Return the children of a table's field, and their Arrow fields."""
+    """Return pairs of a child of ``field`` and its Arrow field in ``target``."""
     children = children_of(target.type)
     if len(field.children) == len(children):
         return list(zip(field.children, children, strict=True))
@@ -261,7 +265,7 @@ def _matched(
 ) -> Match:
     """Match ``source``, a part of the file, with ``target``, the Arrow field of the table's ``field``.
 
-    ``ids`` is the file's type with field ids; None if names count.
+    ``ids`` is the type of ``source`` with field ids; None if children are matched by name.
     """
     kind = source.type
     wanted, given = _parts(field, target), children_of(kind)
@@ -270,7 +274,7 @@ def _matched(
     if not wanted or not given:
         if wanted or given:
             raise mismatch(kind, target.type)
-        cast(kind, target.type, source.instant)  # whether there is one
+        cast(kind, target.type, source.instant)  # raises an error if there is no cast
         return Match(target, source, None, ())
     same_shape = (
         (isinstance(kind, pa.StructType) and isinstance(target.type, pa.StructType))
@@ -281,7 +285,9 @@ def _matched(
         raise mismatch(kind, target.type)
     spans = child_leaves(kind, source.first_leaf)
     if spans[-1].stop != source.leaf_stop:
-        raise SchemaMismatchError(f"pyarrow gives {kind} to a column of another number of leaves")
+        raise SchemaMismatchError(
+            f"pyarrow's type of the column, {kind}, does not have as many leaves as the Parquet schema"
+        )
     with_ids = () if ids is None else children_of(ids)
     children: list[Match] = []
     for position, (part, child) in enumerate(wanted):
@@ -302,14 +308,17 @@ def _matched(
 
 
 def _shredded(wanted: Sequence[tuple[TableField, pa.Field]], target: pa.Field, source: SourcePart) -> Match:
-    """Match a variant: each leaf of the file's column may have a part of its value."""
-    restoring(source.type)  # whether it can be put together
+    """Return the match of a shredded variant: each of its leaves in the file may contain a part of the value."""
+    restoring(source.type)  # raises an error if the parts cannot be put together
     children = tuple([Match(child, source, None, ()) for _, child in wanted])
     return Match(target, source, None, children, is_shredded=True)
 
 
 def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:
-    """Return which of a struct's fields in a file is meant."""
+    """Return the position of the struct field in a file that matches ``part``; None if no field matches.
+
+    ``given`` are the struct's fields in the file; ``with_ids`` the same with field ids, or empty to match by name.
+    """
     if with_ids and part.field_id is not None:
         field_id = str(part.field_id).encode()
         positions = [at for at, field in enumerate(with_ids) if (field.metadata or {}).get(_FIELD_ID) == field_id]

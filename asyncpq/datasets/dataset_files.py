@@ -1,10 +1,11 @@
-"""The files of a dataset for one read: found, ruled out, opened ahead, planned, and streamed as batches.
+"""The files of a dataset for one read: listed, ruled out, opened ahead, planned, and streamed as batches.
 
-A file is ruled out three times: by partition values and a table's bounds, by the footers of earlier reads if it still
-has that version, and by its own footer before its indexes are fetched. Each file has a part of the read's operation.
+A file can be ruled out in three steps: by partition values and a table's bounds; by the footer of an earlier read, if
+the version is the same; and by the file's footer before its indexes are fetched. Each file has a part of the read's
+operation.
 
-The listing is validated like a footer: the files of the last one are read at once, while the next is on its way. The
-ETags of a listing validate cached footers.
+A cached listing is validated like a cached footer: the read begins with the files of the last listing, while the next
+one is requested. The ETags of a listing validate cached footers.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ class DatasetState:
     """The state that all reads of a dataset share."""
 
     runtime: Runtime
-    url: str  # of the dataset, safe to be shown
-    source: FileProvider  # gives its files
+    url: str  # url of the dataset, without secrets
+    source: FileProvider  # returns the files of each read
     columns: DatasetColumns
-    skips: bool  # leave bad files out and report them; else they end the read
+    skips: bool  # leave bad files out and report them; else a bad file's error ends the read
     known: FileStatistics = field(init=False)  # statistics of the files that were opened
     unifier: SchemaUnifier | None = None  # checks the schemas of further files; None if they may differ
-    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)  # schemas of files that it has accepted
-    has_index: bool = False  # the default place of an index has one
-    is_written: bool = False  # some files were written by asyncpq; that index says which of them are live
-    prefix: str | None = None  # url of the folder, safe to be shown; None for a pattern, a list or a table
+    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)  # schemas that the unifier has accepted
+    has_index: bool = False  # an index exists in ``_asyncpq/`` below the folder
+    is_written: bool = False  # asyncpq wrote some of the files; the folder's index decides which of them are live
+    prefix: str | None = None  # url of the folder, without secrets; None for a pattern, a list or a table
     partitions: tuple[str, ...] | None = None  # columns whose values are in the files' paths; None for a table
 
     def __post_init__(self) -> None:
@@ -64,20 +65,22 @@ class DatasetState:
 
 
 class FileRequests(Protocol):
-    """The request of a read for each of its files."""
+    """Returns the request for each file of a read."""
 
     def accept(self, opened: OpenedFile) -> None:
-        """Set how a file has the columns (``opened.file.fields``); raise SchemaMismatchError if it does not fit."""
+        """Check a file's schema, and perhaps set ``opened.file.fields``. Raises SchemaMismatchError if it conflicts."""
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """Return the request for a file that was accepted."""
+        """Return the request for a file that :meth:`accept` did not refuse."""
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """Whether its footer leaves rows that may match."""
+        """Return whether the file may have matching rows, according to the statistics in its footer."""
 
 
 class SameRequest:
-    """The same request for every file. It checks each file's schema, and keeps its statistics for later reads."""
+    """A :class:`FileRequests` with the same request for every file. It checks each file's schema, and keeps the file's
+    statistics for later reads.
+    """
 
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state
@@ -100,10 +103,10 @@ class SameRequest:
 class DatasetFiles:
     """The files of a dataset that may have matching rows: :class:`asyncpq.scan.executor.ScannedFiles`.
 
-    A dataset of listed files is listed by each read. The read begins with the files of the last listing, and begins
-    anew if the new listing differs; it gives no rows out before that has come. In a ``scan`` rows are given out as they
-    come; else all at the end, so any file may begin anew. Files are in order if ``ordered``, else as they become ready.
-    ``requests`` has the request for each file; by default ``ask`` for all.
+    Each read of listed files lists them again. The read begins with the files of the last listing, and starts again if
+    the new listing differs; it returns no rows before the new listing is complete. A ``scan`` returns rows as they are
+    decoded; other reads return all rows at the end, so a file can be read again at any time. Files are in order if
+    ``ordered``, else as they become ready. ``requests`` returns the request for each file; by default ``ask`` for all.
     """
 
     def __init__(
@@ -116,9 +119,9 @@ class DatasetFiles:
         ordered: bool = True,
         requests: FileRequests | None = None,
     ) -> None:
-        self.skipped: list[SkippedFile] = []  # bad files, where they are left out
-        self.rows_known = 0  # rows of files that need not be opened to be counted
-        self.report: Callable[[], tuple[str, ...]] = tuple  # how an index ruled files out, for ``explain()``
+        self.skipped: list[SkippedFile] = []  # bad files that were left out so far
+        self.rows_known = 0  # number of rows of files that are counted without opening them
+        self.report: Callable[[], tuple[str, ...]] = tuple  # returns ``explain()`` lines: how an index ruled out files
         self.cost: ListingCost | None = None  # cost of the listing
         self.ordered = ordered
         self._state = state
@@ -132,12 +135,12 @@ class DatasetFiles:
         self._listing: asyncio.Task[FileSet] | None = None
         self._candidates: Sequence[tuple[int, DataFile]] = ()
         self._done: set[int] = set()
-        self._first: OpenedFile | None = None  # was opened by itself, and is given again
-        self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by number of the file
+        self._first: OpenedFile | None = None  # a file that `alone` has opened: `planned` yields the same object
+        self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by file number
         self._planned_bytes = 0
 
     async def start(self) -> None:
-        """Find the files; if the predicate is never true, no store is asked."""
+        """Find the files of the read; without a request if the predicate is never true."""
         source = self._state.source
         if self._matches_nothing:
             self._find(source.known or FileSet(()))
@@ -150,14 +153,14 @@ class DatasetFiles:
     def _check_access(self, found: FileSet) -> None:
         """Raise RowIndexError if the request names a file that the dataset does not have."""
         by_file = self._ask.by_file
-        # a table or an index that prunes by the predicate does not give all files
+        # a table or an index that prunes by the predicate does not return all files
         prunes = found.total is not None or self._state.source.view is View.TABLE
         if by_file is None or (self._ask.where is not None and prunes):
             return
         missing = by_file.keys() - {file.url for file in found.files}
         if missing:
             raise RowIndexError(
-                "the dataset has no such file", url=safe_url(min(missing)), hint="Name files as Dataset.files() does."
+                "the dataset has no such file", url=safe_url(min(missing)), hint="Use the urls of Dataset.files()."
             )
 
     @property
@@ -166,7 +169,7 @@ class DatasetFiles:
         return isinstance(where, Constant) and where.value is not True
 
     def _find(self, found: FileSet) -> None:
-        """Rule files out."""
+        """Set the candidates: the files of ``found`` that partition values and known statistics do not rule out."""
         state, metrics, files, ask = self._state, self._metrics, found.files, self._ask
         self._used = found
         candidates = [(number, files[number]) for number in state.known.candidates(files, ask, state.columns)]
@@ -185,7 +188,7 @@ class DatasetFiles:
         self.report, self.cost = found.report, found.cost
 
     async def renewed(self) -> bool:
-        """Wait for the listing that is on its way; return whether it names other files than those used."""
+        """Wait for the newer listing, if one was requested; return whether its files differ from those in use."""
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False
@@ -222,7 +225,7 @@ class DatasetFiles:
 
     @property
     def _may_restart(self) -> bool:
-        """Whether another version of a file may be read: not if rows are named, or a table names the file."""
+        """Whether a replaced file may be read again; False if the request names rows, or the files are a table's."""
         return self._ask.by_file is None and self._state.source.view is not View.TABLE
 
     async def alone(self) -> OpenedFile | None:
@@ -246,16 +249,16 @@ class DatasetFiles:
                 yield opened
 
     async def _prepare(self, opened: OpenedFile) -> None:
-        """Plan a file, unless its footer rules it out."""
+        """Plan an opened file, unless the statistics in its footer rule it out."""
         relocated = self._relocated.get(opened.number)
         if relocated is not None and relocated.digest == opened.version.digest:
-            opened.version = relocated  # memory may have kept none
+            opened.version = relocated  # the version from the cache may still have the page indexes
         requests, columns = self._requests, self._state.columns
         requests.accept(opened)
         if requests.may_match(opened):
             ask = requests.request(opened)
             size = await opened.prepare(ask, columns, scan=self._scan, other_bytes=self._planned_bytes)
-            self._planned_bytes += size  # others were added meanwhile
+            self._planned_bytes += size  # other files may have added theirs during the await
         if not opened.has_rows:
             await opened.finish()
 
@@ -269,7 +272,7 @@ class DatasetFiles:
             return [plan async for plan in plans if plan is not None]
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Yield the result of ``look`` for each file that is not ruled out, planned but not read; in their order."""
+        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read."""
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -309,7 +312,7 @@ class DatasetFiles:
     async def failed(self, file: OpenedFile, error: AsyncpqError, *, given_out: bool) -> bool:
         changed = isinstance(error, ObjectChangedError)
         relocated = False
-        if isinstance(error, PageLocationError) and error.dropped:  # read it without its page index, once
+        if isinstance(error, PageLocationError) and error.dropped:  # read the file once more, without its page index
             relocated = self._relocated.setdefault(file.number, file.version) is file.version
         if changed:
             await file.changed()
@@ -355,8 +358,8 @@ class DatasetFiles:
 class DatasetScan(RecordBatchStream):
     """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
-    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block is left. Made by
-    :meth:`asyncpq.Dataset.scan`. ``metrics`` is the cost so far, of the files that are done.
+    The scan owns its tasks: if the block is left early, or by an error or a cancellation, they end first. Created by
+    :meth:`asyncpq.Dataset.scan`. ``metrics`` is the cost of the files that are done so far.
     """
 
     def __init__(
@@ -375,5 +378,5 @@ class DatasetScan(RecordBatchStream):
 
     @property
     def skipped(self) -> list[SkippedFile]:
-        """Bad files that were left out so far, where the dataset was opened with ``on_bad_file="skip"``."""
+        """Bad files that were left out so far; empty unless the dataset was opened with ``on_bad_file="skip"``."""
         return self._files.skipped

@@ -1,6 +1,6 @@
-"""Rules out files of a dataset by partition values, a table's bounds, and the footers of earlier reads.
+"""Rule out files of a dataset by partition values, a table's bounds, and the footers of earlier reads.
 
-``kind_of`` maps Arrow types to the kinds of values by which files are pruned.
+``kind_of`` maps Arrow types to :class:`ValueKind`, which says how their values compare with literals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from asyncpq.storage.base import Validator
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
-    """Return how values of a column of this type compare with literals; for a dictionary, how its values do."""
+    """Return the kind of a type's values, which says how they compare with literals. A dictionary type has the kind of
+    its value type.
+    """
     type_ = storage_type(type_)
     if isinstance(type_, pa.TimestampType):
         return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
@@ -64,18 +66,18 @@ _MOST_SINGLE: Final = 1024  # files and columns whose bounds are kept ready for 
 class Learnt(NamedTuple):
     """Statistics of one column in one version of a file."""
 
-    validator: Validator  # of that version
-    low: Any  # bounds of all its row groups together, as pruning compares them; None where unknown
-    high: Any
-    null_count: int | None  # None where unknown
-    nan_count: int | None
-    all_null: bool  # no value is anything but null
+    validator: Validator  # identifies the version
+    low: Any  # lower bound over all row groups, in the form that pruning compares; None if unknown
+    high: Any  # upper bound; None if unknown
+    null_count: int | None  # None if unknown
+    nan_count: int | None  # None if unknown
+    all_null: bool  # all values are null
 
 
 class FileStatistics:
     """Rules files out by partition values, a table's bounds, and the footers of files that were opened before.
 
-    It keeps some hundred bytes for each file and each column that a predicate has named. Without ``trust_statistics``
+    Takes a few hundred bytes for each file and each column that a predicate has named. With ``trust_statistics=False``
     only partition values are used.
     """
 
@@ -88,7 +90,7 @@ class FileStatistics:
         self._single: LRUCache[tuple[str, str], tuple[Learnt, Zones]] = LRUCache(_MOST_SINGLE)
 
     def keep_only(self, files: Sequence[DataFile]) -> None:
-        """Forget all files that are not among ``files``."""
+        """Drop the statistics of all files that are not among ``files``."""
         urls = {file.url for file in files}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
@@ -96,7 +98,7 @@ class FileStatistics:
                 self._learnt_zones.pop(name, None)
 
     def candidates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> list[int]:
-        """Return the numbers of the files that may have matching rows: a superset, ascending."""
+        """Return the positions in ``files`` of those that may have rows matching the request ``ask``, ascending."""
         if ask.limit == 0:
             return []
         where = ask.where if ask.prune is None else ask.prune
@@ -107,7 +109,7 @@ class FileStatistics:
         return [number for number in numbers if files[number].url in ask.by_file]
 
     def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
-        """Return the numbers of the files in which ``where`` may be true."""
+        """Return the positions in ``files`` of those in which ``where`` may be true for a row."""
         if files is not self._files:
             self._files, self._zones, self._learnt_zones = files, {}, {}
         known: dict[str, Zones] = {}
@@ -140,7 +142,7 @@ class FileStatistics:
         return rows
 
     def learn(self, opened: OpenedFile, ask: ScanRequest, dataset: DatasetColumns) -> bool:
-        """Keep the statistics of the predicate's columns; return whether the file may have matching rows."""
+        """Keep the footer's statistics of the predicate's columns; return whether the file may have matching rows."""
         where = ask.where if ask.prune is None else ask.prune
         if where is None:
             return True
@@ -159,7 +161,7 @@ class FileStatistics:
         return bool(rows_where(where, Truth.TRUE, 1, zones)) if zones or isinstance(where, Constant) else True
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
-        """Return the known statistics of a column of one file, ready for pruning."""
+        """Return the statistics ``learnt`` from the file at ``url`` as zones for pruning, which are cached."""
         kept: tuple[Learnt, Zones] | None = self._single.get((name, url))
         if kept is None or kept[0] is not learnt:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
@@ -175,13 +177,13 @@ class FileStatistics:
         if leaf is None:
             return None
         if last is not None:
-            self._learnt_zones.pop(name, None)  # as many are known as before
+            self._learnt_zones.pop(name, None)  # the number of files in its key does not change
         by_url[url] = _bounds(version, leaf, kind_of(type_))
         return by_url[url]
 
 
 def _leaf(version: FileVersion, name: str) -> Leaf | None:
-    """Return the leaf of that very path; None if the file has none."""
+    """Return the leaf with exactly the dotted path ``name``; None if the file has no such leaf."""
     schema = version.metadata.schema
     try:
         (index,) = schema.projection(name).leaves
@@ -192,7 +194,9 @@ def _leaf(version: FileVersion, name: str) -> Leaf | None:
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """Return the type of a column, or of a leaf of a struct by its dotted path; None if the dataset has none."""
+    """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
+    such column.
+    """
     top = name
     while (at := schema.get_field_index(top)) < 0:
         top, dot, _ = top.rpartition(".")
@@ -207,7 +211,7 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:
-    """Return zones by partition values and, if statistics are trusted, by the bounds that a table gives."""
+    """Return one zone per file for a column: from partition values and, if statistics are trusted, a table's bounds."""
     kind = kind_of(type_)
     if files and all(name in file.partition for file in files):
         return value_zones(kind, [file.partition[name] for file in files])
@@ -215,7 +219,7 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
     def known(file: DataFile) -> ColumnBounds:
         if name not in file.partition:
             return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
-        value = file.partition[name]  # of all rows
+        value = file.partition[name]  # the same in all rows
         if value is None:
             return ColumnBounds(all_null=True)
         return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
@@ -233,7 +237,7 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
 
 
 def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:
-    """Return zones by footers that were read."""
+    """Return one zone per file for a column, from statistics of footers; None is a file without known statistics."""
     return Zones(
         ZonedColumn(kind_of(type_), is_nested="." in name),
         [None if item is None else item.low for item in known],
@@ -246,7 +250,7 @@ def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None])
 
 
 def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
-    """Return the statistics if they are of the wanted version, and the column's values are in the file."""
+    """Return ``learnt``; None if it may belong to another version than the file's, or the values are in the path."""
     if learnt is None or name in file.partition:
         return None
     if file.validator is None:
@@ -255,7 +259,7 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
 
 
 def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
-    """Return the statistics of all row groups together; unknown if the file's values compare unlike the dataset's."""
+    """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as ``kind`` does."""
     metadata, validator = version.metadata, version.validator
     unknown = Learnt(validator, None, None, None, None, False)
     orders = metadata.column_orders
@@ -275,7 +279,7 @@ def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
             chunk = group.chunk(leaf.index)
             found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
         except AsyncpqError:
-            return unknown  # whoever reads the file is told
+            return unknown  # a read of the column raises the error
         nulls = None if nulls is None or found.null_count is None else nulls + found.null_count
         nans = None if nans is None or found.nan_count is None else nans + found.nan_count
         if found.all_null:

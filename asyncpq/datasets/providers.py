@@ -1,4 +1,4 @@
-"""The files of a dataset: a list of urls, a listing for each read, or a table's snapshot; and the reader for catalogs."""
+"""The files of a dataset: a list of urls, a listing for each read, or a table's snapshot; the reader for catalogs."""
 
 from __future__ import annotations
 
