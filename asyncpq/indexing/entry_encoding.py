@@ -171,7 +171,7 @@ def _body_reader(key: bytes, payload: bytes, kinds: bytes) -> _PayloadReader:
         reader.fail()
     if body[0] not in kinds:
         raise CorruptIndexError(
-            f"the index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}; perhaps from a newer version"
+            f"an index's entry of a file has kind {body[:1]!r}, expected one of {kinds!r}; maybe from a newer version"
         )
     return reader
 
