@@ -1,4 +1,4 @@
-"""What the driver needs around calls of Spark: the caller's thread, and settings that hold while something runs.
+"""Calls of Spark on the driver: run work in the caller's thread, and change Spark settings for a while.
 
 Spark's job groups, tags and interrupts belong to a thread, so Spark is called in the thread of asyncpq's caller.
 """
@@ -38,9 +38,9 @@ class CallerThread:
         self._cancelled = False  # set by the loop's thread
 
     async def call(self, work: Callable[[], T], *, on_leaving: bool = False) -> T:
-        """Run ``work`` in the caller's thread; return its result. CancelledError: the caller was interrupted.
+        """Run ``work`` in the caller's thread and return its result; CancelledError if the caller was interrupted.
 
-        ``on_leaving``: run it even if an interrupt has cancelled the coroutine.
+        With ``on_leaving``, ``work`` runs even if an interrupt has cancelled the coroutine.
         """
         if self._gone or (self._cancelled and not on_leaving):
             raise asyncio.CancelledError
@@ -49,7 +49,7 @@ class CallerThread:
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
-        """Await ``work``, one at a time; an interrupt of the caller cancels it."""
+        """Await ``work`` and return its result. An interrupt of the caller cancels ``work``; one call at a time."""
         task = asyncio.current_task()
         assert task is not None
         self._running = asyncio.get_running_loop(), task
@@ -101,7 +101,7 @@ class CallerThread:
             loop.call_soon_threadsafe(self._cancel, task)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel once, in the loop's thread: a second cancellation would break off the coroutine's cleanup."""
+        """Cancel ``task``, in the loop's thread. Later calls do nothing: a second one would break off its cleanup."""
         if not self._cancelled:
             self._cancelled = True
             task.cancel()
@@ -144,8 +144,8 @@ _lock = threading.Lock()
 def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     """Set Spark settings for all threads of the session; restore them after the last user.
 
-    All users of a setting want the same value. Two session objects may be the same session, and PySpark does not tell:
-    a caller that finds the wanted value counts as a user of every hold of that setting.
+    All concurrent users of a setting must pass the same value. Two SparkSession objects may be the same session, which
+    PySpark does not reveal: a caller that finds its value already set counts as a user of every change of that setting.
     """
     mine: list[_Hold] = []
     try:

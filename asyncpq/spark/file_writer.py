@@ -40,7 +40,7 @@ class SortCheck:
         self._last: list[pa.ChunkedArray] | None = None
 
     def check(self, rows: pa.Table) -> None:
-        """Check the next rows, at least one; InvalidOptionError if a row belongs before the one that it follows."""
+        """Check the order of the next rows, at least one. InvalidOptionError: a row sorts before its predecessor."""
         values = [
             pc.struct_field(rows.column(first), rest) if rest else rows.column(first)
             for _, (first, *rest) in self._columns
@@ -57,7 +57,7 @@ class SortCheck:
                 is_ordered, equal = pc.or_(is_ordered, pc.invert(tied)), pc.and_(equal, tied)
             if not pc.all(is_ordered, min_count=0).as_py():
                 raise InvalidOptionError(
-                    "sortedBy: the rows are not in this order",
+                    "sortedBy: the option declares rows sorted by this column, but they are not in this order",
                     url=safe_url(self._url),
                     column=column.column,
                     hint="Sort them within partitions: df.sortWithinPartitions(...). Spark puts nulls first, or last in"
@@ -69,7 +69,7 @@ class SortCheck:
 def _compared(
     ones: pa.ChunkedArray, others: pa.ChunkedArray, column: SortedBy
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """For each pair, whether the first precedes the second, and whether they are equal."""
+    """Return two boolean arrays: whether each of ``ones`` sorts before its partner in ``others``, or equals."""
     if column.descending:
         return _compared(others, ones, SortedBy(column=column.column, nulls_first=not column.nulls_first))
     before, equal = pc.less(ones, others), pc.equal(ones, others)
@@ -90,7 +90,7 @@ _BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 
 
 def folder_url(target: str) -> str:
-    """The absolute url of a folder, with a slash at its end."""
+    """Return the absolute url of a folder, with a slash at its end."""
     return str(absolute(target)).removesuffix("/") + "/"
 
 
@@ -104,10 +104,10 @@ def write_partition(
     *,
     partition: int = 0,
 ) -> list[AddedFile]:
-    """Run :func:`write_files` in the thread of a task.
+    """Write the rows of a Spark task with :func:`write_files`; return the written files.
 
-    ``partition`` is the number of the task in its job. The first ``TAIL_TASKS`` tasks return tails, together at most
-    ``TAIL_BYTES`` a task.
+    ``partition`` is the number of the task in its job. For the first ``TAIL_TASKS`` tasks, the files have tails (the
+    ends of their bytes, with the footers), in total at most ``TAIL_BYTES`` for each task.
     """
     begun = False
 
@@ -138,12 +138,12 @@ async def write_files(
     schema: pa.Schema,
     options: WriteOptions,
 ) -> list[AddedFile]:
-    """Write rows to one or more files; to none if there are no rows.
+    """Write rows to new files, and return these in order. Without rows, no file is written.
 
     Args:
         target: url of a folder.
-        stem: prefix of the file names: ``<stem>.parquet``, then ``<stem>-1.parquet``. It must be unique.
-        schema: of the batches; its metadata goes into the footer.
+        stem: prefix of the file names: ``<stem>.parquet``, then ``<stem>-1.parquet``. No other write may use it.
+        schema: schema of the batches; its metadata is written into the footer.
 
     Raises:
         InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
@@ -167,7 +167,7 @@ async def write_files(
 async def _row_groups(
     batches: AsyncIterator[pa.RecordBatch], options: WriteOptions
 ) -> AsyncGenerator[list[pa.RecordBatch]]:
-    """Collect batches for one row group at a time; none is empty."""
+    """Yield lists of batches, each list with the rows of one row group; no list is empty."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     async for batch in batches:
@@ -185,7 +185,7 @@ async def _row_groups(
 
 
 class _Sink(io.BytesIO):
-    """Buffers what the encoder writes until it is taken; positions are those in the file."""
+    """A buffer of the encoder's output. ``take`` empties the buffer; ``tell`` counts from the file's beginning."""
 
     taken = 0
 
@@ -223,7 +223,7 @@ class _FileWriter:
         first: list[pa.RecordBatch],
         groups: AsyncIterator[list[pa.RecordBatch]],
     ) -> AddedFile:
-        """Write row groups until there are no more, or the file has its size."""
+        """Write row groups until ``groups`` ends or the file reaches ``file_bytes``; return the written file."""
         context = RequestContext(ReadMetrics(), purpose="write")
         try:
             async with aclosing(self._pieces(first, groups)) as pieces:
@@ -237,7 +237,7 @@ class _FileWriter:
         finally:
             await stored.close()
         if tail.validator.size != self._sink.tell() or (not created and tail.data != self._ending):
-            raise StoreError("another file of this name exists", url=safe_url(self._url))
+            raise StoreError("the file was not written: another file of this name exists", url=safe_url(self._url))
         return AddedFile(
             path=path,
             validator=tail.validator,
@@ -282,7 +282,7 @@ class _FileWriter:
         return written
 
     def _close(self) -> None:
-        """Drop an unfinished file."""
+        """Close the encoder; the output of an unfinished file is discarded."""
         if self._writer is not None and self._writer.is_open:
             with suppress(pa.ArrowException, RuntimeError):
                 self._writer.close()
@@ -320,11 +320,11 @@ class _FileWriter:
         try:
             yield
         except pa.ArrowException as error:
-            raise SchemaMismatchError(f"the rows cannot be written: {error}", url=safe_url(self._url)) from error
+            raise SchemaMismatchError(f"pyarrow cannot write the rows: {error}", url=safe_url(self._url)) from error
 
 
 def _bloom_filters_end(metadata: pq.FileMetaData) -> int:
-    """Offset behind the last Bloom filter; 0 if there is none."""
+    """Return the offset in the file at which the last Bloom filter ends; 0 if the file has no Bloom filter."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = [group.column(leaf) for group in groups for leaf in range(metadata.num_columns)]
     ends = [

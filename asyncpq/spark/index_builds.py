@@ -70,7 +70,7 @@ class FileProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndex:
-    """Result of a build or refresh.
+    """Result of a build or refresh of an index.
 
     Attributes:
         at: place of the index, without secrets.
@@ -107,7 +107,7 @@ def build_index(
     partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **settings: Any,
 ) -> BuiltIndex:
-    """Build an index as :meth:`asyncpq.Session.build_index`, with Spark's executors reading, sorting and writing.
+    """Build an index as :meth:`asyncpq.Session.build_index` does. Spark's executors read, sort and write.
 
     A build that was broken off continues where it stopped. An index that exists is refreshed.
 
@@ -115,11 +115,11 @@ def build_index(
         at: url of the index's folder, in an object store or on a disk that driver and executors share. None:
             ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; the driver writes one
             that has no url, within its memory.
-        building: ``memory_bytes`` holds for each task, and for the driver.
+        building: limits of the build; ``memory_bytes`` is the limit of each task, and of the driver.
         settings: :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
-        AsyncpqError: as there. After an error of a store, Spark has tried the task as often as it is set to.
+        AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
     options = DatasetOptions(
         format=format,
@@ -150,7 +150,7 @@ def refresh_index(
     building: BuildOptions = _BUILDING,
     **settings: Any,
 ) -> BuiltIndex:
-    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh`, with Spark's executors reading new files.
+    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does. Spark's executors read the new files.
 
     Args:
         at, building, settings: as in :func:`build_index`.
@@ -179,7 +179,7 @@ def verify_index(
     version: Version | None = None,
     **settings: Any,
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify`. The driver reads the sample."""
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does. The driver reads the sample and returns the result."""
     call = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Verified:
@@ -192,10 +192,10 @@ def verify_index(
 def vacuum(
     spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
 ) -> Vacuumed:
-    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum`, and files that failed attempts of tasks left.
+    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files of failed attempts of tasks.
 
-    The latter are removed after a day: segments, and data files of a lake that asyncpq writes, unless a kept snapshot
-    lists them.
+    Segments, and data files of a lake that asyncpq writes, are removed if they are older than a day and no kept
+    snapshot lists them.
     """
     call = _BuildCall(spark, at, settings)
 
@@ -212,7 +212,7 @@ def vacuum(
 
 
 class _BuildCall:
-    """One call: the index's place, its settings, and the thread that calls Spark."""
+    """One call of a function of this module: the index's place, the settings, and the thread that calls Spark."""
 
     def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
         self.at = absolute(at)
@@ -224,7 +224,7 @@ class _BuildCall:
     def executor(
         self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
     ) -> SparkExecutor:
-        """See :data:`asyncpq.indexing.build.build_executor.ExecutorFactory`."""
+        """Return an executor that runs the steps of a build in Spark tasks, as an ``ExecutorFactory`` does."""
         url = self.at if isinstance(self.at, str) else None
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
@@ -237,12 +237,12 @@ class _BuildCall:
         building: BuildOptions = _BUILDING,
         executor: ExecutorFactory = LocalExecutor,
     ) -> Index:
-        """The index that exists at this place."""
+        """Open the existing index at ``self.at``; ``table``, ``format`` and ``version`` name the indexed table."""
         options = DatasetOptions(format=format, version=version)
         return await index_opening.open_existing(session.runtime, self.at, table, options, building, None, executor)
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
-        """Build or refresh the index by ``work`` in the process's session."""
+        """Run ``work``, which builds or refreshes the index, in the process's session; summarize the result."""
 
         async def build(session: Session) -> BuiltIndex:
             index = await self._caller.interruptible(work(session))
@@ -267,9 +267,9 @@ class _BuildCall:
 
 @dataclass(eq=False)
 class SparkExecutor:
-    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor` that reads and writes in tasks.
+    """A :class:`asyncpq.indexing.build.build_executor.BuildExecutor` that reads and writes in Spark tasks.
 
-    ``at`` is the url of the index; None: only the driver can write there.
+    ``at`` is the url of the index. None if the index has no url: then only the driver can write it.
     """
 
     spark: SparkSession
@@ -283,7 +283,7 @@ class SparkExecutor:
     rounds: int = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """Files of one commit: ``checkpoint_files``, or more if that would create too many segments."""
+        """Return the number of files of one commit: ``checkpoint_files``, or more to limit the segments."""
         most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
         self.rounds = max(1, -(-num_files // most))
         return most
@@ -296,7 +296,7 @@ class SparkExecutor:
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """See :class:`asyncpq.indexing.build.build_executor.BuildExecutor`."""
+        """Read the files of ``works`` in tasks, write their index rows as segments, and return the segments."""
         for attempt in range(_ATTEMPTS):
             mapped = _MappedPieces(self.spark, self.settings, works, wanted, tuple(index_tables))
             try:
@@ -322,7 +322,7 @@ class SparkExecutor:
             payloads = [*files, *(await self.caller.call(mapped.payloads)).to_pylist()]
         digests = {piece["task"]: piece["digest"] for piece in pieces}
         if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
-            raise ObjectChangedError("a file changed while it was read again")
+            raise ObjectChangedError("a file changed during the build: a task that ran twice read two versions")
         # the driver writes the list of files, small index tables, and empty ones
         ids = {FILES: RowRanges((result.work.id, result.work.id + 1) for result in results if not result.gone)}
         done = {FILES, *(segment.table for segment in segments)}
@@ -336,11 +336,12 @@ class SparkExecutor:
     async def _written_by_tasks(
         self, mapped: _MappedPieces, pieces: Sequence[Mapping[str, Any]], readable: RowRanges, build: str
     ) -> list[Segment]:
-        """The segments of all index tables but "files", checked for existence."""
+        """Let tasks write all index tables but "files"; return the segments. Raises StoreError if one is missing."""
         num_bytes = sum(piece["num_bytes"] for piece in pieces)
         if self.at is None:
             raise UnsupportedStoreError(
-                f"the index has {num_bytes} bytes, and executors can only write to a url",
+                f"the index has no url and {num_bytes} bytes, of which the driver writes at most {_DRIVER_BYTES};"
+                " executors can only write to a url",
                 url=self.backend.description,
                 hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
             )
@@ -355,7 +356,7 @@ class SparkExecutor:
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(
-                f"{len(missing)} segments that executors wrote are missing",
+                f"the driver does not find {len(missing)} segments that executors wrote, such as {missing[0]!r}",
                 url=self.backend.description,
                 hint="Use a place that driver and executors share: an object store, or a disk that all of them mount.",
             )
@@ -368,7 +369,7 @@ class SparkExecutor:
         ids: Mapping[IndexTable, RowRanges],
         build: str,
     ) -> list[Segment]:
-        """The segments of index tables that the driver writes; ``ids`` are the files whose rows they have."""
+        """Write index tables on the driver; return their segments. ``ids`` are the file ids of each index table."""
         with ExitStack() as open_sorts:
             memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
             folder = index_steps.folder_of(self.options)
@@ -394,12 +395,13 @@ class SparkExecutor:
         wrong = [str(index_table) for index_table, count in counts.items() if count]
         if wrong:
             raise StoreError(
-                f"rows were lost or duplicated between tasks: {', '.join(wrong)}", url=self.backend.description
+                f"rows were lost or duplicated between tasks; the index tables are {', '.join(wrong)}",
+                url=self.backend.description,
             )
 
 
 def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
-    """The rows of each file; a file without rows has vanished."""
+    """Return the index rows of each file in ``works``; a file without a row in ``tables`` is marked as deleted."""
     rows: dict[int, FileRows] = {}
     by_id = {work.id: work for work in works}
     for table in tables:
@@ -418,9 +420,9 @@ def _file_rows(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[Fi
 
 @dataclass(eq=False)
 class _MappedPieces:
-    """The rows of files in pieces, which stay on executors until :meth:`close`. Use it in the caller's thread.
+    """The index rows of files, in pieces that stay on executors until :meth:`close`.
 
-    Its methods raise the AsyncpqError with which a task failed as often as Spark tries tasks.
+    Call the methods in the caller's thread. They raise the AsyncpqError of a task that failed after all retries.
     """
 
     spark: SparkSession
@@ -431,7 +433,7 @@ class _MappedPieces:
     _rows: DataFrame | None = None
 
     def pieces(self) -> pa.Table:
-        """All pieces; only those of the index table "files" have payloads."""
+        """Read the files in tasks; return all pieces. Only pieces of the index table "files" have payloads."""
         costs = [index_steps.cost_of(work, reads_values=bool(self.wanted.by_value)) for work in self.works]
         tasks = [
             index_steps.shipped([self.works[number] for number in numbers])
@@ -442,11 +444,11 @@ class _MappedPieces:
         return _answer(self._rows.select(*index_steps.PIECES.names[:-1], payload))
 
     def payloads(self) -> pa.Table:
-        """The pieces of the other index tables."""
+        """Return the pieces of all index tables but "files", with payloads."""
         return _answer(self._others("task", "part", "digest", "payload"))
 
     def written(self, cutting: index_steps.CutPieces, writing: index_steps.WriteSegments, num_bytes: int) -> pa.Table:
-        """Let tasks write segments of the other index tables, which have ``num_bytes``; return their descriptions."""
+        """Let tasks write all index tables but "files", in total ``num_bytes``; return the segments' descriptions."""
         # Spark limits batches for Python by rows, not by bytes
         with held_settings(self.spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             # cutting the pieces of one task is too little work for a task

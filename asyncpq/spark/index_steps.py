@@ -1,9 +1,9 @@
 """The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
 A piece is one row for Spark however many entries it has, so Spark moves few, large values. Files are spread over tasks
-by cost, since one large file takes as long as thousands of small ones. The pieces tell the distribution of keys before
-any is moved, so the ranges have similar sizes. A key with many rows is cut by file and row. Only descriptions of the
-segments return to the driver.
+by cost, since one large file takes as long as thousands of small ones. The sort keys in the pieces show the
+distribution of keys before any piece is moved, so the ranges have similar sizes. A key with many rows is divided at
+file and row numbers. Only descriptions of the segments return to the driver.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ PIECES: Final = pa.schema(
 
 @dataclass(frozen=True)
 class CollectFiles:
-    """For ``mapInArrow``: takes task numbers and files, yields pieces."""
+    """A function for ``mapInArrow`` that reads the files of tasks and yields their index rows as pieces."""
 
     settings: SparkSettings
     wanted: IndexSpec
@@ -93,12 +93,12 @@ class CollectFiles:
 
 
 def shipped(works: Sequence[FileTask]) -> bytes:
-    """Pickle files for a task, with what it needs to collect their rows."""
+    """Pickle the files of a task, without attributes that the task does not need."""
     return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
 
 
 def local_options(options: BuildOptions) -> BuildOptions:
-    """The options with Spark's local folder for temporary files."""
+    """Return the options, with Spark's local folder for temporary files if they name no folder."""
     local = os.environ.get("SPARK_LOCAL_DIRS")
     return options if options.folder is not None or not local else replace(options, folder=local.split(",")[0])
 
@@ -158,12 +158,12 @@ def _piece(task: int, index_table: int, digest: bytes, rows: pa.Table) -> pa.Rec
 
 
 def order_in(piece: Mapping[str, Any]) -> RowKey:
-    """The sort key in a piece's record."""
+    """Return the sort key in the field ``first``, ``middle`` or ``last`` of a piece."""
     return piece["key"], piece["file"], piece["at"]
 
 
 def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
-    """The sort key of a row; 0 for columns that its index table lacks."""
+    """Return the sort key of the row at position ``number``, with 0 for columns that its index table lacks."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (
@@ -174,12 +174,12 @@ def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
 
 
 def one_row(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of one row."""
+    """Return a batch of one row with these values, in the order of the schema's fields."""
     return pa.record_batch([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema)
 
 
 def encoded(rows: pa.Table) -> bytes:
-    """Encode rows of an index table."""
+    """Encode rows of an index table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_WRITE) as writer:
         writer.write_table(rows.combine_chunks())
@@ -187,7 +187,7 @@ def encoded(rows: pa.Table) -> bytes:
 
 
 def decoded(data: bytes | pa.Buffer) -> pa.Table:
-    """Decode :func:`encoded`."""
+    """Decode rows that :func:`encoded` has encoded."""
     return pa.ipc.open_stream(data).read_all()
 
 
@@ -200,14 +200,14 @@ _UNKNOWN_BYTES: Final = 4 * MIB  # assumed size of a file that no listing names
 
 
 def cost_of(work: FileTask, *, reads_values: bool) -> int:
-    """Cost of reading a file, in bytes."""
+    """Estimate the cost of reading a file, in bytes. Without ``reads_values``, only the footer is read."""
     size = work.file.size if work.file.validator is None else work.file.validator.size
     size = _UNKNOWN_BYTES if size is None else size
     return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
 
 
 def count_of(cost: int, target: int) -> int:
-    """Number of tasks for a cost, so that each costs ``target`` or somewhat less."""
+    """Return the number of tasks for a total cost, so that each task costs ``target`` or somewhat less."""
     count = max(1, -(-cost // max(1, target)))
     return count if count <= _EVEN else -(-count // _EVEN) * _EVEN
 
@@ -242,7 +242,7 @@ WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa
 
 @dataclass(frozen=True)
 class SegmentRanges:
-    """Ranges of rows that become segments together."""
+    """Ranges of sort keys into which index rows are divided. One task writes all rows of a range as segments."""
 
     tables: tuple[int, ...]  # index table of each range
     cuts: Mapping[int, tuple[RowKey, ...]]  # by index table, the last sort key of each range but the final one
@@ -253,7 +253,7 @@ class SegmentRanges:
 
 
 def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> SegmentRanges:
-    """Plan the ranges of the rows of ``pieces``, which need no payloads; one build writes segments ``builds`` times."""
+    """Plan the ranges for the rows of ``pieces``, which need no payloads. The build has ``builds`` commits."""
     by_part: dict[int, list[tuple[RowKey, int, int]]] = {}
     for piece in pieces:
         counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
@@ -276,7 +276,10 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
 
 
 def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
-    """The cuts of one index table, given middle, bytes and rows of its pieces in order."""
+    """Return the cuts of one index table: the last sort key of each range but the final one.
+
+    ``pieces`` are middle sort key, bytes and rows of each piece. ``most`` ranges are exceeded if segments would be full.
+    """
     num_bytes, num_rows = sum(size for _, size, _ in pieces), sum(rows for _, _, rows in pieces)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
     number = max(1, ceil(full), min(most, num_bytes // _LEAST_RANGE_BYTES))
@@ -291,7 +294,7 @@ def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most
 
 @dataclass(frozen=True)
 class CutPieces:
-    """For ``mapInArrow``: takes pieces, yields the part of each range as ``MOVED``."""
+    """A function for ``mapInArrow`` that cuts pieces at the ends of ranges and yields the parts (schema ``MOVED``)."""
 
     ranges: SegmentRanges
 
@@ -301,7 +304,7 @@ class CutPieces:
                 *(batch.column(name) for name in CUT), strict=True
             ):
                 if self.ranges.digests.get(task.as_py()) != digest.as_py():
-                    raise ObjectChangedError("files were read again, and some of them have changed since")
+                    raise ObjectChangedError("a task that ran twice read files that have changed since the first run")
                 ends = order_in(first.as_py()), order_in(last.as_py())
                 yield from self._cut(index_table.as_py(), *ends, payload.as_buffer())
 
@@ -326,9 +329,9 @@ class CutPieces:
 
 @dataclass(frozen=True)
 class WriteSegments:
-    """For ``mapInArrow``: takes all rows of some ranges as ``MOVED``, writes segments, yields ``WRITTEN``.
+    """A function for ``mapInArrow`` that writes the rows of ranges as segments. Schemas: from ``MOVED`` to ``WRITTEN``.
 
-    Each attempt of a task uses other names for its segments. Readers see only what a commit lists.
+    Each attempt of a task uses other names for its segments. Readers see only segments that a commit lists.
     """
 
     settings: SparkSettings
@@ -380,7 +383,7 @@ async def write_sorted(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write sorted rows as segments, those of several index tables or ranges concurrently."""
+    """Write sorted rows as segments, several items of ``rows`` concurrently; return the segments in order."""
     segments: dict[int, list[Segment]] = {}
 
     async def write(number: int) -> None:
@@ -393,7 +396,7 @@ async def write_sorted(
 
 
 def folder_of(options: BuildOptions) -> Path:
-    """The folder of temporary files."""
+    """Return the folder of temporary files: that of the options, or the system's."""
     return Path(options.folder or tempfile.gettempdir())
 
 
@@ -406,7 +409,7 @@ def _described(segment: Segment) -> str:
 
 
 def segment_of(index_table: IndexTable, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
-    """The segment that a task wrote, with rows of ``files``."""
+    """Return the segment that ``described`` (JSON from a task) describes; ``files`` are ranges of its files' ids."""
     record = json.loads(described)
     low, high = (bytes.fromhex(record.pop(name)) for name in ("low", "high"))
     return Segment(table=index_table, low=low, high=high, files=files, **record)

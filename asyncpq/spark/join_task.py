@@ -23,17 +23,17 @@ from asyncpq.spark.sessions import told_to_plan_again
 
 
 class Pairs(NamedTuple):
-    """Row numbers of matching rows, of the left and of a batch of the lake."""
+    """Matching rows, at equal positions: row numbers in the left side and in a batch of the lake."""
 
     left: pa.Array
     lake: pa.Array
 
 
 class LeftKeys:
-    """The distinct keys of ``num_rows`` rows of the left, and which of them the lake has.
+    """The distinct keys of ``num_rows`` rows of the left side, and a mark on each key that the lake has.
 
-    ``candidates`` are, for each key column, one or more arrays of the values that a row's key may have in the lake,
-    null for none. Any combination of them is a key of the row.
+    ``candidates`` are, for each key column, one or more arrays of values that a row's key may have in the lake. Null
+    matches no value of the lake. Any combination of a row's values is a key of the row.
     """
 
     def __init__(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> None:
@@ -88,7 +88,7 @@ class LeftKeys:
         self._find(columns)
 
     def rows(self, *, met: bool) -> pa.Array:
-        """Row numbers of the left whose key is present in the lake, or is not."""
+        """Return the numbers of the left's rows whose key is present in the lake (``met``), or whose key is absent."""
         codes = pa.array([code for code, is_met in enumerate(self._met) if is_met], pa.int32())
         having = pc.list_flatten(self._rows.take(codes))
         rows = pa.array(range(self._num_rows), pa.int32())
@@ -103,7 +103,7 @@ class LeftKeys:
         return codes
 
     def _codes(self, columns: Sequence[pa.Array], *, learn: bool = False) -> pa.Array:
-        """The number of each row's key; null for none."""
+        """Return the number of each row's key; null if it is not a key of the left. ``learn`` adds combinations."""
         first, *more = (pc.index_in(column, known) for column, known in zip(columns, self._sets, strict=True))
         for at, codes in enumerate(more):
             both = pc.add(pc.multiply(first.cast(pa.int64()), len(self._sets[at + 1])), codes)
@@ -114,7 +114,7 @@ class LeftKeys:
 
 
 def normalised(column: pa.Array) -> pa.Array:
-    """Replace -0.0 by 0.0 and all NaN by one, as Spark's joins compare them."""
+    """Return the bits of floats as integers, with one zero and one NaN, as Spark's joins compare; others unchanged."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
@@ -123,7 +123,7 @@ def normalised(column: pa.Array) -> pa.Array:
 
 
 def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[pa.Array]]:
-    """Row numbers, and for each key column the key values of these rows."""
+    """Return row numbers, once for each key of a row, and for each key column the values of these keys."""
     numbers: list[pa.Array] = []
     columns: list[list[pa.Array]] = [[] for _ in candidates]
     for combination in itertools.product(*candidates):
@@ -146,7 +146,7 @@ LEFT_ROWS: Final = 1 << 17
 
 @dataclass(frozen=True, kw_only=True)
 class LookupTask:
-    """A function for ``mapInArrow``. Picklable; without secrets."""
+    """A function for ``mapInArrow`` that joins the rows of a task with the lake. Picklable; without secrets."""
 
     pinned: PinnedLake
     how: How
@@ -220,7 +220,10 @@ class LookupTask:
                 yield self._rows(portion, [pa.nulls(portion.num_rows, type_) for _, type_ in self.right])
 
     def _lake_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
-        """Yield positions of distinct keys with rows of the lake, which include all rows with one of these keys."""
+        """Yield ranges of positions in ``keys.distinct``, each with a batch of rows of the lake.
+
+        The batches of a range include all rows with one of its keys. Semi and anti joins end when all keys are met.
+        """
         if not len(keys):
             return
         for positions, predicate in predicates(self.keys, keys.distinct):
@@ -237,7 +240,7 @@ class LookupTask:
 
 
 def _most_rows(*batches: pa.RecordBatch) -> int:
-    """Rows of an output batch in which each row takes one row of all ``batches``."""
+    """Return the maximum number of rows of an output batch whose rows have the width of all ``batches`` together."""
     width = sum(batch.nbytes / max(batch.num_rows, 1) for batch in batches)
     return max(1, min(OUTPUT_ROWS, int(OUTPUT_BYTES / max(width, 1))))
 
