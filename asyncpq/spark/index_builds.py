@@ -179,7 +179,7 @@ def verify_index(
     version: Version | None = None,
     **settings: Any,
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does. The driver reads the sample and returns the result."""
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""
     call = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Verified:

@@ -278,7 +278,7 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
 def _cuts(pieces: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
     """Return the cuts of one index table: the last sort key of each range but the final one.
 
-    ``pieces`` are middle sort key, bytes and rows of each piece. ``most`` ranges are exceeded if segments would be full.
+    ``pieces`` are middle sort key, bytes and rows of each piece. ``most`` is exceeded if segments would be too large.
     """
     num_bytes, num_rows = sum(size for _, size, _ in pieces), sum(rows for _, _, rows in pieces)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED

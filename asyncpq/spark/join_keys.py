@@ -43,7 +43,7 @@ _CAST: Final = re.compile(rf" as ({_TYPE})\)")
 
 @dataclass(frozen=True)
 class KeyRefused:
-    """Why keys cannot be looked up, and what the user can do, which may be empty."""
+    """The reason why keys cannot be looked up, and the remedy for the user (empty if there is no remedy)."""
 
     why: str
     remedy: str = ""
@@ -51,7 +51,7 @@ class KeyRefused:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRule:
-    """How keys of one column are made from the left's column."""
+    """The rule that turns values of a key column of the left into keys of the lake's column."""
 
     lake: str  # SQL type of the lake's column
     left_casts: tuple[str, ...] = ()  # types to which Spark casts the left, in turn, before it compares
@@ -64,7 +64,7 @@ class KeyRule:
         return 2 if self.lake == "date" and self.lake_casts[-1:] == ("timestamp",) else 1
 
     def columns(self, key: Column) -> list[Column]:
-        """Columns with the values that the lake may have for ``key``; null where there is none."""
+        """Return columns with the values that match ``key`` in the lake; null where no value of the lake can match."""
         common = _cast(key, self.left_casts)
         if self.form == "rounded":
             is_integer = (functions.rint(common) == common) & (functions.abs(common) <= _MOST_ROUNDED)
@@ -92,9 +92,9 @@ def _cast(column: Column, types: Sequence[str]) -> Column:
 def key_rules(
     spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]], time_zone: str | None
 ) -> list[KeyRule | KeyRefused]:
-    """How Spark compares pairs of key columns, the left's and the lake's; for each pair the rule, or why there is none.
+    """Return for each pair of key columns, the left's and the lake's, its rule, or why its keys cannot be looked up.
 
-    Spark can compare their types. ``time_zone`` is ``spark.sql.session.timeZone``.
+    Spark must be able to compare the types of a pair. ``time_zone`` is ``spark.sql.session.timeZone``.
     """
     refusals = [_refusal(left) or _refusal(lake) for left, lake in pairs]
     compared = [
@@ -110,12 +110,12 @@ def key_rules(
 
 
 def _refusal(field: StructField) -> KeyRefused | None:
-    """Why values of this column cannot be keys; None if they can."""
+    """Return why values of this column cannot be keys; None if they can be keys."""
     kind = field.dataType
     if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
         return KeyRefused(f"the collation {kind.collation} does not compare strings byte by byte")
     if not isinstance(kind, AtomicType):
-        return KeyRefused(f"keys of type {kind.simpleString()} cannot be looked up")
+        return KeyRefused(f"asyncpq does not support keys of type {kind.simpleString()}")
     if str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char"):
         return KeyRefused("Spark pads CHAR values when it compares them")
     return None
@@ -126,19 +126,19 @@ def _rule(left: DataType, lake: DataType, casts: _Casts | None, time_zone: str |
     if left == lake:
         return KeyRule(lake=name)
     if casts is None:
-        return KeyRefused(f"asyncpq does not know how Spark compares {left.simpleString()} with {name}", _CAST_KEYS)
+        return KeyRefused(f"asyncpq does not support {left.simpleString()} keys for a {name} column", _CAST_KEYS)
     left_casts, lake_casts = casts
     common = lake_casts[-1] if lake_casts else name
     form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone or "")))
     if form is None:
         return KeyRefused(
-            f"Spark compares the lake's {name} as {common}, which makes different values equal", _CAST_KEYS
+            f"Spark casts the lake's {name} to {common} to compare, which makes different values equal", _CAST_KEYS
         )
     return KeyRule(lake=name, left_casts=left_casts, lake_casts=lake_casts, form=form)
 
 
 def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
-    """The form of keys of type ``common``, to which Spark casts the lake's column; None if they cannot be looked up."""
+    """Return the form of keys of type ``common``, to which Spark casts the lake's column; None if different ones merge."""
     if lake == "bigint" and common == "double":
         return "rounded"
     precision, scale = _decimal(common)
@@ -160,16 +160,16 @@ def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
 
 
 def _decimal(type_: str) -> tuple[int, int]:
-    """Precision and scale; zeros for other types."""
+    """Return precision and scale of a decimal type; two zeros for other types."""
     match = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _comparisons(spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]]) -> list[_Casts | None]:
-    """The casts of both sides of ``left = right``; None if Spark compares in another way.
+    """Return the casts that Spark applies to both sides of ``left = right``; None for a pair that is not parsed.
 
-    No function tells them, so they are parsed from the analysed plan of a comparison. Spark shows at most 25 columns of
-    a plan (``spark.sql.debug.maxToStringFields``).
+    No function of Spark returns the casts, so they are parsed from the analysed plan of a comparison. Spark shows at
+    most 25 columns of a plan (``spark.sql.debug.maxToStringFields``).
     """
     if not pairs:
         return []
@@ -213,7 +213,7 @@ def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether asyncpq compares the values as bytes, not as text."""
+    """Return whether asyncpq compares values of this type as bytes, not as text."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
@@ -227,7 +227,7 @@ _WHOLE: Final = 1 << 53  # smaller integers are exact as doubles
 
 
 class KeyPredicate(NamedTuple):
-    """A predicate for some keys."""
+    """A predicate that reads all rows with one of some keys."""
 
     where: Expression  # true for all rows with one of the keys, and perhaps for others
     prune: Expression | None = None  # a stricter predicate to prune by
@@ -235,7 +235,7 @@ class KeyPredicate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinKey:
-    """A key column of a join, in tasks."""
+    """A key column of a lookup join, as its tasks use it."""
 
     name: str  # asyncpq's name of the lake's column
     stored: pa.DataType  # its type in the dataset
@@ -246,10 +246,10 @@ class JoinKey:
 
 
 def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
-    """Yield positions of keys and the predicate that reads all rows with one of them.
+    """Yield ranges of positions in ``keys``, each with a predicate that reads all rows with a key at these positions.
 
-    ``keys`` are, for each column, its values in Spark's type, without nulls; equal positions form a key. Rows with keys
-    of other positions may match as well; they are yielded again with these.
+    ``keys`` are, for each column, its values in Spark's type, without nulls; values at equal positions form a key. A
+    predicate may also match rows with keys at other positions; the predicate of these positions matches them again.
     """
     literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(columns) == 1:
@@ -267,7 +267,7 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
 
 
 def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
-    """The predicate for these literals. Keys that have no literal share a predicate."""
+    """Return the predicate that a column equals one of ``keys``, which are literals, or predicates of their own."""
     values = tuple([key for key in keys if not isinstance(key, Expression)])
     terms: list[Expression] = [Comparison(name, "==", values[0])] if len(values) == 1 else []
     if len(values) > 1:
@@ -277,7 +277,7 @@ def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
 
 
 def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
-    """A literal for each key, or the predicate for a key that has none."""
+    """Return for each key its literal, or a predicate if no literal can express the key."""
     kind = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
     if column.form == "rounded":
         return [_rounded_to(column.name, key) for key in keys.to_pylist()]
@@ -298,14 +298,17 @@ def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
 def _times(
     name: str, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any
 ) -> list[Scalar | Expression]:
-    """Literals of dates or timestamps, which are numbers of ``unit`` since ``epoch``."""
+    """Return literals of dates or timestamps from numbers of ``unit`` since ``epoch``.
+
+    A key before ``first`` or after ``last``, which Python may not express, becomes a predicate on that side.
+    """
     least, most = (first - epoch) // unit, (last - epoch) // unit
     early, late = Comparison(name, "<", first), Comparison(name, ">", last)
     return [early if key < least else late if key > most else as_scalar(epoch + key * unit) for key in keys.to_pylist()]
 
 
 def _rounded_to(name: str, key: float) -> Scalar | Expression:
-    """The integers that round to ``key`` as doubles."""
+    """Return the integer that becomes ``key`` as a double, or a predicate for a range if several integers do."""
     if abs(key) < _WHOLE:
         return int(key)
     low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))

@@ -51,7 +51,7 @@ _KEPT: Final = 8  # open lakes of a session
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedLake:
-    """The file versions of a lake: those of an index snapshot, or given ones. Picklable; without secrets."""
+    """The file versions that a join reads: those of an index snapshot, or of ``splits``. Picklable; without secrets."""
 
     token: str  # unique name of this pin
     lake: LakeScan  # columns, without duplicates, and how they are read
@@ -72,7 +72,7 @@ _lakes: WeakKeyDictionary[Session, OrderedDict[str, _OpenedLake]] = WeakKeyDicti
 
 
 async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
-    """The state of the pinned files, opened once in a session; StaleSnapshotError if the snapshot is removed."""
+    """Open the dataset of the pinned files, once in a session. StaleSnapshotError if the index snapshot was removed."""
     known = _lakes.setdefault(session, OrderedDict())
     lake = known.get(pinned.token)
     if lake is None:
@@ -120,7 +120,7 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
 
 
 class _PinnedFiles:
-    """The files of another provider, pinned: reads of replaced files fail."""
+    """A provider of the files of ``source`` with pinned versions: reads of replaced files fail."""
 
     known: FileSet | None = None
 
@@ -136,7 +136,7 @@ class _PinnedFiles:
 
     @property
     def bounded(self) -> frozenset[str]:
-        """Columns of which an index has bounds for each file."""
+        """Names of the columns for which the index has bounds of each file; empty if no index is used."""
         index = index_of(self._source)
         tables = () if index is None else index.manifest.tables
         return frozenset(table.columns[0] for table in tables if table.kind == "bounds")
@@ -179,7 +179,7 @@ class _KeyRequests:
 
 
 def _names_rows(opened: OpenedFile) -> bool:
-    """Whether an index names rows of the file, not only row groups."""
+    """Return whether an index lists the matching rows of the file, not only its row groups."""
     entry = opened.file.entry
     if entry is None or entry.access.is_all:
         return False
@@ -212,13 +212,13 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
 
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
-    """The index table that maps such keys to rows; None for none."""
+    """Return the index table that maps keys of the columns ``names`` to rows; None if no index table of tasks does."""
     index = index_of(opened_lake.state.source)
     if index is None or opened_lake.state.source.view is View.TABLE:  # tasks get only the files of a table
         return None
 
     def num_used(part: IndexTable) -> int:
-        """Number of leading columns of the index table that the keys have."""
+        """Return the number of leading columns of the index table that are among ``names``."""
         return len(list(takewhile(lambda column: column in names, part.columns)))
 
     parts = [part for part in index.manifest.tables if part.kind == "keys" and part.columns[0] in names]
@@ -232,7 +232,7 @@ LITTLE_PART: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class KeyCost:
-    """Average cost of a key that the lake has."""
+    """The average cost of the lookup of one key that exists in the lake."""
 
     requests: float  # range requests for data
     num_bytes: float  # of these requests
@@ -243,15 +243,15 @@ class KeyCost:
 
     @property
     def is_little(self) -> bool:
-        """Whether a lookup avoids most of a scan."""
+        """Whether a lookup reads much less than a scan; without sampled keys, whether the lake is small."""
         if not self.sampled:
             return self.lake_bytes <= LITTLE_BYTES
         return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
 
     def __str__(self) -> str:
         if not self.sampled:
-            return f"the cost of a key is unknown: the sampled files, of {self.num_files}, have no keys"
-        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} in {self.num_files} files"
+            return f"the cost of a key is unknown: files sampled from the lake's {self.num_files} have no keys"
+        return f"a key reads {self.num_bytes:,.0f} of the {self.lake_bytes:,} bytes in {self.num_files} files"
 
 
 _KEPT_KEYS: Final = 256
@@ -261,7 +261,7 @@ _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary(
 
 
 async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
-    """Measure the cost of a key of the columns ``names``; the result is kept for a snapshot of an index."""
+    """Measure the average cost of a lookup of one key of the columns ``names``; cached for a snapshot of an index."""
     if pinned.index is None:
         return await _sampled(session, pinned, names)
     known = _costs.setdefault(session, {})
@@ -306,7 +306,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 
 
 def _spread(urls: Sequence[str]) -> list[str]:
-    """The first, middle and last file, then others between them, since some files may have no keys."""
+    """Return urls of files to sample: the first, middle and last, then others, since some files may have no keys."""
     if not urls:
         return []
     last = len(urls) - 1
@@ -323,7 +323,7 @@ async def pin_lake(
 ) -> PinnedLake:
     """Pin the versions of the lake's files for tasks, which read the columns at the positions ``read``.
 
-    If tasks cannot open the index by a url, it raises InvalidOptionError.
+    Raises InvalidOptionError if the index has no url with which tasks can open it.
     """
     source, token = opened.state.source, uuid.uuid4().hex
     index = index_of(source)
@@ -337,7 +337,7 @@ async def pin_lake(
     url = target.index
     if not isinstance(url, str):
         if not isinstance(index.backend, ObjectBackend):
-            raise InvalidOptionError("index: must be a url, since tasks open the index by it")
+            raise InvalidOptionError(f"index: must be a url that tasks can open, not a {type(index.backend).__name__}")
         url = index.backend.description
     return PinnedLake(
         token=token,

@@ -60,7 +60,7 @@ def lookup_join(
         on: names of the key columns on both sides.
         columns: columns of the lake behind those of ``df``; None for all. Keys need not be named.
         how: "inner", "left", "semi" or "anti".
-        index: url of the lake's index; None: the index below the prefix.
+        index: url of the lake's index; None: the index below the prefix, if there is one.
         allow_scan: if the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
         batch_keys: distinct keys of one lookup in a task.
         settings: :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
@@ -97,7 +97,7 @@ _SPELLINGS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan:
-    """A planned lookup join. It has a task, or the reason why the keys cannot be looked up."""
+    """A planned lookup join: with ``task``, or with the reason why the keys cannot be looked up (``refused``)."""
 
     on: tuple[str, ...]
     how: How
@@ -112,7 +112,7 @@ class JoinPlan:
     cost: KeyCost | None = None  # average of a key
 
     def dataframe(self, df: DataFrame) -> DataFrame:
-        """The join as a map over ``df``."""
+        """Return the joined DataFrame, a ``mapInArrow`` of the task over ``df``."""
         assert self.task is not None, "the keys can be looked up"
         left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
         candidates = [
@@ -136,9 +136,9 @@ def plan_lookup_join(
     with_cost: bool = False,
     **settings: Any,
 ) -> JoinPlan:
-    """Plan :func:`lookup_join`; ``with_cost`` measures the cost of a key even if an index has the rows."""
+    """Plan :func:`lookup_join`. ``with_cost``: measure the cost of a key even if an index maps keys to rows."""
     if not hasattr(df, "sparkSession"):
-        raise InvalidOptionError(f"df: must be a Spark DataFrame, not a {type(df).__name__}")
+        raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}")
     how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on or None)
@@ -187,7 +187,7 @@ def plan_lookup_join(
 def _rules(
     df: DataFrame, opened: OpenLake, left_places: Sequence[int], lake_places: Sequence[int], conf: ReadConf
 ) -> list[KeyRule] | KeyRefused:
-    """The rules of the key columns, or why one of them cannot be looked up."""
+    """Return the rules of all key columns, or why the keys of one column cannot be looked up."""
     pairs = [
         (df.schema.fields[place], opened.struct.fields[at]) for place, at in zip(left_places, lake_places, strict=True)
     ]
@@ -200,7 +200,10 @@ def _rules(
         if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
             if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
                 return KeyRefused(f"spark.sql.parquet.int96TimestampConversion may move values of {field.name!r}")
-            return KeyRefused(f"values of {field.name!r} are stored as {stored}")
+            return KeyRefused(
+                f"asyncpq does not support keys of column {field.name!r}: files store {stored} for Spark's"
+                f" {field.dataType.simpleString()}"
+            )
         rules.append(rule)
     return rules
 
@@ -213,10 +216,10 @@ def _join_keys(
     types: pa.Schema,
     first_candidate: int,
 ) -> tuple[JoinKey, ...]:
-    """The key columns of the tasks.
+    """Return the key columns as tasks use them.
 
-    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark. Candidates
-    follow the columns of the left, beginning at ``first_candidate``.
+    ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark. Candidate
+    columns follow the columns of the left, beginning at the position ``first_candidate``.
     """
     begins = accumulate((rule.num_columns for rule in rules), initial=first_candidate)
     return tuple(
@@ -234,12 +237,12 @@ def _join_keys(
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
-        raise InvalidOptionError(f"{argument}: must be names of columns")
+        raise InvalidOptionError(f"{argument}: must be a list of column names (str), not {given!r}")
     return tuple(given)
 
 
 def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
-    """The lake to open, whose urls must be without credentials, and the settings that do not belong to it."""
+    """Return the lake to open and the remaining settings. Raises InvalidOptionError for a url with credentials."""
     refuse_secrets("lake", lake)
     refuse_secrets("index", index)
     names = {field.name for field in fields(LakeTarget)} - {"schema", "on_bad_file"}
@@ -249,7 +252,7 @@ def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTar
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -> StructType:
-    """The lake's columns that take part: the keys, and ``columns``, which must exist."""
+    """Return the lake's columns in the join: keys and ``columns`` (None: all). ColumnNotFoundError: one is missing."""
     if columns is None:
         return opened.struct
     for name in columns:
@@ -265,7 +268,7 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
-    """An empty DataFrame. Making one takes Spark as long as a lookup, so the session keeps some."""
+    """Return an empty DataFrame with this schema. Creation is as slow as a lookup, so the session caches some."""
     kept: LRUCache[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", LRUCache(_KEPT))
     key = schema.json()
     if key not in kept:
@@ -294,8 +297,8 @@ class JoinEstimate:
         num_keys: number of distinct keys.
         requests, num_bytes: approximate totals of all tasks.
         lookup_s: approximate seconds if one task runs at a time.
-        scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if types refuse the
-            lookup, since then the files are not examined.
+        scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if the types of the
+            keys prevent a lookup, since then the files are not examined.
     """
 
     refused: str | None
@@ -345,11 +348,11 @@ def explain_lookup_join(
     """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
     Args:
-        num_keys: number of distinct keys of ``df``; None: Spark counts them, which runs ``df``.
+        num_keys: number of distinct keys of ``df``; None: Spark counts the keys, which runs ``df``.
         requests: assumed latency and bandwidth.
 
     Raises:
-        AsyncpqError, AnalysisException: as the join.
+        AsyncpqError, AnalysisException: as :func:`asyncpq.spark.lookup_join` does.
     """
     plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, with_cost=True, **settings)
     keys = df.select(list(plan.on)).distinct().count() if num_keys is None else num_keys

@@ -87,7 +87,7 @@ class TaskFiles(WriterCommitMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """One write, for its tasks and its commit. Picklable; without secrets."""
+    """The plan of one write, which tasks and the commit use. Picklable; without secrets."""
 
     folder: str  # url of the lake, with a slash at its end
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
@@ -102,7 +102,7 @@ class LakeWrite:
     publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskFiles:
-        """Write the rows of a task as files that are not visible yet, under names that no other attempt has."""
+        """Write the rows of a task to new files; return these. Readers see the files after :meth:`commit`."""
         columns = from_spark(self.struct, self.conf)
         if self.order is not None:
             order = list(self.order)
@@ -117,10 +117,10 @@ class LakeWrite:
         return TaskFiles(partition, tuple(files))
 
     def commit(self, files: Sequence[AddedFile]) -> int:
-        """List ``files`` in the lake's index, and publish them; return the number of the snapshot.
+        """Add ``files`` to the lake's index, and so make them visible; return the number of the index's new snapshot.
 
-        Errors are those of :func:`asyncpq.indexing.build.adding.add_files`. If certainly nothing was committed, the
-        files are deleted.
+        Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is certain
+        that nothing was committed.
         """
         schema = from_spark(self.struct, self.conf).schema
         if time.time() - self.began >= TRUSTED_S:
@@ -152,13 +152,13 @@ class LakeWrite:
         return snapshot
 
     async def _publish(self, session: Session) -> None:
-        """Delete files that were not committed, then write ``_SUCCESS``. Readers may see any until then."""
+        """Delete this write's uncommitted files, then write ``_SUCCESS``. Before, listings may show such files."""
         await self._discard(session)
         store = writable((await session.runtime.store(self.folder))[0], safe_url(self.folder))
         await store.put_object(self.folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
 
     def discard(self) -> None:
-        """Delete the files that were not committed; errors are logged."""
+        """Delete the files of this write that were not committed. Errors are logged and not raised."""
         try:
             run(self.settings, self._discard)
         except AsyncpqError as error:  # the caller raises the error that came first
@@ -169,12 +169,12 @@ class LakeWrite:
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
-    """Plan one ``save()``.
+    """Plan one ``save()`` of rows with this schema. With ``overwrite``, its commit retires the lake's older files.
 
     Raises:
-        InvalidOptionError: an invalid option, or a folder with files that asyncpq did not write.
-        SchemaMismatchError: the columns do not match those of the lake that rows are appended to.
-        UnsupportedFeatureError, AmbiguousColumnError: columns that cannot be written.
+        InvalidOptionError: an option is invalid, or the folder has files that asyncpq did not write.
+        SchemaMismatchError: the columns do not match those of the lake to which rows are appended.
+        UnsupportedFeatureError, AmbiguousColumnError: asyncpq cannot write a column.
         StoreError: the store failed.
     """
     given = {name.lower(): value for name, value in options.items()}
@@ -182,10 +182,12 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
     unknown = sorted(given.keys() - set(map(str.lower, known)))
     if unknown:
-        hint = nearest(unknown[0], known, f"Known: {', '.join(WRITE_NAMES)}.")
-        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
+        hint = nearest(unknown[0], known, f"Options of a write are {', '.join(WRITE_NAMES)}.")
+        raise InvalidOptionError(f"the format asyncpq has no write option {unknown[0]!r}", hint=hint)
     if not given.get("path"):
-        raise InvalidOptionError("the folder to write to is missing", hint="Use save('s3://bucket/lake/').")
+        raise InvalidOptionError(
+            "the option path is missing: save() names no folder", hint="Use save('s3://bucket/lake/')."
+        )
     folder = lake_folder("the folder", given["path"])
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
@@ -204,9 +206,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     parts = lake_tables(columns, kinds)
     if base is not None and not overwrite and kinds is not None and {*parts} != {*base.tables[1:]}:
         raise InvalidOptionError(
-            f"indexKinds: the lake's index knows {', '.join(map(str, base.tables[1:])) or 'files alone'}",
+            "indexKinds: an append cannot change the index tables of the lake, which are"
+            f" {', '.join(map(str, base.tables))}",
             url=safe_url(folder),
-            hint="Append without indexKinds, or overwrite.",
+            hint="Append without indexKinds, or write with mode('overwrite').",
         )
     return LakeWrite(
         folder=folder,
@@ -222,12 +225,12 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
 
 
 def lake_folder(name: str, target: object) -> str:
-    """The absolute url of the folder of a lake, with a slash at its end.
+    """Return the absolute url of the folder of a lake, with a slash at its end.
 
-    All else, a pattern, and a url with a credential raise InvalidOptionError, which calls it ``name``.
+    Raises InvalidOptionError, with ``name`` as the argument's name, for a pattern, a credential, or no url.
     """
     if not isinstance(target, str) or not target:
-        raise InvalidOptionError(f"{name}: must be the url of a folder")
+        raise InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
     refuse_secrets(name, target)
     if any(character in target for character in "*?["):
         raise InvalidOptionError(f"{name}: must be a folder, not a pattern", url=safe_url(target))
@@ -235,15 +238,15 @@ def lake_folder(name: str, target: object) -> str:
 
 
 async def listed(session: Session, url: str) -> Sequence[ListedObject]:
-    """The objects with this prefix."""
+    """List the objects whose url begins with ``url``."""
     store, _ = await session.runtime.store(url)
     return await store.list_objects(url, context=RequestContext(ReadMetrics(), purpose="list"))
 
 
 async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
-    """The manifest of the lake's index; None for a new lake.
+    """Return the manifest of the lake's index; None if the folder has no index yet.
 
-    If the folder has content that prevents the write, it raises InvalidOptionError.
+    Raises InvalidOptionError if files in the folder prevent the write.
     """
     runtime = session.runtime
     place = await lake_backend(runtime, folder, create=True)
@@ -264,14 +267,14 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
     if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in objects):
         raise InvalidOptionError(
-            "the folder holds files that were written with publish=plain, and their index is missing: readers of a"
+            "the folder has files that were written with publish=plain, and their index is missing: readers of a"
             " new index would not see them",
             url=safe_url(folder),
             hint="Write to another folder, or restore its _asyncpq/.",
         )
     if foreign:
         raise InvalidOptionError(
-            f"the folder holds files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
+            f"the folder has files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
             " no longer see them",
             url=safe_url(folder),
             hint="Write to another folder.",
@@ -280,20 +283,20 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
 
 
 def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> tuple[StructType, tuple[int, ...]]:
-    """The columns to append, in the lake's order and spelling, and their positions in ``schema``.
+    """Return the columns to append, in the lake's order and spelling, and their positions in ``schema``.
 
-    SchemaMismatchError: they differ from the lake's columns. AmbiguousColumnError: names differ only in case.
+    Raises SchemaMismatchError if they differ from the lake's, AmbiguousColumnError if names differ only in case.
     """
     names = schema.fieldNames()
     places: list[int] = []
     for name in lake.names:
         at = find_name(names, name, conf)
         if at is None:
-            raise _mismatch("the lake has such a column, and the rows that are appended have not", name, folder)
+            raise _mismatch("the appended rows lack this column of the lake", name, folder)
         places.append(at)
     unknown = set(range(len(names))) - set(places)
     if unknown:
-        raise _mismatch("the lake has no such column", names[min(unknown)], folder)
+        raise _mismatch("the appended rows have this column, which the lake lacks", names[min(unknown)], folder)
     given = [schema.fields[at] for at in places]
     struct = StructType(
         [
@@ -303,13 +306,15 @@ def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> 
     )
     for ours, theirs in zip(from_spark(struct, conf).schema, lake, strict=True):
         if ours.type != theirs.type:
-            raise _mismatch(f"it is {ours.type}, and {theirs.type} in the lake", ours.name, folder)
+            raise _mismatch(
+                f"the appended column has the type {ours.type}, the lake's {theirs.type}", ours.name, folder
+            )
     return struct, tuple(places)
 
 
 def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        what, url=safe_url(folder), column=column, hint="Cast the columns, or overwrite the lake."
+        what, url=safe_url(folder), column=column, hint="Append the lake's columns and types, or overwrite the lake."
     )
 
 
@@ -338,29 +343,32 @@ class AsyncpqWriter(DataSourceArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
-        """Write the rows of a task as files that are not visible yet."""
+        """Write the rows of a task to new files, which readers see after :meth:`commit`; return these files."""
         return self.plan.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, make all files visible at once.
 
-        After an error nothing was committed; after an error of the store that is not certain.
+        After a StoreError it is not certain whether the files were committed; after other errors they were not.
         """
         told = [message for message in messages if isinstance(message, TaskFiles)]
         if len(told) < len(messages):
-            raise StoreError("Spark does not report the files of all tasks", url=safe_url(self.plan.folder))
+            raise StoreError(
+                f"Spark reported the files of {len(told)} tasks, not of all tasks, of which there are {len(messages)}",
+                url=safe_url(self.plan.folder),
+            )
         chosen = {message.partition: message for message in told}  # one attempt of each task
         self.plan.commit([file for _, message in sorted(chosen.items()) for file in message.files])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, delete the files of failed tasks, including those without a message.
 
-        If all tasks succeeded, the commit failed, perhaps only in this process. Then the files stay until a vacuum.
+        If all tasks succeeded, the commit failed, but readers may see its files. So the files stay until a vacuum.
         """
         if not messages or any(message is None for message in messages):
             self.plan.discard()
 
 
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
-    """Make the writer of one ``save()``, in the process in which Spark plans it; errors are those of the plan."""
+    """Plan one ``save()`` and return its writer. Raises the errors of :func:`plan_write`."""
     return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))

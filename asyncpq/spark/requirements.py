@@ -1,7 +1,7 @@
-"""Check that a Python has the packages that asyncpq needs.
+"""Check that this Python environment has the packages that asyncpq needs.
 
-:func:`asyncpq.spark.add_to` ships a copy of this module, which runs before the rest of the package is imported. It uses
-the standard library only.
+:func:`asyncpq.spark.add_to` ships a copy of this module, which runs before the rest of the package is imported. So the
+module uses the standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check(required: Mapping[str, str]) -> None:
         required: minimum versions by package name; each package's module has the same name.
 
     Raises:
-        ImportError: a package is missing or too old; the message names it, the host and the Python.
+        ImportError: a package is missing or too old; the message names the package, the host and the Python.
     """
     lacking = []
     for name, least in required.items():
@@ -36,8 +36,8 @@ def check(required: Mapping[str, str]) -> None:
     if lacking:
         raise ImportError(
             f"asyncpq was shipped to {socket.gethostname()}, but its Python, {sys.executable}, lacks"
-            f" {', '.join(lacking)}. Install them on every node, or ship an environment that has them; if this is not"
-            " the Python that is meant, name that one in PYSPARK_PYTHON before the session is made"
+            f" {', '.join(lacking)}. Install them on every node, or ship an environment that has them. If executors"
+            " should use another Python, set PYSPARK_PYTHON to its path before you create the session"
             " (see asyncpq's documentation of Spark).",
             name=lacking[0].partition(">")[0],
         )

@@ -54,7 +54,7 @@ def register(spark: SparkSession) -> None:
 
 
 def add_to(spark: SparkSession) -> None:
-    """Ship this asyncpq to the executors. It replaces one that is installed there.
+    """Ship the asyncpq of this process to the executors, in place of an asyncpq that is installed there.
 
     The zip contains asyncpq only: pyarrow and its other requirements must be installed on the executors. If one is
     missing or too old, the first task fails with an ImportError that names it. Call this before the first job that uses
@@ -67,7 +67,7 @@ def add_to(spark: SparkSession) -> None:
 
 
 def _zip() -> Path:
-    """The zip, made once in this process and removed at its end, since executors that start later fetch it."""
+    """Return the path of the zip, which is made once and removed when this process ends: later executors fetch it."""
     global _made
     if _made is None or not _made.exists():
         folder = Path(tempfile.mkdtemp(prefix="asyncpq-"))
@@ -82,9 +82,9 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def write_zip(folder: Path) -> Path:
-    """Write the installed package as a zip into ``folder``; its name has a hash of its content.
+    """Write the installed package as a zip into ``folder``; return its path. Its name has a hash of its content.
 
-    The zip has the byte code of each module, so that workers need not compile them. Other Python versions ignore it.
+    The zip has the byte code of each module, so workers need not compile modules. Other Python versions ignore it.
     """
     sources = dict(_shipped())
     digest = hashlib.sha256()
@@ -117,7 +117,7 @@ def _byte_code(name: str, source: bytes, scratch: Path) -> bytes:
 
 
 def _shipped() -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files in the zip, in order."""
+    """Yield names and contents of the files in the zip, sorted by name."""
     files = dict(_files(importlib.resources.files(_PACKAGE), _PACKAGE))
     if _CHECK not in files:  # otherwise this process runs from such a zip
         first, check = f"{_PACKAGE}/__init__.py", f"{_PACKAGE}/spark/requirements.py"
@@ -140,7 +140,7 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _required() -> dict[str, str]:
-    """Minimum versions of asyncpq's requirements without extras, by package."""
+    """Return the minimum version of each required package, without extras; empty if asyncpq is not installed."""
     try:
         lines = importlib.metadata.requires(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Layout of the files that asyncpq writes from Spark."""
+"""Options for the layout of the files that asyncpq writes from Spark."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class BloomFilter:
             _require_whole("ndv", self.ndv)
         share: Any = self.fpp
         if not isinstance(share, (int, float)) or not 0 < share < 1:
-            raise InvalidOptionError(f"fpp={share!r}: must be between 0 and 1", column=self.column)
+            raise InvalidOptionError(f"fpp={share!r}: must be a number between 0 and 1", column=self.column)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBy:
-    """A column by which the rows are sorted. The write fails if the rows are not.
+    """A column by which the rows are sorted. The write fails if the rows are in another order.
 
     Attributes:
         column: name, or dotted path of a leaf in structs.
@@ -54,18 +54,20 @@ class SortedBy:
     def __post_init__(self) -> None:
         flags: Any = (self.descending, self.nulls_first)
         if not all(isinstance(flag, bool) for flag in flags):
-            raise InvalidOptionError("sorted_by: descending and nulls_first must be true or false", column=self.column)
+            raise InvalidOptionError(
+                f"sorted_by: descending and nulls_first must be bools, not {flags}", column=self.column
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Layout of files. Picklable.
+    """Options for the layout of written files. Picklable.
 
     Attributes:
         compression: one of ``COMPRESSIONS``.
         compression_level: None for the codec's default.
         page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A
-            lookup reads one page of each column. Smaller pages make a larger page index, which it reads as well.
+            lookup reads one page of each column. Smaller pages make a larger page index, which lookups read as well.
         row_group_rows, row_group_bytes: maximum rows of a row group, and maximum bytes in memory. Writing takes twice
             as much memory, and 40 MiB for requests.
         file_bytes: a file ends after the row group with which it reaches this size.
@@ -99,8 +101,8 @@ class WriteOptions:
 def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     """Check the options against the schema of the files.
 
-    An option that names an unknown column, or one of an unsuitable type, raises InvalidOptionError; a type that Parquet
-    lacks raises SchemaMismatchError.
+    Raises InvalidOptionError if an option names a missing column or a column of an unsuitable type, and
+    SchemaMismatchError if Parquet cannot store a column's type.
     """
     sink = pa.BufferOutputStream()
     try:
@@ -109,16 +111,21 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
             pa.Codec(options.compression, compression_level=options.compression_level)
         pq.ParquetWriter(sink, schema, compression=codec, compression_level=options.compression_level).close()
     except pa.ArrowNotImplementedError as error:
-        raise SchemaMismatchError(f"a column cannot be written: {error}") from error
+        raise SchemaMismatchError(f"pyarrow cannot write the type of a column to Parquet: {error}") from error
     except (pa.ArrowException, ValueError) as error:
-        raise InvalidOptionError(f"these options cannot be combined: {error}") from error
+        raise InvalidOptionError(
+            f"compression={options.compression!r} and compression_level={options.compression_level} cannot be combined:"
+            f" {error}"
+        ) from error
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     types = {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
     blooms = [bloom.column for bloom in options.bloom_filters]
     for option, columns in (("bloom_filters", blooms), ("dictionary_columns", options.dictionary_columns or ())):
         for column in columns:
             if column not in types:
-                raise InvalidOptionError(f"{option}: there is no such column", column=column)
+                raise InvalidOptionError(
+                    f"{option}: there is no such column among the leaf columns of the files", column=column
+                )
     for column in blooms:
         if types[column] == "BOOLEAN":
             raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=column)
@@ -126,7 +133,7 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
 
 
 def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:
-    """The sorting columns for pyarrow; None for none. A column without an order raises InvalidOptionError."""
+    """Return the sorting columns for pyarrow; None if ``columns`` is empty. InvalidOptionError: one has no order."""
     orders: list[pq.SortingColumn] = []
     for key in columns:
         order, nulls = "descending" if key.descending else "ascending", "at_start" if key.nulls_first else "at_end"
@@ -136,13 +143,13 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
             orders += pq.SortingColumn.from_ordering(schema, [(key.column, order)], nulls)
         except ValueError as error:
             raise InvalidOptionError(
-                "sorted_by: the column does not exist, or has no order", column=key.column
+                "sorted_by: the column does not exist, or its type has no sort order", column=key.column
             ) from error
     return orders or None
 
 
 def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None:
-    """Positions of a leaf outside of lists: its column, then the fields down to it; None if there is none."""
+    """Return the positions on a leaf's path: its column, then struct fields. None if it is missing or in a list."""
     for at, field in enumerate(fields):
         if field.name == path and not pa.types.is_nested(field.type):
             return (at,)
@@ -196,22 +203,24 @@ def _parsed(name: str, attribute: str, text: str) -> Any:
 def _item(name: str, attribute: str, item: Any) -> Any:
     if attribute == "dictionary_columns":
         if not isinstance(item, str):
-            raise InvalidOptionError(f"{name}: must be a list of names")
+            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}")
         return item
     kind = BloomFilter if attribute == "bloom_filters" else SortedBy
     known = {camel_case(field.name): field.name for field in fields(kind)}
     record = {"column": item} if isinstance(item, str) else item
     if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
-        raise InvalidOptionError(f"{name}: must be a list of names, or of objects with {', '.join(known)}")
+        raise InvalidOptionError(
+            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}"
+        )
     return kind(**{known[key]: value for key, value in record.items()})
 
 
 def json_list(name: str, text: str) -> list[Any]:
-    """Parse an option that is a list in JSON; InvalidOptionError if it is not."""
+    """Parse the value of an option, a JSON list. Raises InvalidOptionError if ``text`` is not a JSON list."""
     try:
         items = json.loads(text)
     except ValueError as error:
         raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
     if not isinstance(items, list):
-        raise InvalidOptionError(f"{name}: must be a JSON list")
+        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}')
     return items
