@@ -138,7 +138,7 @@ def _rule(left: DataType, lake: DataType, casts: _Casts | None, time_zone: str |
 
 
 def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
-    """Return the form of keys of type ``common``, to which Spark casts the lake's column; None if different ones merge."""
+    """Return the form of keys of type ``common``, to which Spark casts the lake's values; None if some become equal."""
     if lake == "bigint" and common == "double":
         return "rounded"
     precision, scale = _decimal(common)
