@@ -60,10 +60,10 @@ def own_columns(
     skip: Collection[str],
     conf: ReadConf,
 ) -> OwnColumns:
-    """Match the columns of a lake with this ``schema`` to the top-level fields of a file.
+    """Match the columns of a lake's ``schema`` to the top-level fields of a file, which have ``names`` and ``types``.
 
-    The type of a field is None where asyncpq has none, which is an error when the field is read. Columns in ``skip``
-    are not taken from the file.
+    A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip`` contains
+    lake columns whose values do not come from the file (partition columns).
     """
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
@@ -92,7 +92,10 @@ def _as_lake(field: pa.Field) -> TableField:
 
 
 def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
-    """A column of the lake, or a part of one, as the file has it under ``name``, with the parts that the lake has."""
+    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``kind``.
+
+    Nested columns get the parts of the lake's type, in its order.
+    """
     if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
@@ -111,7 +114,10 @@ def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf
 
 
 def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> list[TableField]:
-    """The parts of a nested column. Empty if the shapes differ: then Spark's rules refuse the column later."""
+    """Return the parts of a nested column as stored in the file, in the order of the type ``wanted``.
+
+    Empty if one type is not a struct, list or map like the other: converting the column raises the error later.
+    """
     if isinstance(wanted, pa.StructType) and isinstance(kind, pa.StructType):
         names = [child.name for child in kind]
         places = [find_name(names, child.name, conf) for child in wanted]
@@ -130,9 +136,10 @@ def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> lis
 
 
 def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf: ReadConf) -> Expression | None:
-    """The part of a condition that a file or index with the columns ``own`` can evaluate; None for none.
+    """Return the part of a condition that a file or index with the columns ``own`` can evaluate.
 
-    The condition is made for the columns ``lake``. The result is true wherever the condition is.
+    ``where`` refers to the columns of ``lake``. The returned condition is true for all rows for which ``where`` is
+    true. None if no part can be evaluated, or if ``where`` is None.
     """
 
     def atom(expr: Atom) -> Expression | None:
@@ -154,7 +161,10 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
 
 
 def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
-    """The comparison with its UTC timestamps turned into timestamps without zone, or the reverse."""
+    """Return the comparison with its timestamps converted to UTC, or to no zone, as the type ``kind`` requires.
+
+    None if the atom does not compare a single column with timestamps only.
+    """
 
     def moment(value: Any) -> dt.datetime | None:
         if not isinstance(value, dt.datetime):
@@ -168,7 +178,10 @@ def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
-    """Whether one type has a zone and the other has none, which Spark reads as UTC unless it converts INT96."""
+    """Return whether exactly one of two timestamp types has a zone, and both denote the same moments.
+
+    Spark reads timestamps without a zone as UTC, unless its settings convert INT96.
+    """
     if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
         return False
     other_zone = (have.tz is None) is not (asked.tz is None)
@@ -211,7 +224,7 @@ class SparkRequests:
     """Requests for files whose columns may differ from the lake's: a
     :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
-    With ``are_planned`` each file must have the rows of its entry.
+    With ``are_planned``, a file without the rows that its index entry selects raises ObjectChangedError.
     """
 
     def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
@@ -226,7 +239,11 @@ class SparkRequests:
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`; AmbiguousColumnError for a column that is read."""
+        """Adapt an opened file: set the fields under which its columns are stored.
+
+        Raises AmbiguousColumnError if a column to read matches several columns of the file, and ObjectChangedError if
+        the file lacks planned rows. Implements :class:`asyncpq.datasets.dataset_files.FileRequests`.
+        """
         self._same.accept(opened)
         fields = self._columns_of(opened)[0].fields
         if fields is not None:
@@ -241,15 +258,18 @@ class SparkRequests:
                 ) from error
 
     def request(self, opened: OpenedFile) -> ScanRequest:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
+        """Return the scan request for a file, whose condition refers to the types that the file stores."""
         return self._columns_of(opened)[1]
 
     def may_match(self, opened: OpenedFile) -> bool:
-        """See :class:`asyncpq.datasets.dataset_files.FileRequests`."""
+        """Return whether a file may contain matching rows; True if its request differs from the lake's."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Number of these columns in ``variants``, from 1; 0 for the dataset's columns."""
+        """Return the number of ``fields`` in ``variants``, counted from 1, and add them if they are new.
+
+        0 if ``fields`` is None: the file has the dataset's columns.
+        """
         if fields is None:
             return 0
         if fields not in self.variants:
@@ -257,7 +277,7 @@ class SparkRequests:
         return self.variants.index(fields) + 1
 
     def _columns_of(self, opened: OpenedFile) -> tuple[OwnColumns, ScanRequest]:
-        """The columns of a file, and the request for it."""
+        """Return the lake's columns as stored in a file, and the request for this file."""
         if self.is_table or opened.file.content is not None:
             return OwnColumns(None, {}), self._ask
         key = opened.schema_bytes
@@ -271,7 +291,7 @@ class SparkRequests:
         return own, ask
 
     def _tops(self) -> set[str]:
-        """Names of the top-level columns that are read; may include others."""
+        """Return names of the top-level columns that the request reads, perhaps with some that it does not read."""
         ask, names = self._ask, self._schema.names
         if ask.columns is None:
             return set(names)
@@ -279,7 +299,7 @@ class SparkRequests:
         return {name for name in names if name in asked or any(path.startswith(f"{name}.") for path in asked)}
 
     def _request_for(self, own: OwnColumns) -> ScanRequest:
-        """The request for a file: the same object if it means the same for the file."""
+        """Return the request for a file: the lake's request itself if the file can evaluate its whole condition."""
         ask = self._ask
         if own.fields is None or ask.where is None:
             return ask
@@ -309,18 +329,18 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
 
 @dataclass(frozen=True)
 class PartitionTypes:
-    """Spark's types of partition columns whose values come from the texts of paths. Picklable."""
+    """Spark's types of partition columns whose values are parsed from the texts in paths. Picklable."""
 
     kinds: tuple[tuple[str, DataType], ...]
-    hive: bool  # the texts are those of `key=value` folders; otherwise they are the values that asyncpq has
+    hive: bool  # parse the texts of `key=value` folders; otherwise the texts are asyncpq's partition values
 
 
 class SparkFiles:
     """The files of another provider, with partition values of Spark's types: a
     :class:`asyncpq.datasets.providers.FileProvider`.
 
-    An index has the columns of the time when it was built. It gets only conditions that mean the same for them: see
-    ``schemas``, the lake's and the index's. With ``typed`` the files have the values already.
+    ``schemas`` are the lake's and the index's; an index keeps the columns from when it was built, and gets only those
+    conditions that its columns can evaluate. With ``typed``, the files of ``source`` have Spark's values already.
     """
 
     def __init__(
@@ -343,7 +363,10 @@ class SparkFiles:
 
     @property
     def index(self) -> OpenIndex | None:
-        """The index with the lake's columns that prunes files before they are opened; None for none."""
+        """The index that prunes files before they are opened.
+
+        None if there is no index, or if its columns have other types than the lake's.
+        """
         return index_of(self.source) if self._schemas is None else None
 
     @property
@@ -365,7 +388,7 @@ class SparkFiles:
         return files if self._is_typed else files._replace(files=[self._typed(file) for file in files.files])
 
     def _asked(self, where: Expression | None) -> Expression | None:
-        """The condition for the provider, of which an index may have other partition values and other columns."""
+        """Return the part of a condition that the source can evaluate with its own partition values and columns."""
         if where is not None and self._kinds:
             where = implied(where, lambda atom: atom if self._kinds.keys().isdisjoint(columns(atom)) else None)
         return where if self._schemas is None else condition_on(where, *self._schemas, self._conf)
@@ -380,14 +403,18 @@ class SparkFiles:
 
 
 def index_of(source: FileProvider) -> OpenIndex | None:
-    """The index that prunes files before they are opened; None for none."""
+    """Return the index that prunes the source's files before they are opened; None if the source has no index."""
     return source.index if isinstance(source, (SnapshotFiles, IndexedFiles, SparkFiles)) else None
 
 
 def narrowed_for_index(
     source: FileProvider, schema: pa.Schema, partitions: Collection[str], conf: ReadConf
 ) -> FileProvider:
-    """The files of a lake with the columns ``schema``; an index that has others gets fewer conditions."""
+    """Return ``source`` itself, or a wrapper that passes an index only the conditions that it can evaluate.
+
+    The wrapper is used if the types of the index's columns differ from the lake's ``schema``. ``partitions`` are names
+    of columns from paths, whose types are not compared.
+    """
     index = index_of(source)
     if index is None:
         return source
@@ -400,7 +427,7 @@ def narrowed_for_index(
 
 
 async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataFile]:
-    """All files of a dataset, from its last listing if there is one."""
+    """Return all files of a dataset: those of its last listing, or of a new one if there was none."""
     known = state.source.known
     if known is not None and known.files:
         return known.files
@@ -408,7 +435,10 @@ async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataF
 
 
 def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
-    """The texts of each partition column in all paths, before Spark's own unescaping."""
+    """Return the texts of each partition column in all paths, with their ``%xx`` escapes.
+
+    With ``hive``, texts are parsed from ``key=value`` folders; otherwise they are asyncpq's partition values.
+    """
     folders = {file.url.rpartition("/")[0]: file for file in files}
     texts: dict[str, set[str | None]] = {name: set() for name in names}
     for file in folders.values():
@@ -428,7 +458,7 @@ def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[s
         if name in names and name in file.partition and name not in texts:
             if unescaped(key) != name:
                 raise UnsupportedFeatureError(
-                    f"the folder {segment!r} has a column that Spark names {unescaped(key)!r}",
+                    f"Spark reads the column name {unescaped(key)!r} from the folder {segment!r}, and asyncpq {name!r}",
                     column=name,
                     hint="Rename the folder, or read it with spark.read.parquet.",
                 )

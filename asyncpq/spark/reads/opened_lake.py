@@ -94,12 +94,12 @@ class OpenLake:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of ``struct`` as asyncpq has them."""
+        """The Arrow schema with which asyncpq reads the columns of ``struct``, in the same order."""
         return self.state.columns.schema
 
     @property
     def names(self) -> list[str]:
-        """The dataset's name of each column of ``struct``."""
+        """Names of the columns in ``schema``; a column of ``struct`` may differ in case."""
         names: list[str] = self.schema.names
         return names
 
@@ -109,13 +109,19 @@ class OpenLake:
         return self.state.source.view is View.SNAPSHOT
 
     def columns(self, wanted: Sequence[str]) -> list[int]:
-        """Positions in ``struct`` of top-level columns, by Spark's case sensitivity; unknown names are left out."""
+        """Return positions in ``struct`` of the named top-level columns, without names that do not exist.
+
+        Names are compared with Spark's case sensitivity.
+        """
         names = self.struct.names
         places = (find_name(names, name, self.conf) for name in wanted)
         return [place for place in places if place is not None]
 
     def known_top(self, path: str) -> str:
-        """The top-level column of a name or dotted path; ColumnNotFoundError if it does not exist."""
+        """Return the name in ``struct`` of the top-level column of a name or dotted path.
+
+        Raises ColumnNotFoundError if the column does not exist.
+        """
         places = self.columns([path]) or self.columns([first_name(path)])
         if not places:
             hint = nearest_column(path, self.struct.names)
@@ -127,8 +133,8 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     """Open a dataset and determine its columns as Spark has them.
 
     Raises:
-        AsyncpqError: as :meth:`asyncpq.Session.open_dataset`; or Spark does not read the type of a column.
-        SchemaMismatchError: schemas are to be merged, and two files have types that Spark does not merge.
+        AsyncpqError: :meth:`asyncpq.Session.open_dataset` failed, or Spark does not support the type of a column.
+        SchemaMismatchError: a setting asks to merge the files' schemas, and Spark cannot merge the types of a column.
     """
     options = target.options
     is_table = catalog_of(target.target, target.format, target.version) is not None
@@ -142,7 +148,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
 
 
 async def _opened(session: Session, target: LakeTarget, options: Mapping[str, Any], conf: ReadConf) -> Dataset:
-    """Open the dataset; where its first file contradicts the index, with the types of the caller's schema."""
+    """Open the dataset. If the types of its first file contradict the index, use the types of the caller's schema."""
     try:
         return await session.open_dataset(target.target, **options)
     except SchemaMismatchError:
@@ -159,7 +165,7 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
 
 
 class _LakeOpener:
-    """Determines the columns of an opened dataset. ``state`` gets the columns and files that Spark's types need."""
+    """Determines Spark's columns of an opened dataset, and replaces ``state`` by one with these columns."""
 
     def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
         self.state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
@@ -183,13 +189,13 @@ class _LakeOpener:
         if asked is not None or not self._is_table:
             schema = self._lake_schema(struct)
             if len(set(schema.names)) != len(schema.names):
-                raise InvalidOptionError("schema: two columns name the same column of the files")
+                raise InvalidOptionError("two columns of the argument schema match the same column of the files")
             source = narrowed_for_index(self.state.source, schema, self._partitions, self._conf)
             self.state = replace(self.state, source=source, columns=self.state.columns._replace(schema=schema))
         return struct
 
     async def _infer(self) -> StructType:
-        """The columns of a dataset whose files define them. With the caller's schema: the partition columns."""
+        """Infer the columns from the files and their paths; only partition columns if the caller passed a schema."""
         target, view = self._target, self.state.source.view
         files = sorted(await all_files(self.state, self.operation), key=lambda file: file.url)  # as Spark visits them
         if not files and view is View.SNAPSHOT:  # an overwrite removed all rows
@@ -211,7 +217,7 @@ class _LakeOpener:
     # -- columns ----------------------------------------------------------------------------------
 
     def _with_partitions(self, asked: StructType, inferred: StructType) -> StructType:
-        """The caller's columns, then the partition columns as Spark has them."""
+        """Return the caller's columns, then the partition columns, as Spark orders them."""
         known = [find_name(asked.names, name, self._conf) for name in self._partitions]
         data = [field for at, field in enumerate(asked.fields) if at not in known]
         partitions = [
@@ -221,8 +227,9 @@ class _LakeOpener:
         return StructType([*data, *partitions])
 
     def _with_partition_types(self, columns: StructType) -> StructType:
-        """The files' columns with the types of partition columns where names agree, then the other partition
-        columns."""
+        """Return the files' columns, then the remaining partition columns.
+
+        A file's column with the name of a partition column gets the partition column's type."""
         key = self._conf.key
         rest = {name: self._partition_field(name) for name in self._partitions}
         by_key = {key(name): name for name in self._partitions}
@@ -235,7 +242,10 @@ class _LakeOpener:
         return struct_of(pa.schema([self.state.columns.schema.field(name)])).fields[0]
 
     def _known_struct(self, first: pa.Schema) -> StructType:
-        """The columns of files as Spark infers them from one file; the dataset's types where these are wider."""
+        """Return the columns as Spark infers them from the first file, with the dataset's types where they are wider.
+
+        ``first`` is the file's Arrow schema.
+        """
         inferred, conf = self._inferred, self._conf
         columns, schema = [], self.state.columns.schema
         data = {conf.key(name) for name in schema.names if name not in self._partitions}
@@ -255,7 +265,7 @@ class _LakeOpener:
         return StructType(columns)
 
     def _lake_schema(self, struct: StructType) -> pa.Schema:
-        """The Arrow schema with which asyncpq reads the columns of ``struct``."""
+        """Return the Arrow schema with which asyncpq reads the columns of ``struct``."""
         known = self.state.columns.schema
         return pa.schema([self._lake_column(known, field) for field in struct.fields], metadata=known.metadata)
 
@@ -279,7 +289,7 @@ class _LakeOpener:
     # -- files ------------------------------------------------------------------------------------
 
     async def _first_file(self, files: Sequence[DataFile]) -> tuple[DataFile, FileMetadata, pa.Schema]:
-        """The first file that can be read, its footer and its Arrow schema. Caches usually have it."""
+        """Return the first file that can be read, its footer and its Arrow schema. The footer is usually cached."""
         state = self.state
         for file in files:
             try:
@@ -302,7 +312,7 @@ class _LakeOpener:
         raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
-        """The columns that Spark infers from all files, those of the first file first. Errors name the file."""
+        """Merge the columns that Spark infers from each file, those of the first file first. Errors name the file."""
         state, operation, conf = self.state, self.operation, self._conf
         merged: StructType | None = None
         seen: set[object] = set()
@@ -339,7 +349,10 @@ class _LakeOpener:
         return merged
 
     async def _type_partitions(self) -> None:
-        """Give partition columns Spark's types. Errors name the column with a value that does not fit."""
+        """Set Spark's types for the partition columns.
+
+        Raises an AsyncpqError with the column's name if a value in a path does not have the column's type.
+        """
         asked, conf = self._target.schema, self._conf
         hive, source = self._target.partitioning == "hive", self.state.source
         by_text = asked is not None or not conf.infer_partition_types
@@ -382,7 +395,7 @@ class _LakeOpener:
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
-    """The columns of an index without files: as Spark wrote them, or else from Arrow's types."""
+    """Return the columns of an index that lists no files: Spark's schema in the metadata, or else Arrow's types."""
     text = (schema.metadata or {}).get(ROW_METADATA_KEY.encode())
     written = None if text is None else row_schema(text.decode("utf-8", "replace"))
     if written is not None and [conf.key(name) for name in written.names] == [conf.key(name) for name in schema.names]:
@@ -397,21 +410,28 @@ _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
 
 
 def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
-    """The Arrow field with which a column, or a part of one, is read as Spark's type.
+    """Return the Arrow field with which asyncpq reads a column so that Spark gets the type of ``asked``.
 
-    Parts whose Arrow type Spark reads as the type asked for keep it; other parts get the Arrow type of Spark's.
+    A part whose type in ``known`` Spark already reads as the requested type keeps its type. Other parts get the Arrow
+    type that corresponds to the requested type.
     """
     return _field(known, asked, conf, _asked_leaf)
 
 
 def lake_column(asked: StructField) -> pa.Field:
-    """The Arrow field of a column that no known file has; UnsupportedFeatureError if PySpark takes no such data."""
+    """Return the Arrow field for a column that is missing in the dataset's schema.
+
+    Raises UnsupportedFeatureError if PySpark cannot convert Arrow data to the column's type.
+    """
     stored = StructField(asked.name, as_stored(asked.dataType), asked.nullable, asked.metadata)
     return arrow_schema(StructType([stored])).field(0)
 
 
 def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
-    """The column with zoneless timestamps as UTC where Spark reads them so, as INT96: later files may have a zone."""
+    """Return the column with UTC in place of timestamps without a zone that Spark reads as instants, such as INT96.
+
+    Later files may store the column's timestamps with a zone.
+    """
     return _field(known, asked, ReadConf(case_sensitive=True), _instants)
 
 

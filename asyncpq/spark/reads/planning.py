@@ -95,7 +95,7 @@ class LakePlan:
         return sum(piece.num_bytes for split in self.splits for piece in split)
 
     def tasks(self) -> list[bytes]:
-        """The encoded splits for :func:`asyncpq.spark.reads.splits.read_split`."""
+        """Return one encoded split for each task, for :func:`asyncpq.spark.reads.splits.read_split`."""
         return [pack_split(split) for split in self.splits]
 
 
@@ -109,7 +109,7 @@ async def plan_lake(
 ) -> LakePlan:
     """Prune an opened dataset by a predicate and pack the remaining rows into splits.
 
-    Without a predicate, files whose versions a listing tells are not opened.
+    Without a predicate, files are not opened if the listing identifies their versions.
 
     Args:
         columns: names of the columns to read, as Spark spells them; None for all.
@@ -159,7 +159,7 @@ async def plan_lake(
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) -> LakeScan:
-    """The part of a plan that all tasks share; ``places`` are the positions of the columns to read."""
+    """Return the part of a plan that all tasks share; ``places`` are the positions of the columns to read."""
     state = opened.state
     return LakeScan(
         url=state.url,
@@ -178,7 +178,10 @@ def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) ->
 
 
 def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
-    """The file as a whole, if it can be planned without opening it; ``share`` of its bytes is read."""
+    """Return the plan to read a whole file; None if the file must be opened for planning.
+
+    ``most_bytes`` is the maximum size of such a file. ``share`` is the estimated fraction of its bytes that is read.
+    """
     validator, entry = file.validator, file.entry
     if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
         return None
@@ -196,7 +199,7 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
 
 
 async def _planned(requests: SparkRequests, split_bytes: int, opened: OpenedFile) -> list[PlannedFile]:
-    """The planned parts of an opened and pruned file."""
+    """Return the parts of an opened and pruned file to read; empty if pruning excluded the whole file."""
     if opened.plan is None:
         return []
     version, file = opened.version, opened.file
@@ -232,7 +235,10 @@ async def _planned(requests: SparkRequests, split_bytes: int, opened: OpenedFile
 
 
 def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
-    """Consecutive row groups with the same need of a filter, cut at the size of a split."""
+    """Yield runs of consecutive row groups that all need the filter or all do not, of at most ``split_bytes`` bytes.
+
+    A larger row group forms a run of its own.
+    """
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
@@ -260,7 +266,10 @@ def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
 
 
 def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
-    """The parts of the footer that reading these leaves needs; empty if they are large."""
+    """Return the encoded parts of the footer that reading these leaves requires, keyed by leaf.
+
+    Empty if they exceed the size limits: then the task reads the footer itself.
+    """
     metadata = version.metadata
     chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
     if sum(len(chunk) for pieces in chunks.values() for chunk in pieces) > _MOST_FOOTER_BYTES:
@@ -276,7 +285,7 @@ def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
 
 
 def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
-    """The page locations that the plan uses, by leaf."""
+    """Return the encoded page locations that the plan uses, keyed by leaf."""
     made: dict[int, dict[int, MadeIndex]] = {}
     for group in groups:
         for column in group.columns:
@@ -290,7 +299,10 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
 
 
 class SplitPacker:
-    """Packs files into encoded pieces of at most ``split_bytes`` as they come, or of a single larger row group."""
+    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data.
+
+    Only a single row group that is larger forms a larger piece.
+    """
 
     def __init__(self, split_bytes: int) -> None:
         self._split_bytes = split_bytes
@@ -300,7 +312,7 @@ class SplitPacker:
         self._total_bytes = 0
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
-        """Add a file; yield pieces that are full."""
+        """Add a file, and yield the pieces that its data completes."""
         for part in _divided(file):
             cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
             # small at first, since the size of a split depends on the total
@@ -314,7 +326,7 @@ class SplitPacker:
             self._total_bytes += part.num_bytes
 
     def finish(self) -> Iterator[SplitPiece]:
-        """Yield the open piece, if it has a file."""
+        """Yield the last, incomplete piece; nothing if it has no file."""
         if self._files:
             files, self._files, self._open_bytes = self._files, [], 0
             self._least_bytes = _PIECE_BYTES
@@ -325,7 +337,7 @@ class SplitPacker:
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """The file, in parts if it has very many row ranges."""
+    """Yield the file unchanged, or in parts if it has too many row ranges for one split."""
     if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
         yield file
         return
@@ -339,7 +351,7 @@ def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
 
 
 def _least_bytes(file: PlannedFile) -> int:
-    """Upper bound of the encoded size of a file without payloads."""
+    """Return an upper bound of the encoded size of a file without payloads, in bytes."""
     ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
     validator = file.validator
     named = 0 if validator is None else sum(len(text or "") for text in (validator.etag, validator.last_modified))
@@ -347,7 +359,7 @@ def _least_bytes(file: PlannedFile) -> int:
 
 
 def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """The files without the payloads for which a split has no space, from the last file on."""
+    """Return the files, without the footer payloads that do not fit into a split. Earlier files have priority."""
     space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
     fitting: list[PlannedFile] = []
     for file in files:
@@ -360,8 +372,9 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 def group_pieces(
     pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
 ) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits, enough for all tasks that run at once
-    (``parallelism``) if each has enough to do."""
+    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes.
+
+    Splits are smaller, down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
     if not pieces:
         return []
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
@@ -385,7 +398,7 @@ def group_pieces(
 
 
 def _fitting(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
-    """The pieces of a split; if they are too large, the last ones lose their payloads."""
+    """Return the pieces of a split, without the payloads of the last ones if the split would be too large."""
     sizes = [len(piece.data or b"") for piece in split]
     space = MOST_SPLIT_BYTES - 4 * len(split)
     if sum(sizes) <= space:
@@ -405,7 +418,10 @@ def _slim(data: bytes) -> bytes:
 
 
 class _PieceStore:
-    """The pieces of a plan. If they are many, they go to the work folder, and only their places stay in memory."""
+    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder.
+
+    Of written pieces, only the places in the work folder stay in memory.
+    """
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self.urls: set[str] = set()
@@ -420,7 +436,7 @@ class _PieceStore:
         self._objects = 0
 
     async def add(self, file: PlannedFile) -> None:
-        """Pack a file; InvalidOptionError if the plan is too large to be sent, and there is no work folder."""
+        """Pack a file. Raises InvalidOptionError if the plan is too large to send and there is no work folder."""
         self.urls.add(file.url)
         await self._keep(self._packer.add(file))
 
@@ -442,7 +458,7 @@ class _PieceStore:
     async def _put_down(self) -> None:
         if self._folder is None:
             raise InvalidOptionError(
-                f"the plan has more than {MOST_SENT_BYTES} bytes and needs a work folder",
+                f"the plan is larger than {MOST_SENT_BYTES} bytes, which requires a work folder, but none is set",
                 hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
             )
         url = f"{self._plans}{self._name}/{self._objects}.splits"
@@ -459,8 +475,9 @@ class _PieceStore:
         self._num_bytes = 0
 
     async def _remove_old(self) -> None:
-        """Remove old plans. The driver does not learn when a plan is no longer needed, but DataFrames do not live for
-        days."""
+        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``.
+
+        The driver cannot detect when Spark no longer uses a plan. Errors of the store are only logged."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
             store = writable((await self._runtime.store(self._plans))[0], self._plans)

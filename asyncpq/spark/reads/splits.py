@@ -74,7 +74,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One version of a file, and the rows of it that are read."""
+    """One version of a file, and the rows to read from it."""
 
     url: str
     validator: Validator | None  # None only with `content`
@@ -102,7 +102,7 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeScan:
-    """What all splits of a scan share. Picklable; without secrets."""
+    """The part of a plan that all splits of a scan share. Picklable, and free of secrets."""
 
     url: str  # of the dataset
     description: str
@@ -120,7 +120,7 @@ class LakeScan:
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """Some encoded files: a split, or a part of one."""
+    """Encoded files that form a split or a part of one."""
 
     data: bytes | None  # see :func:`decode_files`; None if the piece is in the work folder
     num_bytes: int  # compressed bytes of data in the files
@@ -133,7 +133,7 @@ class SplitPiece:
 
 
 def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
-    """Encode a split: its pieces, or their places in the work folder."""
+    """Encode a split as bytes. Pieces in the work folder are encoded as references to their byte ranges."""
     parts = [
         piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces
     ]
@@ -141,7 +141,7 @@ def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
 
 
 def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
-    """Decode :func:`pack_split`: for each piece its data, or its url, first byte and stop."""
+    """Decode the result of :func:`pack_split`. Each item is a piece's data, or its url, first byte and stop."""
     pieces: list[bytes | tuple[str, int, int]] = []
     stop = 0
     while stop < len(data):
@@ -153,7 +153,7 @@ def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
 
 
 def encode_files(files: Sequence[PlannedFile]) -> bytes:
-    """Encode files for :func:`decode_files`."""
+    """Encode planned files as bytes that :func:`decode_files` decodes."""
     rows: list[dict[str, Any]] = []
     for file in files:
         row = {name: getattr(file, name) for name in _SCHEMA.names}
@@ -169,16 +169,19 @@ def encode_files(files: Sequence[PlannedFile]) -> bytes:
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
-    """Decode files; CorruptIndexError for data that is damaged or of another version of asyncpq."""
+    """Decode the result of :func:`encode_files`.
+
+    Raises CorruptIndexError if the data is damaged or another version of asyncpq encoded it.
+    """
     if data[:1] != _VERSION:
         raise CorruptIndexError(
-            "the split was made by another version of asyncpq",
+            "another version of asyncpq encoded the split, in a format that this version cannot decode",
             hint="Install the same version on the driver and the executors.",
         )
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise CorruptIndexError("the split is damaged") from error
+        raise CorruptIndexError("the data of the split is damaged and cannot be decoded") from error
     files: list[PlannedFile] = []
     for row in rows:
         if row["validator"] is not None:
@@ -195,7 +198,7 @@ def decode_files(data: bytes) -> list[PlannedFile]:
 
 
 def encode_partition(values: Mapping[str, Any]) -> str:
-    """Partition values in JSON. Types that JSON lacks become a list of their name and arguments."""
+    """Encode partition values as JSON. A value of a type that JSON lacks becomes a list: type name, then arguments."""
     return json.dumps({name: _plain(as_scalar(value)) for name, value in values.items()})
 
 
@@ -235,9 +238,10 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split with the columns of ``lake.spark_schema``, and perhaps others that do not match.
+    """Yield the rows of a split in batches with the columns of ``lake.spark_schema``.
 
-    ObjectChangedError: a file was replaced or deleted after planning.
+    Batches may include rows that do not match the scan's condition. Raises ObjectChangedError if a file was replaced or
+    deleted after planning.
     """
     with sessions.told_to_plan_again(lake.view == View.SNAPSHOT):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
@@ -248,7 +252,7 @@ async def _opened(lake: LakeScan, split: bytes, session: Session) -> sessions.Ba
 
 
 async def _batches(session: Session, lake: LakeScan, files: Sequence[PlannedFile]) -> AsyncGenerator[pa.RecordBatch]:
-    """The batches of one scan after another, of files with and without the filter."""
+    """Yield the batches of all files. Consecutive files that all need the filter, or all do not, share a scan."""
     for filtered, group in itertools.groupby(files, key=lambda file: file.filtered):
         async with _split_scan(session.runtime, lake, list(group), filtered=filtered) as scan:
             async for batch in scan:
@@ -256,7 +260,7 @@ async def _batches(session: Session, lake: LakeScan, files: Sequence[PlannedFile
 
 
 async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
-    """Decode the files of a split, fetching parts that are in the work folder."""
+    """Decode the files of a split. Pieces in the work folder are fetched first."""
     files: list[PlannedFile] = []
     runtime = session.runtime
     for part in unpack_split(split):
@@ -286,7 +290,7 @@ def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], 
 
 
 def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
-    """The dataset file of a planned file."""
+    """Convert a planned file to a dataset file that is pinned to the planned version and rows."""
     validator = file.validator
 
     async def known(operation: Operation) -> KnownVersion | None:
@@ -312,7 +316,7 @@ def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
 
 
 def columns_of(lake: LakeScan) -> DatasetColumns:
-    """The dataset's columns, with a token that lets splits of one lake share what is derived from them."""
+    """Return the dataset's columns, with a token by which splits of the same lake share cached derived data."""
     digest = hashlib.sha256(lake.schema.serialize().to_pybytes())
     digest.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
     return DatasetColumns(lake.schema, lake.fields, digest.digest())
@@ -328,7 +332,7 @@ class SparkTables:
         self._last: tuple[pa.Schema, FileDates, Callable[[pa.RecordBatch], pa.RecordBatch]] | None = None
 
     def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
-        """Convert the tables that have rows. Errors name the file."""
+        """Return the converted tables of a file, without empty ones. Errors name the file."""
         version, conf = rows.file.version, self._conf
         try:
             dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
@@ -345,7 +349,7 @@ class SparkTables:
 
 
 def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
-    """Rename the fields to the lake's names."""
+    """Return ``dates`` with the file's field names replaced by the lake's column names."""
     names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
     if not names:
         return dates
