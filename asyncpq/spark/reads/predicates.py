@@ -1,7 +1,7 @@
 """Conditions of a scan: an asyncpq expression, a filter list, or Spark's SQL.
 
-A condition becomes a Spark column, which decides, and pruning terms, by which asyncpq skips data that cannot match. SQL
-is parsed with sqlglot for pruning only; a part that the two may read differently becomes Unknown.
+A condition becomes a Spark column, which filters the rows, and pruning terms, with which asyncpq skips data that cannot
+match. SQL is parsed with sqlglot for pruning only; a part that Spark and sqlglot may parse differently becomes Unknown.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 class Condition:
     """The condition of a scan: an expression, a filter list, or a condition in SQL.
 
-    Relative times are resolved to ``now``. ``by_fields`` is that of
-    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; always true for SQL.
+    Relative times are resolved at the time ``now``. ``by_fields``: a dot in a name always precedes a struct field; see
+    :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`. It is always true for SQL.
     """
 
     def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
@@ -71,7 +71,7 @@ class Condition:
         return str(self._terms) if self._sql is None else self._sql
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
-        """Top-level columns that the condition reads; may include others."""
+        """Return names of the top-level columns that the condition reads, perhaps with some that it does not read."""
         if self._sql is not None:
             return [field.name for field in struct.fields if may_name(self._sql, field.name)]
         lake = self._columns(struct, conf)
@@ -79,24 +79,30 @@ class Condition:
         return [struct.fields[place].name for place in dict.fromkeys(places) if place is not None]
 
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
-        """Columns in the condition that do not exist, as far as SQL is understood."""
+        """Return the names in the condition that are not columns of ``struct``. SQL that is not parsed is ignored."""
         lake = self._columns(struct, conf)
         understood = tree.And(tuple([atom for atom in atoms(self._terms) if not isinstance(atom, Unknown)]))
         calls = _WITHOUT_BRACKETS if self._sql is not None else ()
         return [name for name in columns(understood) if name.lower() not in calls and not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
-        """The condition for ``DataFrame.filter``; ExpressionError if Spark has no such condition."""
+        """Return the condition as a column for ``DataFrame.filter``.
+
+        Raises ExpressionError if Spark has no equivalent of the condition.
+        """
         if self._sql is not None:
             return F.expr(self._sql)
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
 
     def times(self) -> set[dt.datetime]:
-        """Wall-clock times that the condition may compare with instants."""
+        """Return the wall-clock times, without a zone, that the condition may compare with instants."""
         return wall_clock_times(self._terms)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
-        """The predicate to prune by, with times as :func:`instants_of` tells; None for none."""
+        """Return the predicate for pruning; None if the condition excludes no data.
+
+        ``instants`` maps wall-clock times to instants: see :func:`instants_of`.
+        """
         lake = self._columns(struct, conf, schema)
         return pruning_terms(self._terms if self._sql is not None else self._resolved(lake), lake, schema, instants)
 
@@ -104,18 +110,18 @@ class Condition:
         return LakeColumns(struct, schema, conf, by_fields=self._by_fields)
 
     def _resolved(self, lake: LakeColumns) -> Expression:
-        """The expression with relative times resolved."""
+        """Return the expression with relative times replaced by absolute ones."""
         zoneless = [name for name in columns(self._terms) if isinstance(lake.kind(name), TimestampNTZType)]
         return resolve_times(self._terms, self._now, zoneless)
 
 
 def filter_column(where: object, frame: DataFrame) -> Column:
-    """The column of a condition on a DataFrame; ExpressionError if Spark has no such condition."""
+    """Return a condition on a DataFrame as a Spark column; ExpressionError if Spark has no equivalent condition."""
     return Condition(where).column(frame.schema, ReadConf.of(frame.sparkSession))
 
 
 def quoted(name: str) -> str:
-    """The column's name quoted for SQL."""
+    """Return the column's name in backquotes, for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -123,14 +129,17 @@ def quoted(name: str) -> str:
 
 
 def fixed_instants(times: set[dt.datetime], conf: ReadConf) -> dict[dt.datetime, dt.datetime]:
-    """Instants of wall-clock times in a session zone with a fixed offset; empty if Spark must be queried."""
+    """Map wall-clock times to instants if the session's time zone is UTC; empty for other zones."""
     if conf.session_time_zone in _FIXED_ZONES:
         return {moment: moment.replace(tzinfo=dt.UTC) for moment in times}
     return {}
 
 
 def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) -> dict[dt.datetime, dt.datetime]:
-    """Instants of wall-clock times in the session's zone. Spark is asked, since Python's time zone data may differ."""
+    """Map wall-clock times of the session's time zone to instants, without times that Spark cannot convert.
+
+    Spark converts the times in a query, since Python's time zone data may differ from Spark's.
+    """
     if not times or (known := fixed_instants(times, conf)):
         return known if times else {}
     moments = sorted(times)
@@ -184,7 +193,7 @@ class _SparkColumns:
                 else type(expr).__name__
             )
             raise ExpressionError(
-                f"{expr}: Spark has no condition like {verb}",
+                f"Spark has no equivalent of {verb} in the condition {expr}",
                 hint="Use contains(), like() or starts_with(), or a condition in SQL.",
             )
         return column
@@ -207,7 +216,7 @@ class _SparkColumns:
         return None
 
     def _text(self, path: str) -> str:
-        """The quoted path; an unknown path is passed on unchanged, so that Spark raises the error."""
+        """Return the path quoted for SQL. An unknown path is quoted as one name, for which Spark raises the error."""
         place, parts = self._lake.split(path)
         return quoted(path) if place is None else ".".join(map(quoted, (self._lake.struct.names[place], *parts)))
 
@@ -228,7 +237,9 @@ class _SparkColumns:
         kind = getattr(kind, "elementType", kind)
         if isinstance(value, Timestamp):
             if value.nanoseconds % 1000:
-                raise ExpressionError("Spark's timestamps have microseconds, not nanoseconds", column=path)
+                raise ExpressionError(
+                    f"the literal {value} has nanoseconds, but Spark's timestamps only have microseconds", column=path
+                )
             moment = _EPOCH + dt.timedelta(microseconds=value.nanoseconds // 1000)
             value = moment if value.timezone is None else moment.replace(tzinfo=dt.UTC)
         if isinstance(value, dt.datetime):
@@ -249,7 +260,7 @@ class _SparkColumns:
 
 
 class Unknown(Expression):
-    """A part of a condition that is not understood."""
+    """A part of a condition that asyncpq cannot translate, so that it excludes no data."""
 
     __slots__ = ()
 
@@ -261,7 +272,10 @@ class Unknown(Expression):
 
 
 def read_condition(text: str) -> Expression:
-    """Parse a condition in SQL; :class:`Unknown` replaces the parts that are not understood."""
+    """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate.
+
+    Raises UsageError if sqlglot is not installed.
+    """
     # Spark's settings decide about escapes in strings and about double quotes
     if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
         return Unknown()
@@ -269,7 +283,10 @@ def read_condition(text: str) -> Expression:
         import sqlglot
         from sqlglot.errors import SqlglotError
     except ModuleNotFoundError as error:
-        raise UsageError("conditions in SQL need sqlglot", hint="pip install 'asyncpq[spark]'.") from error
+        raise UsageError(
+            "a condition in SQL requires the package sqlglot, which is not installed",
+            hint="Run pip install 'asyncpq[spark]'.",
+        ) from error
     try:
         return _condition(sqlglot.parse_one(text, dialect="spark"))
     except (SqlglotError, RecursionError, ValueError):
@@ -277,11 +294,11 @@ def read_condition(text: str) -> Expression:
 
 
 def may_name(text: str, column: str) -> bool:
-    """Whether a condition may read a column: it contains the name, or ``*``."""
+    """Return whether a condition in SQL may read a column: its text contains the column's name or ``*``."""
     return column.replace("`", "``").lower() in text.lower() or _STAR.search(text) is not None
 
 
-# Nodes are told by the names of their classes, since sqlglot is imported when SQL is parsed.
+# Nodes are distinguished by the names of their classes, since sqlglot is only imported when SQL is parsed.
 
 
 def _type(node: Any) -> str:
@@ -361,7 +378,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
 
 
 def _name(node: Any) -> str | None:
-    """The dotted path of a column or field; None for other nodes, and for names with a dot."""
+    """Return the dotted path of a column or field; None for other nodes, and for names that contain a dot."""
     if _type(node) == "Paren":
         return _name(node.this)
     if _type(node) == "Dot":
@@ -378,7 +395,7 @@ def _name(node: Any) -> str | None:
 
 
 def _literal(node: Any) -> Any:
-    """The literal's value in the type that Spark gives it; None for other nodes and for null."""
+    """Return a literal's value in the type that Spark infers for it; None for other nodes and for null."""
     kind = _type(node)
     if kind == "Paren":
         return _literal(node.this)
@@ -403,7 +420,10 @@ def _number(text: str) -> int | float | Decimal | None:
 
 
 def _cast(target: str, text: str, *, is_string: bool) -> Any:
-    """The value of a typed literal, which sqlglot parses as a cast: ``DATE '2024-05-01'``, ``5L``, ``1.5D``."""
+    """Return the value of a typed literal, such as ``DATE '2024-05-01'``, ``5L`` or ``1.5D``; None if unsupported.
+
+    sqlglot parses typed literals as casts to the type ``target``.
+    """
     if is_string:
         if target == "DATE":
             return date_of(text)

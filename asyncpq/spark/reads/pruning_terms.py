@@ -4,8 +4,8 @@ The predicate is true for every row for which Spark's condition is, and perhaps 
 itself and greater than all, casts literals and columns to a common type, and compares some strings by a collation.
 Conditions that asyncpq cannot express do not prune.
 
-Float comparisons are negated, so that they keep NaN. Literals before 1582 (dates) or 1900 (times) do not prune, since
-files may use the old calendar; neither do casts, collations and functions whose result is uncertain.
+Float comparisons are negated, so that they keep NaN. Dates before 1582 and times before 1900 in a condition do not
+prune, since files may use the old calendar; neither do casts, collations and functions whose result is uncertain.
 """
 
 from __future__ import annotations
@@ -70,13 +70,14 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """The position of a path's top-level column, the longest match, and names of fields in it. None: no column or
-        several match."""
+        """Return the position of a path's top-level column (the longest match), and the names of fields inside.
+
+        The position is None if no column or several columns match."""
         places, parts = self._top(path)
         return (places[0] if len(places) == 1 else None), parts
 
     def knows(self, path: str) -> bool:
-        """Whether a top-level column of this path exists, once or several times."""
+        """Return whether the path's top-level column matches at least one column of the dataset."""
         return bool(self._top(path)[0])
 
     def _top(self, path: str) -> tuple[list[int], list[str]]:
@@ -89,12 +90,12 @@ class LakeColumns:
         return places, parts
 
     def _inside(self, kind: Any, part: str) -> list[Any]:
-        """The fields of a struct of Spark or Arrow that have this name."""
+        """Return the fields named ``part`` of a Spark or Arrow struct; empty for types that are not structs."""
         fields = kind if isinstance(kind, (T.StructType, pa.StructType)) else []
         return [field for field in fields if self.conf.key(field.name) == self.conf.key(part)]
 
     def kind(self, path: str) -> T.DataType | None:
-        """Spark's type of a column or field; None if it does not exist."""
+        """Return Spark's type of a column or field; None if the column or field does not exist."""
         place, parts = self.split(path)
         kind = None if place is None else self.struct.fields[place].dataType
         for part in parts:
@@ -103,7 +104,10 @@ class LakeColumns:
         return kind
 
     def find(self, path: str) -> LakeColumn | None:
-        """The column; None if it does not exist, is ambiguous, or has a type that does not prune."""
+        """Return the column or field of a path.
+
+        None if no column or several columns match, or if comparisons of the column's type cannot prune.
+        """
         place, parts = self.split(path)
         if place is None:
             return None
@@ -124,14 +128,14 @@ class LakeColumns:
 
 
 def _is_by_bytes(kind: T.DataType) -> bool:
-    """Whether strings are compared byte by byte, without a collation."""
+    """Return whether Spark compares values of the type without a collation; False only for collated strings."""
     return not isinstance(kind, T.StringType) or bool(kind.isUTF8BinaryCollation())
 
 
 def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
-    """The predicate to prune by, for a condition with Spark's semantics; None if all rows may match.
+    """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match.
 
     Unknown nodes do not prune, and neither do wall-clock times that are missing in ``instants``.
     """
@@ -145,7 +149,7 @@ def pruning_terms(
 
 
 class _Terms:
-    """Makes predicates that hold wherever an atom has a result."""
+    """Translates single atoms of a condition into predicates for pruning."""
 
     def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
@@ -153,7 +157,10 @@ class _Terms:
         self._instants = instants
 
     def of_atom(self, atom: Expression, truth: analysis.Truth) -> Expression | None:
-        """The predicate that holds wherever the atom has the result ``truth``; None if none is known."""
+        """Return a predicate that is true for every row for which the atom's result is ``truth``.
+
+        None if asyncpq cannot express a predicate that excludes rows.
+        """
         column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
         if column is None or not isinstance(atom, tree.Atom) or isinstance(column.kind, T.StructType):
             return None
@@ -180,7 +187,7 @@ class _Terms:
             return None
 
     def _domain(self, column: LakeColumn, atom: tree.Atom) -> analysis.ValueDomain:
-        """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""
+        """Return the domain in which Spark compares the column with the atom's literals, all cast to one type."""
         kind, values = column.kind, [value for value in atom.literals if value is not None]
         if len(values) > 1 or isinstance(atom, (tree.In, tree.KeyIn)):
             is_time = isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType))
@@ -196,7 +203,7 @@ class _Terms:
         return analysis.ValueDomain(to_key, spark=True)
 
     def _literal(self, column: LakeColumn, value: Any) -> Any:
-        """The literal as the column's own type, if Spark compares it so; None otherwise."""
+        """Return the literal as a value of the column's type; None if Spark may compare it as another type."""
         kind, stored, conf = column.kind, column.stored, self._columns.conf
         if isinstance(value, bool):
             return value if isinstance(kind, T.BooleanType) and pa.types.is_boolean(stored) else None
@@ -226,7 +233,7 @@ _NOT_COMPARED: Final = analysis.ValueDomain(lambda _: _FOREIGN, spark=True)
 
 
 def _term(column: LakeColumn, wanted: analysis.ResultValues) -> Expression | None:
-    """The predicate that is true for all members of the set; None if these are all values."""
+    """Return a predicate that is true for all values in the set ``wanted``; None if the set has all values."""
     name = column.name
     nan = wanted.nan and column.is_floating
     if not wanted.comparable or (wanted.values == analysis.EVERYTHING and wanted.null):
@@ -280,7 +287,7 @@ def _interval(name: str, part: analysis.Interval) -> Expression | None:
 
 
 def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval:
-    """The interval of the same values of the column, with ends of the column's type."""
+    """Return the interval that contains the same values of the column, with ends rounded to the column's type."""
     low, high, low_open, high_open = part
     if not column.is_floating:
         return part
@@ -295,7 +302,7 @@ def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval:
 
 
 def _is_covered(stored: pa.DataType, kind: T.IntegralType) -> bool:
-    """Whether Spark reads every stored integer unchanged. If its type is too narrow, Spark keeps the low bits."""
+    """Return whether Spark's type ``kind`` has enough bits for all stored integers; else Spark keeps the low bits."""
     if not pa.types.is_integer(stored):
         return False
     return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(kind)])
@@ -320,12 +327,12 @@ def _float(stored: pa.DataType, value: Any) -> float | None:
 
 
 def _nearest(stored: pa.DataType, number: float) -> float:
-    """The value of the column's type that is nearest to ``number``."""
+    """Return the value of the column's float type that is nearest to ``number``."""
     return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 def _comparable(kind: T.DecimalType, values: Sequence[Any]) -> bool:
-    """Whether Spark compares the values as decimals with all of their digits."""
+    """Return whether Spark compares the values with the column as decimals without rounding, in at most 38 digits."""
     whole, scale = kind.precision - kind.scale, kind.scale
     for value in values:
         if isinstance(value, int):
@@ -367,7 +374,10 @@ def _date(value: Any) -> dt.date | None:
 
 
 def _time(kind: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
-    """The timestamp with the column's zone, or without one; None if it cannot be told."""
+    """Return the literal as a timestamp of the column, in UTC or without a zone.
+
+    None if the literal is not a time, is before 1900, or has no known instant.
+    """
     moment = _moment(value)
     if moment is None or stored.unit == "ns":
         return None  # Spark has microseconds
@@ -387,7 +397,7 @@ def _time(kind: T.DataType, stored: pa.TimestampType, value: Any, instants: Inst
 
 
 def _moment(value: Any) -> dt.datetime | None:
-    """The time of a literal, midnight of a date; None for other literals."""
+    """Return a literal as a time, with midnight for a date; None for other literals."""
     moment = time_of(value) if isinstance(value, str) else value
     if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
         return dt.datetime.combine(moment, dt.time())
@@ -395,7 +405,7 @@ def _moment(value: Any) -> dt.datetime | None:
 
 
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:
-    """The literals that may be wall-clock times of the session's zone."""
+    """Return the literals of a condition that may be wall-clock times in the session's time zone."""
     times: set[dt.datetime] = set()
     for atom in atoms(condition):
         if not isinstance(atom, tree.Atom) or isinstance(atom, (tree.StartsWith, tree.Contains, tree.Like)):  # type: ignore[redundant-expr]
@@ -407,7 +417,7 @@ def wall_clock_times(condition: Expression) -> set[dt.datetime]:
 
 
 class _SessionZone(dt.tzinfo):
-    """Marks a wall-clock time that is an instant of the session's zone, whatever it is compared with."""
+    """Marks a wall-clock time of the session's time zone that denotes an instant, whatever the column's type."""
 
     def utcoffset(self, moment: dt.datetime | None) -> None:
         return None
@@ -419,7 +429,7 @@ SESSION_ZONE: Final = _SessionZone()
 
 
 def date_of(text: str) -> dt.date | None:
-    """A date in the full form YYYY-MM-DD; None for other text."""
+    """Parse a date in the full form YYYY-MM-DD; None for other text."""
     try:
         return dt.date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
@@ -427,7 +437,7 @@ def date_of(text: str) -> dt.date | None:
 
 
 def time_of(text: str) -> dt.datetime | None:
-    """A wall-clock time in full form, or midnight of a date; None for other text."""
+    """Parse ``YYYY-MM-DD HH:MM:SS``, perhaps with a fraction, or a date as midnight; None for other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None

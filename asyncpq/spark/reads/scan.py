@@ -65,14 +65,14 @@ def scan(
     on_bad_file: Literal["raise", "skip"] = "raise",
     **settings: Any,
 ) -> DataFrame:
-    """Return the rows of a lake as Spark's own reader gives them, reading only what the condition may match.
+    """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
 
     Each call plans anew, with the files and versions of this moment.
 
     Args:
         url: a prefix, a pattern, a file, a list of files, or a table.
-        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's SQL. It has
-            Spark's semantics and Spark applies it; asyncpq skips data that cannot match.
+        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's SQL. Spark
+            applies the condition with its own semantics; asyncpq skips data that cannot match.
         columns: names, or dotted paths of struct fields; None for all.
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
@@ -82,7 +82,7 @@ def scan(
     Raises:
         AsyncpqError: the lake cannot be opened or planned.
         ColumnNotFoundError: a column does not exist.
-        ExpressionError: Spark has no form of the predicate.
+        ExpressionError: Spark has no equivalent of the condition.
         AnalysisException: the predicate names an unknown column, or does not fit a column's type.
     """
     target = LakeTarget(
@@ -108,9 +108,10 @@ def explain_scan(
     index: Any = None,
     **options: Any,
 ) -> SparkScanPlan:
-    """Plan :func:`scan` with these arguments and return the plan to print or inspect.
+    """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
-    No task reads the lake. Spark may run one small query to resolve time zones.
+    ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query to
+    resolve time zones.
     """
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}
@@ -123,8 +124,8 @@ class SparkScanPlan:
     """A planned scan."""
 
     read: LakePlan
-    condition: Condition | None  # the rows that are wanted; None for all
-    columns: tuple[str, ...] | None  # names of the columns that are wanted; None for all
+    condition: Condition | None  # selects the rows to return; None for all rows
+    columns: tuple[str, ...] | None  # names of the columns to return; None for all columns
 
     @property
     def files(self) -> int:
@@ -164,7 +165,7 @@ class SparkScanPlan:
     __repr__ = __str__
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The DataFrame of the scan."""
+        """Return the DataFrame with the rows and columns of the scan."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
         frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
@@ -183,10 +184,13 @@ def plan_scan(
     columns: Sequence[str] | None,
     settings: Mapping[str, Any],
 ) -> SparkScanPlan:
-    """Plan a scan with the driver's session."""
+    """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)
     if isinstance(columns, str):
-        raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint=f"Write columns=[{columns!r}].")
+        raise InvalidOptionError(
+            f"the argument columns is the text {columns!r}, expected a list of names",
+            hint=f"Write columns=[{columns!r}].",
+        )
     known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
@@ -217,7 +221,7 @@ def _struct(schema: StructType | str | None) -> StructType | None:
 
 
 def _jvm_zone(spark: SparkSession) -> str:
-    """The time zone of Spark's JVM, queried once for each application, since it takes a job."""
+    """Return the time zone of Spark's JVM. The zone is queried once for each application, since a query takes a job."""
     application = str(spark.conf.get("spark.app.id", "") or "")
     zone = _zones.get(application)
     if zone is None or not application:
@@ -229,7 +233,7 @@ _zones: dict[str, str] = {}
 
 
 def _parallelism(spark: SparkSession) -> int:
-    """Number of tasks that run at once, or a default if Spark does not tell."""
+    """Return the number of tasks that run at once, or a default if Spark does not reveal that number."""
     for name in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
         value = spark.conf.get(name, None)
         if value is not None and value.isdigit():
@@ -246,7 +250,7 @@ def _parallelism(spark: SparkSession) -> int:
 def _typed(
     spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int
 ) -> DataFrame:
-    """The rows of all tasks. Intervals of months travel as integers, which PySpark can receive."""
+    """Return the rows of all tasks. Tasks return intervals of months as integers, which PySpark can receive."""
     sent = without_months(struct)
     assert isinstance(sent, StructType)
     if sent == struct:
@@ -262,7 +266,7 @@ def _typed(
 
 
 def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
-    """One task for each split; Spark estimates the result at ``num_bytes``."""
+    """Return the rows of one task for each split, as a DataFrame whose size Spark estimates at ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
     numbers, columns = _padding(spark, num_bytes)
@@ -280,9 +284,9 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
-    """The number of input rows that Spark estimates at ``num_bytes``, and SQL of their columns beside the number.
+    """Return the number of input rows whose size Spark estimates at ``num_bytes``, and SQL of their other columns.
 
-    The estimate is up to an eighth more, since each distinct number costs a compilation.
+    The number is rounded up by at most an eighth, since Spark compiles a new plan for each distinct number.
     """
     counts_rows = spark.conf.get("spark.sql.cbo.enabled", "false") == "true"
     most_bytes, row_bytes = (_MOST_NUMBERS_BYTES, _NUMBER_BYTES) if counts_rows else (_MOST_BYTES, _WIDE_ROW_BYTES)
@@ -294,14 +298,14 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
 def read_numbers(
     lake: LakeScan, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the splits of these numbers, divided by ``step``. Runs on executors."""
+    """Yield the rows of the splits ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read_split(lake, tasks[number // step])
 
 
 def read_rows(lake: LakeScan, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read the splits in these rows. Runs on executors."""
+    """Yield the rows of the splits in the second column of the batches. Runs on executors."""
     for batch in rows:
         for split in batch.column(1).to_pylist():
             yield from read_split(lake, split)
