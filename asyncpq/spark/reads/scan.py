@@ -110,8 +110,8 @@ def explain_scan(
 ) -> SparkScanPlan:
     """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
 
-    ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query to
-    resolve time zones.
+    ``options`` are the other keyword arguments of :func:`scan`. No task reads the lake. Spark may run one small query
+    to resolve time zones.
     """
     names = LakeTarget.__dataclass_fields__.keys() & options.keys() - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in names}

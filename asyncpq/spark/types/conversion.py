@@ -1,6 +1,6 @@
-"""Convert batches between asyncpq and Spark: values as Spark's reader gives them, and Arrow types to write.
+"""Convert batches between asyncpq and Spark: to the values that Spark's reader returns, and to the types of files.
 
-A conversion is made once for each schema and cached.
+A conversion is prepared once for each schema and cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb
 
 
 def file_field(field: T.StructField) -> pa.Field:
-    """The Arrow field of a file, without Spark's metadata; UnsupportedFeatureError for types that are not written."""
+    """Return the Arrow field with which a Spark field is written, without Spark's metadata.
+
+    Raises UnsupportedFeatureError if Parquet or PySpark cannot store the field's type.
+    """
     with within(field.name):
         if is_spatial(field.dataType):
             return wkb_field(field)
@@ -34,10 +37,12 @@ def file_field(field: T.StructField) -> pa.Field:
 
 
 def _refuse_void(kind: T.DataType) -> None:
-    """Refuse VOID in lists and maps, for which Spark 4.3 gives Arrow data of the wrong length."""
+    """Raise UnsupportedFeatureError if a type inside a list or map is or contains VOID.
+
+    Spark 4.3 returns Arrow data of the wrong length for VOID in lists and maps."""
     if isinstance(kind, T.NullType):
         raise UnsupportedFeatureError(
-            "PySpark gives no values of the type void in arrays and maps", hint="Omit the column, or cast it."
+            "PySpark does not support values of the type void in arrays and maps", hint="Omit the column, or cast it."
         )
     if isinstance(kind, T.StructType):
         for field in kind.fields:
@@ -47,7 +52,7 @@ def _refuse_void(kind: T.DataType) -> None:
 def _file_type(kind: T.DataType) -> pa.DataType:
     if isinstance(kind, T.StructType):
         if not kind.fields:
-            raise UnsupportedFeatureError("Parquet does not have structs without fields")
+            raise UnsupportedFeatureError("the type is a struct without fields, which Parquet cannot store")
         return pa.struct([file_field(field) for field in kind.fields])
     if isinstance(kind, T.ArrayType):
         _refuse_void(kind.elementType)
@@ -66,11 +71,12 @@ def _file_type(kind: T.DataType) -> pa.DataType:
         return to_arrow_type(kind, timezone="UTC")
     except PySparkException as error:
         raise UnsupportedFeatureError(
-            f"PySpark gives no values of the type {kind.simpleString()}", hint="Leave the column out, or cast it."
+            f"PySpark cannot convert the type {kind.simpleString()} to Arrow, so asyncpq cannot write the column",
+            hint="Leave the column out, or cast it.",
         ) from error
 
 
-#: Returns the conversion of a leaf from an Arrow type, for Spark's type, to another Arrow type; None for none.
+#: Returns the conversion of a leaf from an Arrow type, for a Spark type, to another Arrow type; None to keep arrays.
 Leaf = Callable[[pa.DataType, T.DataType, pa.DataType], Convert | None]
 
 _LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
@@ -78,14 +84,17 @@ _types: Any = pa.types  # its functions lack annotations
 
 
 class NestedConversion:
-    """Makes conversions of nested columns; names compare by ``conf``, and ``leaf`` makes the conversions of leaves."""
+    """Creates conversions of nested columns. ``conf`` decides how names are compared; ``leaf`` converts leaves."""
 
     def __init__(self, conf: ReadConf, leaf: Leaf) -> None:
         self._conf = conf
         self._leaf = leaf
 
     def conversion(self, source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
-        """The conversion of ``source`` arrays to ``arrow``, for the Spark type ``target``; None if they need none."""
+        """Return a function that converts arrays of the type ``source`` to ``arrow``, for the Spark type ``target``.
+
+        None if the arrays stay unchanged.
+        """
         if isinstance(target, T.UserDefinedType):
             return self.conversion(source, target.sqlType(), arrow)
         make = {
@@ -187,7 +196,7 @@ def _applied(convert: Convert | None, array: pa.Array) -> pa.Array:
 def _from_children(
     kind: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
 ) -> pa.Array:
-    """A nested array with these children and the length and nulls of ``array``."""
+    """Return a nested array of the type ``kind`` with these children, and the length and nulls of ``array``."""
     buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, children)
 
@@ -198,13 +207,16 @@ _PLAIN_DATES: Final = FileDates()
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:
-    """The Arrow schema of batches that Spark takes; UnsupportedFeatureError for types of which it takes none."""
+    """Return the Arrow schema of batches that PySpark converts to ``schema``.
+
+    Raises UnsupportedFeatureError if PySpark cannot convert Arrow data to a column's type.
+    """
     for field in schema.fields:
         try:
             to_arrow_schema(T.StructType([field]), timezone="UTC")
         except PySparkException as error:
             raise UnsupportedFeatureError(
-                f"PySpark takes no values of the type {field.dataType.simpleString()}",
+                f"PySpark cannot convert Arrow data to the type {field.dataType.simpleString()}",
                 column=field.name,
                 hint="Leave the column out, or read it with spark.read.parquet.",
             ) from error
@@ -215,12 +227,12 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
 def converter(
     source: pa.Schema, schema: T.StructType, conf: ReadConf, dates: FileDates = _PLAIN_DATES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """The conversion of batches of a file to the columns of ``schema``, by name; missing columns are null.
+    """Return a function that converts batches of a file to the columns of ``schema``.
 
-    ``source`` is the file's schema as asyncpq reads it. The types of ``schema`` may be wider where Spark's reader
-    allows that. Both this function and the conversion raise SchemaMismatchError for a column that Spark does not read
-    as the schema's type, and UnsupportedFeatureError for what cannot be converted as Spark does; this function raises
-    AmbiguousColumnError for names that differ only in case.
+    Columns are matched by name, and missing columns are null. ``source`` is the file's schema as asyncpq reads it. The
+    types of ``schema`` may be wider where Spark's reader allows wider types. Both this function and the conversion
+    raise SchemaMismatchError if Spark cannot read a column as the schema's type, and UnsupportedFeatureError if asyncpq
+    cannot convert values as Spark does. This function raises AmbiguousColumnError for names that differ only in case.
     """
     target = arrow_schema(schema)
     columns = [
@@ -240,10 +252,10 @@ def converter(
 def _column(
     source: pa.Schema, field: T.StructField, arrow: pa.Field, conf: ReadConf, dates: FileDates
 ) -> tuple[int | None, Convert | None]:
-    """The position of a column in ``source``, and its conversion."""
+    """Return the position of a column in ``source`` (None if missing) and its conversion (None if unchanged)."""
     if conf.field_ids and FIELD_ID_KEY in (field.metadata or {}):
         raise UnsupportedFeatureError(
-            "asyncpq does not find columns by field ids",
+            "the schema has field ids, and asyncpq does not support matching columns by field id",
             column=field.name,
             hint="Set spark.sql.parquet.fieldId.read.enabled=false.",
         )
@@ -258,7 +270,7 @@ def _column(
 
 
 def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.Array:
-    """Convert a column; errors get its name."""
+    """Return the converted column, or the column itself if ``convert`` is None. Errors name the column."""
     try:
         return _applied(convert, array)
     except AsyncpqError as error:
@@ -266,33 +278,33 @@ def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.
     except (pa.ArrowException, OverflowError, MemoryError) as error:
         if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
             raise ResourceLimitError(
-                f"a batch's values are too large for {arrow.type}: {error}",
+                f"the values of a batch exceed the maximum size of an array of the type {arrow.type}: {error}",
                 column=arrow.name,
                 hint="Read fewer rows at once.",
             ) from error
         raise SchemaMismatchError(
-            f"a value of the file's {array.type} does not fit {arrow.type}: {error}", column=arrow.name
+            f"a value of the type {array.type} cannot be converted to {arrow.type}: {error}", column=arrow.name
         ) from error
 
 
 class ToParquet(NamedTuple):
-    """Conversion of batches, as mapInArrow and Arrow writers get them, to batches of ``schema``."""
+    """The conversion of Spark's batches, as mapInArrow passes them, to batches of ``schema`` for a Parquet file."""
 
     schema: pa.Schema  # of the file; its metadata goes into the footer and tells Spark the types that Parquet lacks
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
-    """The conversion with which other readers get the values of ``schema``, and Spark gets its types.
+    """Return the conversion of Spark's batches to batches for a Parquet file, which Spark reads with the same types.
 
     All columns are nullable, as in files that Spark writes. Timestamps are in microseconds of UTC, TIMESTAMP_NTZ
     without zone. TIME is in microseconds, or in nanoseconds above 6 digits. Intervals of days to seconds are in
     microseconds. VARIANT is a struct of value and metadata. GEOMETRY and GEOGRAPHY are well-known binary, for
-    :func:`asyncpq.spark.types.special_types.with_wkb_types`. A type that Spark does not write, or of which PySpark
-    gives no values, raises UnsupportedFeatureError; two fields of one name raise AmbiguousColumnError.
+    :func:`asyncpq.spark.types.special_types.with_wkb_types`. Raises UnsupportedFeatureError if Spark cannot write a
+    type, or PySpark cannot convert a type to Arrow; AmbiguousColumnError if two fields have the same name.
     """
     if not schema.fields:
-        raise UnsupportedFeatureError("rows without columns cannot be written", hint="Write at least one column.")
+        raise UnsupportedFeatureError("asyncpq cannot write rows without columns", hint="Write at least one column.")
     schema = nullable_struct(schema)
     check_names(schema, conf)
     metadata = {ROW_METADATA_KEY: schema.json(), _SPARK_VERSION_KEY: pyspark.__version__}
@@ -302,7 +314,7 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
 
     def conversions(source: pa.Schema) -> list[Convert | None]:
         if len(source) != len(target):
-            raise SchemaMismatchError(f"a batch has {len(source)} columns, its schema {len(target)}")
+            raise SchemaMismatchError(f"a batch has {len(source)} columns, expected the schema's {len(target)} columns")
         made = []
         for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
             with within(field.name):
@@ -319,7 +331,10 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
 
 
 def _file_leaf(source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
-    """Spark's Arrow types differ from the file's in zones, digits of times, and large offsets."""
+    """Return the conversion of a leaf from Spark's Arrow type to the file's; None if the types are equal.
+
+    The types may differ in time zones, units of times, and the size of offsets.
+    """
     if source.equals(arrow):
         return None
     if is_spatial(target):

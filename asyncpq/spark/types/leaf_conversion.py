@@ -1,9 +1,9 @@
 """Convert arrays without children to Spark's types, by the rules of Spark's vectorized Parquet reader.
 
-Spark before 3.0 wrote dates and timestamps by the hybrid calendar: Julian before 1582-10-15. They are rebased: a day,
-or wall-clock time in the writer's zone, keeps its name. Days are rebased by arithmetic. For timestamps Spark has a
-table of differences in seconds for each zone. It is read from Spark's jar, since it has the time zone rules of Java at
-the time when the table was made.
+Spark before 3.0 wrote dates and timestamps in the hybrid calendar: Julian before 1582-10-15. These values are rebased:
+a day, or wall-clock time in the writer's zone, keeps its name. Days are rebased with arithmetic. For timestamps, Spark
+has a table of differences in seconds for each zone. The table is read from Spark's jar, since it has the time zone
+rules that Java had when the table was created.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LAST_MICROS_SWITCH: Final = -2_208_988_800_000_000
 
 
 class RebaseCalendar(NamedTuple):
-    """The calendar of a file's values."""
+    """The calendar in which a file's dates or timestamps are stored."""
 
     mode: RebaseMode  # LEGACY: hybrid; CORRECTED: Gregorian; EXCEPTION: unknown, so old values are refused
     zone: str | None = None  # of wall-clock times in LEGACY; None if unknown
@@ -58,7 +58,7 @@ _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
 
 @dataclass(frozen=True)
 class FileDates:
-    """How Spark reads the dates and timestamps of a file."""
+    """The calendars and time zones with which Spark reads the dates and timestamps of a file."""
 
     datetime: RebaseCalendar = _AS_IT_IS  # of DATE and TIMESTAMP
     int96: RebaseCalendar = _AS_IT_IS
@@ -68,9 +68,9 @@ class FileDates:
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
-    """The calendars of a file, from its writer's metadata and the settings.
+    """Return the calendars of a file, according to its writer's metadata and the settings.
 
-    If INT96 depends on the session's time zone, and that is unknown, it raises InvalidOptionError.
+    Raises InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown.
     """
     said = metadata.key_value_metadata
     schema = metadata.schema
@@ -85,7 +85,7 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
         zone = conf.session_time_zone
         if zone is None:
             raise InvalidOptionError(
-                "INT96 means times of the session's time zone (int96TimestampConversion), which the source cannot see",
+                "with int96TimestampConversion, INT96 values depend on the session's time zone, which is not set",
                 column=min(int96),
                 hint="Set the option sessionTimeZone, such as Europe/Berlin.",
             )
@@ -108,7 +108,7 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
 
 
 def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
-    """Rebase int32 days since 1970-01-01 to the Gregorian calendar; see :func:`rebase_micros` for errors."""
+    """Return int32 days since 1970-01-01, rebased to the Gregorian calendar; see :func:`rebase_micros` for errors."""
     if not _has_old(days, calendar, _DAY_SWITCHES[-1]):
         return days
     if calendar.mode == "EXCEPTION":
@@ -117,10 +117,10 @@ def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
 
 
 def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
-    """Rebase int64 microseconds since 1970-01-01T00:00:00Z to the Gregorian calendar.
+    """Return int64 microseconds since 1970-01-01T00:00:00Z, rebased to the Gregorian calendar.
 
     Values before 1900 (days: before 1582-10-15) in an unknown calendar or zone, or in a zone without a table in Spark,
-    and values before 0001-01-01 raise UnsupportedFeatureError. It names the setting of ``kind``.
+    and values before 0001-01-01 raise UnsupportedFeatureError. Its hint names Spark's setting for ``kind``.
     """
     if not _has_old(micros, calendar, _LAST_MICROS_SWITCH):
         return micros
@@ -128,31 +128,32 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
         raise _unknown_calendar("1900-01-01T00:00:00Z", kind)
     if calendar.zone is None:
         raise UnsupportedFeatureError(
-            "timestamps before 1900 by the calendar of old Spark versions, and neither the file nor the plan says in "
-            "which time zone",
+            "the column has timestamps before 1900 in the calendar of old Spark versions, and neither the file nor "
+            "the plan contains their time zone",
             hint="Read them with spark.read.parquet.",
         )
     table = _zone_tables().get(calendar.zone)
     if table is None:
         raise UnsupportedFeatureError(
-            f"timestamps before 1900 by the calendar of old Spark versions, in the zone {calendar.zone!r}, for which "
-            "Spark has no table, or whose table is not found",
+            "the column has timestamps before 1900 in the calendar of old Spark versions, and asyncpq found no "
+            f"conversion table for their time zone {calendar.zone!r} in Spark's jars",
             hint="Set SPARK_HOME to a folder with Spark's jars, or read them with spark.read.parquet.",
         )
     return _shifted(micros, *table)
 
 
 def _has_old(values: pa.Array, calendar: RebaseCalendar, last_switch: int) -> bool:
-    """Whether values are before ``last_switch`` and not in the Gregorian calendar."""
+    """Return whether any value is before ``last_switch`` and may be in a calendar other than the Gregorian one."""
     first = None if calendar.mode == "CORRECTED" else pc.min(values).as_py()
     return first is not None and first < last_switch
 
 
 def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int, ...]) -> pa.Array:
-    """Add to each value the difference of the last switch that is not after it."""
+    """Return each value plus the difference of the last switch that is not after this value."""
     if pc.min(values).as_py() < switches[0]:
         raise UnsupportedFeatureError(
-            "values before 0001-01-01 by the calendar of old Spark versions", hint="Read them with spark.read.parquet."
+            "the column has values before 0001-01-01 in the calendar of old Spark versions",
+            hint="Read them with spark.read.parquet.",
         )
     kind = values.type
     shift = pa.scalar(differences[-1], kind)
@@ -164,7 +165,7 @@ def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int
 
 @functools.cache
 def _zone_tables() -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Spark's switches and differences, in microseconds, by zone; empty if its jars are not found."""
+    """Return the switches and the differences, in microseconds, for each time zone; empty if no jar has the table."""
     for jar in _jars():
         try:
             with zipfile.ZipFile(jar) as archive:
@@ -180,7 +181,7 @@ def _in_micros(seconds: Sequence[int]) -> tuple[int, ...]:
 
 
 def _jars() -> Iterator[Path]:
-    """The jars of Spark that may contain the tables."""
+    """Yield the paths of Spark's jars that may contain the conversion tables."""
     homes = [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
     for home in (*homes, Path(pyspark.__file__).parent):
         for pattern in ("spark-sql-api_*.jar", "spark-catalyst_*.jar"):
@@ -189,7 +190,7 @@ def _jars() -> Iterator[Path]:
 
 def _unknown_calendar(date: str, kind: Literal["datetime", "int96"]) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"values before {date}, which may be by the calendar of old Spark versions "
+        f"the column has values before {date}, which may be in the calendar of old Spark versions "
         "(Spark: INCONSISTENT_BEHAVIOR_CROSS_VERSION.READ_ANCIENT_DATETIME)",
         hint=f"Set spark.sql.parquet.{kind}RebaseModeInRead to LEGACY to rebase them, or to CORRECTED to read them "
         "as they are.",
@@ -213,7 +214,7 @@ _MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class LeafRules(NamedTuple):
-    """Properties of a column that its Arrow type does not tell."""
+    """Properties of a column in a file that its Arrow type does not contain."""
 
     dates: FileDates  # calendars of the file
     is_int96: bool  # the timestamps were stored as INT96, whatever type asyncpq gave them
@@ -221,9 +222,9 @@ class LeafRules(NamedTuple):
 
 
 def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
-    """The conversion of ``source`` arrays to ``target``; None if they need none.
+    """Return a function that converts arrays of the type ``source`` to ``target``; None if arrays stay unchanged.
 
-    If Spark does not read ``source`` as ``target``, it raises SchemaMismatchError.
+    Raises SchemaMismatchError if Spark cannot read ``source`` as ``target``.
     """
     arrow = to_arrow_type(target, timezone="UTC")
     if _types.is_null(source) or isinstance(target, T.NullType):
@@ -245,9 +246,9 @@ def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -
 
 
 def mismatch(source: pa.DataType, target: T.DataType) -> SchemaMismatchError:
-    """The error for a column that Spark does not read as this type."""
+    """Return the error for a column whose type ``source`` Spark cannot read as ``target``."""
     return SchemaMismatchError(
-        f"the file has the type {source}, which Spark does not read as {target.simpleString()} "
+        f"the column has the type {source} in the file, which Spark cannot read as {target.simpleString()} "
         "(Spark: FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH)",
         hint="Declare another type in .schema(...), or cast the column after reading.",
     )
@@ -266,24 +267,24 @@ def _same(array: pa.Array) -> pa.Array:
 
 
 def _raw32(array: pa.Array) -> pa.Array:
-    """The stored INT32 values."""
+    """Return the stored INT32 values of an integer, date or time array."""
     return array.cast(pa.int32()) if array.type.bit_width < 32 else array.view(pa.int32())
 
 
 def _raw64(array: pa.Array) -> pa.Array:
-    """The stored INT64 values."""
+    """Return the stored INT64 values of an integer, time, timestamp or duration array."""
     return array.view(pa.int64())
 
 
 def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
-    """Whether a signed INT64 was stored: an integer, time, timestamp or duration."""
+    """Return whether the file stores signed INT64 values: integers, times, timestamps or durations."""
     if _types.is_timestamp(source):
         return not _is_int96(source, rules)
     return bool(source.equals(pa.int64()) or _types.is_time64(source) or _types.is_duration(source))
 
 
 def _narrow(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
-    """Keep the low bits, as Spark does."""
+    """Return the conversion of an integer to a narrower one, which keeps the low bits, as Spark does."""
     arrow = to_arrow_type(target)
     return (lambda array: _raw32(array).cast(arrow, safe=False)) if source in _INT32 else None
 
@@ -372,7 +373,7 @@ def _timestamp(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Con
     dates = rules.dates
     if rules.is_mixed and (dates.int96_zone is not None or dates.int96 != dates.datetime):
         raise UnsupportedFeatureError(
-            "the column has INT96 and other timestamps, which Spark reads differently",
+            "the column contains INT96 timestamps and other timestamps, which Spark converts by different rules",
             hint="Read it with spark.read.parquet.",
         )
     if _is_int96(source, rules):
@@ -406,7 +407,7 @@ def _micros(array: pa.Array) -> pa.Array:
 
 
 def _micros_of_int96(array: pa.Array) -> pa.Array:
-    """Microseconds, rounded down as Spark does."""
+    """Return INT96 timestamps as int64 microseconds, rounded down as Spark does."""
     if array.type.unit != "ns":
         return _micros(array)
     nanos = array.view(pa.int64())
@@ -417,7 +418,7 @@ def _micros_of_int96(array: pa.Array) -> pa.Array:
 
 
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
-    """INT96 as timestamps: in UTC, or by the wall clock of a zone."""
+    """Convert microseconds of INT96 values to instants, as times in UTC or as wall-clock times of a zone."""
     zone = rules.dates.int96_zone
     if zone is None:
         return micros.view(_UTC)
@@ -468,7 +469,7 @@ _RULES: Final[dict[type[T.DataType], _Rule]] = {
     T.GeometryType: _spatial,
     T.TimeType: _time,
 }
-# Types of which Spark gives the file's values as they are, if the file has the same type.
+# Types for which Spark returns the file's values unchanged, if the file has the same type.
 _KEPT: Final = frozenset({T.BooleanType, T.FloatType, *_RULES}) - {
     T.DateType,
     T.TimestampType,

@@ -66,5 +66,5 @@ def test_equal_types_need_no_conversion() -> None:
     [(pa.string(), LongType()), (pa.int64(), IntegerType()), (pa.float64(), LongType()), (pa.int32(), BooleanType())],
 )
 def test_types_that_spark_does_not_read_are_refused(source: pa.DataType, target: DataType) -> None:
-    with pytest.raises(SchemaMismatchError, match="Spark does not read as"):
+    with pytest.raises(SchemaMismatchError, match="Spark cannot read as"):
         leaf_conversion(source, target, _RULES)
