@@ -2,10 +2,10 @@
 
 Spark calls the source in processes of its own: one infers the schema, one plans, others read. They do not see the
 settings of the session, so everything is an option. The options ``predicate`` and ``where``, and filters that Spark
-pushes with ``pushdown=true``, only prune: rows that do not match may come, and Spark filters them.
+pushes with ``pushdown=true``, only prune: the source may return rows that do not match, and Spark filters them.
 
 Spark below 5.0 keeps pushed filters with the relation (SPARK-58551). If a loaded relation is scanned twice, all scans
-get the filters of the last one. A reader cannot prevent that, so ``pushdown`` is refused there.
+get the filters of the last scan. A reader cannot prevent that, so these versions refuse ``pushdown``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIXED_IN: Final = (5, 0)
 
 
 def require_safe_pushdown(version: str = pyspark.__version__) -> None:
-    """Raise UnsupportedFeatureError if this version of Spark may give rows filtered for another scan."""
+    """Raise UnsupportedFeatureError if this Spark version may apply the filters of one scan to another scan."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _FIXED_IN:
         raise UnsupportedFeatureError(
@@ -58,12 +58,12 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
 
 
 def pushed_expression(filters: Iterable[spark.Filter]) -> Expression | None:
-    """A condition with Spark's semantics that is true wherever all filters are; None for none."""
+    """Return a condition that is true for every row for which all filters are true; None if it excludes no rows."""
     return conjunction(map(_expression, filters))
 
 
 def _expression(pushed: spark.Filter) -> Expression | None:
-    """The condition of one filter; None if asyncpq has none."""
+    """Return the condition that is equivalent to one filter; None if asyncpq cannot translate the filter."""
     if isinstance(pushed, spark.Not):  # exact, since a filter is translated exactly or not at all
         inner = None if isinstance(pushed.child, spark.EqualNullSafe) else _expression(pushed.child)
         return None if inner is None else tree.Not(inner)
@@ -134,21 +134,21 @@ class AsyncpqDataSource(spark.DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
         """Refuse to write streams."""
         raise UnsupportedFeatureError(
-            "asyncpq does not write streams",
+            "asyncpq does not support writing streams",
             hint="Write batches: writeStream.foreachBatch with df.write in its function.",
         )
 
     @staticmethod
     def require_safe_pushdown() -> None:
-        """See :func:`require_safe_pushdown`; tests replace this method."""
+        """Call the function :func:`require_safe_pushdown`. Tests replace this method."""
         require_safe_pushdown()
 
 
 class LakeReader(spark.DataSourceReader):
-    """Plans when it is pickled for the tasks, and reads in tasks.
+    """The reader of a batch query, which plans when Spark pickles the reader, and reads splits in tasks.
 
-    PySpark pickles the reader before it asks for partitions, and reports errors then as failures of pickling. So an
-    error of planning is kept and raised by :meth:`partitions`.
+    PySpark pickles the reader before it calls :meth:`partitions`, and reports errors of pickling without their cause.
+    So an error of planning is kept, and :meth:`partitions` raises it.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -166,13 +166,13 @@ class LakeReader(spark.DataSourceReader):
         return {"_schema": self._schema, "_lake": lake}
 
     def partitions(self) -> list[spark.InputPartition]:
-        """Return the splits; raise the error of planning."""
+        """Return one partition for each split. Raises the error if planning failed."""
         if self._failed is not None:
             raise self._failed
         return [SplitPartition(split) for split in self._planned().tasks()]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
+        """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if self._lake is None or not isinstance(partition, SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
         return as_asked(read_split(self._lake, partition.split), self._schema)
@@ -188,10 +188,10 @@ class LakeReader(spark.DataSourceReader):
 
 
 class PushdownReader(LakeReader):
-    """A reader that prunes by filters that Spark pushes; Spark applies them as well."""
+    """A reader that prunes with the filters that Spark pushes. Spark still applies these filters to the rows."""
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802  # pyspark's name
-        """Keep the filters for pruning and return all of them."""
+        """Use the filters for pruning, and return all of them, so that Spark applies them as well."""
         self._pushed = pushed_expression(filters)
         return filters
 
@@ -202,7 +202,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_asked(schema)
         if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
-            raise InvalidOptionError("a stream reads one folder or pattern, not a table or several paths")
+            raise InvalidOptionError("asyncpq streams one folder or pattern, and supports no tables or several paths")
         self._options, self._schema = options, schema
         self._stream: ListedStream | IndexStream | None = None
         self._ends = False
@@ -213,22 +213,22 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     # -- in the process that plans ----------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # pyspark's names
-        """The offset before all files."""
+        """Return the offset before the first file."""
         return dict(START)
 
     def getDefaultReadLimit(self) -> streaming.ReadLimit:  # noqa: N802
-        """The limit of the options."""
+        """Return the limit of a batch according to the options; at most ``MAX_FILES`` files if none is set."""
         if self._options.max_bytes is not None:
             return streaming.ReadMaxBytes(self._options.max_bytes)
         return streaming.ReadMaxFiles(self._options.max_files or MAX_FILES)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Ignore files that come after this call."""
+        """Fix the end of the stream: ignore files that appear after this call."""
         self._ends = True
         self._run(self._opened)
 
     def latestOffset(self, start: dict[str, Any], limit: streaming.ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the offset behind the next batch; UsageError if the checkpoint belongs to another stream."""
+        """Return the offset after the next batch. Raises UsageError if the checkpoint belongs to another stream."""
 
         async def advance(session: Session) -> dict[str, Any]:
             stream = await self._opened(session, start)
@@ -237,7 +237,8 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return self._run(advance)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
-        """Plan the batch between two offsets; ObjectChangedError if files have changed and no option allows that."""
+        """Plan the batch between two offsets, and return one partition for each split. Raises ObjectChangedError if
+        files were replaced or deleted, unless the option ignoreMissingFiles is set."""
         if start == end:
             return []
 
@@ -266,7 +267,8 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         return sessions.run(self._options.settings, work)
 
     async def _opened(self, session: Session, offset: Mapping[str, Any] = START) -> ListedStream | IndexStream | None:
-        """The provider of the stream's files, as the offset tells; None if it is not known yet."""
+        """Return the provider of the stream's files, of the kind to which the offset belongs. None if the offset is the
+        first one and there are no files yet, so that the kind is open."""
         provider: type[ListedStream | IndexStream] | None
         if "after" in offset or "index" in offset:
             provider = ListedStream if "after" in offset else IndexStream
@@ -285,7 +287,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     # -- in tasks ---------------------------------------------------------------------------------
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a split in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
+        """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if not isinstance(partition, SplitPartition) or partition.lake is None:
             return iter(())
         return as_asked(read_split(partition.lake, partition.split), self._schema)
@@ -293,5 +295,5 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
 
 def _limits(limit: streaming.ReadLimit) -> StreamLimits:
     if not isinstance(limit, (streaming.ReadMaxFiles, streaming.ReadMaxBytes, streaming.ReadAllAvailable)):
-        raise InvalidOptionError(f"a stream of files cannot be limited by {type(limit).__name__}")
+        raise InvalidOptionError(f"asyncpq does not support the read limit {type(limit).__name__} for streams")
     return StreamLimits(getattr(limit, "max_files", None), getattr(limit, "max_bytes", None))

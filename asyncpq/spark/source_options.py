@@ -1,6 +1,6 @@
-"""Options of ``spark.read.format("asyncpq")`` and ``spark.readStream``, and the plans that both make of them.
+"""Options of ``spark.read.format("asyncpq")`` and ``spark.readStream``, and the plans that both make from the options.
 
-Option values are text; their names ignore case.
+Option values are text; option names are case-insensitive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CHOICES: Final = {
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _WEEK_S: Final = 7 * 86400.0
 
-#: Types of values that JSON lacks, as ``predicate`` has them: ``{"date": "2024-05-01"}``.
+#: Parsers of types that JSON lacks, as the option ``predicate`` encodes values: ``{"date": "2024-05-01"}``.
 _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
@@ -66,20 +66,21 @@ class SourceOptions:
     pushdown: bool = False  # prune by the query's filters
     max_files: int | None = None  # of a batch of a stream
     max_bytes: int | None = None
-    max_file_age_s: float = _WEEK_S  # a new file may be so much older than the newest file
+    max_file_age_s: float = _WEEK_S  # seconds by which a new file may be older than the newest file
     ignore_missing_files: bool = False  # skip files that were deleted or replaced before the stream read them
     conf: ReadConf = field(default_factory=ReadConf)  # settings of Spark; the source does not see the session's
     settings: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
-        """Parse options; InvalidOptionError for an unknown one or an invalid value, ExpressionError for a predicate."""
+        """Parse the options of a read, or of a stream if ``streaming``. Raises InvalidOptionError for an unknown option
+        or an invalid value, ExpressionError for an invalid predicate."""
         given = _own({name.lower(): value for name, value in options.items()})
         settings = SparkSettings.from_options(given)
         _refuse_unknown(given, streaming=streaming)
         max_files, max_bytes = _positive(given, "maxFilesPerTrigger"), _positive(given, "maxBytesPerTrigger")
         if max_files is not None and max_bytes is not None:
-            raise InvalidOptionError("maxFilesPerTrigger and maxBytesPerTrigger: set only one of them")
+            raise InvalidOptionError("the options maxFilesPerTrigger and maxBytesPerTrigger exclude each other")
         age = given.get("maxfileage")
         return cls(
             lake=LakeTarget(
@@ -122,28 +123,28 @@ def _encoded(value: object) -> object:
         return {"decimal": str(value)}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
-    raise ExpressionError(f"the option predicate cannot hold a value of type {type(value).__name__}")
+    raise ExpressionError(f"the option predicate does not support values of the type {type(value).__name__}")
 
 
 def _decoded(value: dict[str, Any]) -> object:
     if len(value) != 1 or (kind := next(iter(value))) not in _TYPED:
         raise InvalidOptionError(
-            f"predicate: {json.dumps(value)} is not a value",
-            hint=f'Write {{"date": "2024-05-01"}}; also: {", ".join(_TYPED)}.',
+            f"the JSON object {json.dumps(value)} in the option predicate is not a value of a supported type",
+            hint=f'Write {{"date": "2024-05-01"}}, with one of the types {", ".join(_TYPED)}.',
         )
     text = value[kind]
     try:
         return _TYPED[kind](text)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise InvalidOptionError(f"predicate: {text!r} is not a valid {kind}") from error
+        raise InvalidOptionError(f"the value {text!r} in the option predicate is not a valid {kind}") from error
 
 
 # -- each option ----------------------------------------------------------------------------------
 
 
 def _own(given: dict[str, str]) -> dict[str, str]:
-    """The options without those that Spark's catalog adds for a table: its owner, and all options again as
-    ``option.*``."""
+    """Return the options without those that Spark's catalog adds for a table: the table's owner, and a copy of each
+    option with the prefix ``option.``."""
     if "provider" not in given:
         return given
     own = {name.removeprefix("option."): value for name, value in given.items() if name.startswith("option.")}
@@ -161,17 +162,17 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
                 hint = "Leave it out: a folder is read with all that is below it."
             raise InvalidOptionError(f"there is no option {name!r}", hint=hint)
         if known[name] in _STREAM and not streaming:
-            raise InvalidOptionError(f"the option {known[name]} is for streams", hint="Use spark.readStream.")
+            raise InvalidOptionError(f"the option {known[name]} applies only to streams", hint="Use spark.readStream.")
 
 
 def _target(given: Mapping[str, str]) -> str | list[str]:
-    """The urls; ``load([a, b])`` sets ``paths``."""
+    """Return the url, or the list of urls that ``load([a, b])`` passes in the option ``paths``."""
     if "paths" in given:
         paths = _json("paths", given["paths"])
         if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
-            raise InvalidOptionError("paths: must be a JSON list of urls, and path must not be set")
+            raise InvalidOptionError("the option paths must be a JSON list of urls, and path must not be set")
         if not paths:
-            raise InvalidOptionError("the list of paths is empty")
+            raise InvalidOptionError("the option paths is an empty list, expected at least one url")
         return paths[0] if len(paths) == 1 else paths
     if not given.get("path"):
         raise InvalidOptionError(
@@ -185,13 +186,15 @@ def _columns(text: str) -> tuple[str, ...]:
     """Parse a JSON list, or names separated by commas."""
     names = _json("columns", text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise InvalidOptionError(f"columns={text!r}: must be names separated by commas, or a JSON list")
+        raise InvalidOptionError(
+            f"the option columns is {text!r}, expected names separated by commas, or a JSON list of names"
+        )
     return tuple(names)
 
 
 def _where(given: Mapping[str, str]) -> Expression | str | None:
     if "predicate" in given and "where" in given:
-        raise InvalidOptionError("predicate and where: set only one of them")
+        raise InvalidOptionError("the options predicate and where exclude each other: set only one of them")
     if "where" in given:
         return given["where"]
     if "predicate" not in given:
@@ -202,7 +205,7 @@ def _where(given: Mapping[str, str]) -> Expression | str | None:
 def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
     text = given.get("index")
     if text == "":
-        raise InvalidOptionError("index: must be a url, or false")
+        raise InvalidOptionError("the option index is empty, expected a url or false")
     return False if text is not None and text.lower() == "false" else text
 
 
@@ -211,7 +214,7 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str 
     spellings = {choice.lower(): choice for choice in known}
     if value is None or value.lower() in spellings:
         return None if value is None else spellings[value.lower()]
-    raise InvalidOptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
+    raise InvalidOptionError(f"the option {name} is {value!r}, but must be one of {', '.join(known)}")
 
 
 def _conf(given: Mapping[str, str]) -> ReadConf:
@@ -234,15 +237,20 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise InvalidOptionError(f"{name}={text!r}: must be a whole number of at least 1")
+        raise InvalidOptionError(f"the option {name} is {text!r}, but must be a whole number of at least 1")
     return int(text)
 
 
 def _seconds(name: str, text: str) -> float:
-    """Parse ``"7d"``, ``"90m"`` or ``"30s"``. A number without unit is in milliseconds, as elsewhere in Spark."""
+    """Parse a duration such as ``"7d"``, ``"90m"`` or ``"30s"`` to seconds. Without a unit, the number is milliseconds.
+
+    Raises InvalidOptionError for other texts."""
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", text.lower())
     if match is None or (match[2] or "ms") not in _UNITS:
-        raise InvalidOptionError(f"{name}={text!r}: must be a number and a unit, such as 7d", hint="ms, s, m, h, d.")
+        raise InvalidOptionError(
+            f"the option {name} is {text!r}, but must be a number and a unit, such as 7d",
+            hint="The units are ms, s, m, h and d.",
+        )
     return int(match[1]) * _UNITS[match[2] or "ms"]
 
 
@@ -252,19 +260,17 @@ def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None 
     except ValueError as error:
         if isinstance(error, InvalidOptionError):
             raise
-        hint = (
-            "predicate_option() makes it. A condition in Spark's SQL goes into where." if name == "predicate" else None
-        )
+        hint = "predicate_option() returns such JSON. Use the option where for SQL." if name == "predicate" else None
         raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error
 
 
-#: The source does not know how many tasks run at once. The minimum size of a split still holds.
+#: Assumed number of tasks that run at once, which the source cannot query. Splits keep their minimum size.
 PARALLELISM: Final = 32
 
 
 class SplitPartition(InputPartition):
-    """A split as Spark passes it to a task; in a stream with its batch's scan, which is planned after the reader was
-    pickled."""
+    """A split as Spark passes it to a task. In a stream, ``lake`` is the scan of the split's batch, which is planned
+    only after the reader was pickled."""
 
     def __init__(self, split: bytes, lake: LakeScan | None = None) -> None:
         super().__init__(None)
@@ -275,7 +281,7 @@ class SplitPartition(InputPartition):
 
 
 async def inferred_schema(session: Session, options: SourceOptions) -> StructType:
-    """The columns to read, as Spark infers them; ColumnNotFoundError for an unknown name in an option."""
+    """Infer the columns to read, as Spark does. Raises ColumnNotFoundError if an option names an unknown column."""
     opened = await open_lake(session, options.lake, options.conf)
     _check_where(opened, options)
     if options.columns is None:
@@ -292,7 +298,7 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
 
 
 async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
-    """Open the dataset with at least the columns of ``schema``, or with all columns if the types agree."""
+    """Open the dataset with all its columns, or with those of ``schema`` if their types differ from the inferred."""
     opened = await open_lake(session, options.lake, options.conf)
     have = [opened.struct.fields[place] for place in opened.columns(schema.names)]
     if [(field.name, nullable(field.dataType)) for field in have] == [
@@ -316,7 +322,7 @@ async def plan_as_asked(
     )
     if plan.needs_jvm_zone and options.conf.jvm_time_zone is None:
         raise InvalidOptionError(
-            "files have timestamps of an old calendar in the time zone of Spark's JVM, which the source does not see",
+            "files have timestamps in an old calendar, which depend on the time zone of Spark's JVM, which is not set",
             url=opened.state.url,
             hint="Set the option jvmTimeZone, such as Europe/Berlin.",
         )
@@ -328,15 +334,16 @@ def _check_where(opened: OpenLake, options: SourceOptions) -> None:
         return
     for name in Condition(options.where).unknown_names(opened.struct, options.conf):
         raise ColumnNotFoundError(
-            "the condition names an unknown column",
+            "the condition of the option where or predicate contains a column that does not exist",
             url=opened.state.url,
             column=name,
-            hint="See the options where and predicate. With .schema(...), only its columns are known.",
+            hint="Correct the name. If the query has .schema(...), the condition may only use columns of that schema.",
         )
 
 
 def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) -> Expression | None:
-    """The predicate to prune by, from the options and from pushed filters, both with Spark's semantics."""
+    """Return the predicate for pruning by the option's condition and the pushed filters, with Spark's semantics. None
+    if no data can be excluded."""
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:
         conditions.append(Condition(pushed, by_fields=True))
@@ -348,24 +355,26 @@ def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) 
 
 
 def check_asked(schema: StructType) -> None:
-    """Raise an AsyncpqError if files cannot give the columns of a schema: a type, or a part that is not nullable."""
+    """Raise an AsyncpqError if PySpark does not support a column's type, or if a part of a column is not nullable."""
     arrow_schema(schema)  # PySpark's own error names no column
     for column in schema.fields:
         if nullable(column.dataType) != column.dataType:
             raise InvalidOptionError(
-                "schema: elements, values and struct fields must be nullable, since files cannot promise otherwise",
+                "the schema declares elements, map values or struct fields of the column as not nullable, which"
+                " asyncpq cannot guarantee for the files",
                 column=column.name,
-                hint="Declare them nullable, as spark.read.parquet does.",
+                hint="Declare these parts nullable, as spark.read.parquet does.",
             )
 
 
 def as_asked(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Give batches the nullability of ``schema``, which Spark requires; SchemaMismatchError for a null elsewhere."""
+    """Yield the batches with the nullability of ``schema``, which Spark requires. Raises SchemaMismatchError if a
+    column that ``schema`` declares NOT NULL contains a null."""
     target = arrow_schema(schema)
     for batch in batches:
         for asked, values in zip(target, batch.columns, strict=True):
             if not asked.nullable and values.null_count:
                 raise SchemaMismatchError(
-                    "the column is NOT NULL in the schema and has a null in a file", column=asked.name
+                    "the schema declares the column NOT NULL, but a file contains a null", column=asked.name
                 )
         yield pa.RecordBatch.from_arrays(batch.columns, schema=target)

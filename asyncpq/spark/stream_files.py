@@ -1,4 +1,4 @@
-"""Files of a stream: offsets for Spark's checkpoint, and the providers of new files, a listing or an index's snapshots.
+"""Files of a stream: offsets for Spark's checkpoint, and providers of new files (a listing or an index's snapshots).
 
 A version of a file is read once. A file has a key (modified, name) and a mark of 8 bytes. An offset has a key, up to
 which all files count as read, and the marks of files that were read beyond it. So a file may appear later than its time
@@ -49,7 +49,7 @@ _VERSION: Final = 1
 class ListedFile(NamedTuple):
     """A version of a listed file."""
 
-    modified_us: int  # microseconds since the epoch, by the store's clock
+    modified_us: int  # microseconds since the epoch, on the store's clock
     name: str  # path relative to the folder
     url: str
     size: int
@@ -75,7 +75,7 @@ class ListedOffset:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
-        """Parse an offset; UsageError if it belongs to another kind of stream."""
+        """Parse an offset from JSON. Raises UsageError if the offset belongs to another kind of stream."""
         if value == START:
             return cls()
         _check(value, "after")
@@ -92,11 +92,12 @@ class ListedOffset:
         return file.key <= self.after or file.mark in self.marks
 
     def new(self, listed: Iterable[ListedFile]) -> list[ListedFile]:
-        """Unread files, the oldest first."""
+        """Return the files in ``listed`` that the stream has not read, the oldest first."""
         return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
 
     def advanced(self, listed: Sequence[ListedFile], batch: Sequence[ListedFile], max_age_s: float) -> Self:
-        """The offset behind ``batch``, the first files of :meth:`new` among all ``listed`` files."""
+        """Return the offset after reading ``batch``, which are the first files of ``new(listed)``. The offset remembers
+        files that were modified at most ``max_age_s`` seconds before the newest one."""
         taken = {file.mark for file in batch}
         left = min((file.key for file in listed if not self.has_read(file) and file.mark not in taken), default=None)
         known = sorted(
@@ -113,7 +114,8 @@ class ListedOffset:
         return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
 
     def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
-        """The files between this offset and ``end`` that still exist, the oldest first, and their original number."""
+        """Return the files between this offset and ``end`` that still exist, the oldest first. The second item is the
+        number of files when ``end`` was made, including those that no longer exist."""
         marks = end.marks - self.marks
         unread = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
         return sorted(unread.values(), key=lambda file: file.key), len(marks)
@@ -121,7 +123,7 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class IndexOffset:
-    """Offset of a stream over the snapshots of an index, whose file ids only grow."""
+    """Offset of a stream over the snapshots of an index, which gives new files ever greater ids."""
 
     index: str  # identifies the index
     next_file: int = 0  # all live files below this id were read, except `pending`
@@ -130,7 +132,7 @@ class IndexOffset:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any], index: str) -> Self:
-        """Parse an offset; UsageError if it belongs to another index, or to another kind of stream."""
+        """Parse an offset. Raises UsageError if the offset belongs to another index or to another kind of stream."""
         if value == START:
             return cls(index)
         _check(value, "index")
@@ -147,18 +149,19 @@ class IndexOffset:
         return read | {"pending": [[*pair] for pair in self.pending], "files": self.num_files}
 
     def new(self, live: RowRanges) -> RowRanges:
-        """Ids of unread live files. They are read in this order."""
+        """Return ids of the live files that the stream has not read, in the order in which it reads them."""
         return live & (self.pending | RowRanges([(self.next_file, max(self.next_file, live.stop))]))
 
     def advanced(self, new: RowRanges, batch: RowRanges, reserved: RowRanges, next_file: int) -> Self:
-        """The offset behind ``batch``, the first ids of ``new``. Writers of ``reserved`` ids have not committed."""
+        """Return the offset after reading ``batch``, the first ids of ``new``. ``reserved`` are ids of writers that
+        have not committed yet; ``next_file`` is the id after all files."""
         left = new - batch
         reached = max(self.next_file, batch.stop) if left else max(self.next_file, next_file)
         waiting = (left | reserved) & (self.pending | RowRanges([(self.next_file, reached)]))
         return type(self)(self.index, reached, waiting, batch.num_rows)
 
     def until(self, end: Self, live: RowRanges) -> RowRanges:
-        """The ids between this offset and ``end`` that are still live."""
+        """Return the ids of files between this offset and ``end`` that are still live."""
         return self.new(live).clip(0, end.next_file) - end.pending
 
 
@@ -175,13 +178,13 @@ START: Final[Mapping[str, Any]] = {"version": _VERSION}
 
 
 class StreamLimits(NamedTuple):
-    """Limits of a batch; None for no limit."""
+    """Limits of a batch of a stream, in files and in bytes; None: no limit."""
 
     max_files: int | None = None
     max_bytes: int | None = None
 
     def count(self, sizes: Sequence[int]) -> int:
-        """Number of the first files of these sizes within the limits; at least one."""
+        """Return how many of the first files, with these sizes in bytes, fit into a batch; at least one."""
         within = len(sizes) if self.max_bytes is None else bisect_right(list(accumulate(sizes)), self.max_bytes)
         return max(1, within if self.max_files is None else min(within, self.max_files))
 
@@ -199,7 +202,7 @@ class StreamBatch(NamedTuple):
 
 
 class ListedStream:
-    """Lists a prefix or pattern for each batch."""
+    """The provider of new files that lists a prefix or pattern for each batch."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="listed", index=False))
@@ -209,11 +212,11 @@ class ListedStream:
         self._listed: list[ListedFile] | None = None
 
     async def look(self, session: Session) -> None:
-        """Fix the end of the stream: ignore later files."""
+        """Fix the end of the stream: :meth:`advance` will ignore files that appear after this call."""
         self._until = frozenset(file.mark for file in await self._list(session))
 
     async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
-        """Return the offset behind the next batch, in JSON; ``start`` if there is no new file."""
+        """Return the offset after the next batch, in JSON; ``start`` if there is no new file."""
         offset = ListedOffset.parse(start)
         listed = await self._list(session)
         new = offset.new(listed)
@@ -244,7 +247,7 @@ class ListedStream:
         return _batch(opened, files, expected, gone)
 
     async def _list(self, session: Session) -> list[ListedFile]:
-        """List the files; an AsyncpqError if the stream cannot follow the listing."""
+        """List the files of the target. Raises an AsyncpqError if a stream cannot follow the listing."""
         target, runtime = self._target, session.runtime
         operation = runtime.operation("files", safe_url(target.url))
         with operation:
@@ -253,7 +256,7 @@ class ListedStream:
             is_list = is_list or await committing_index(runtime, target.folder, operation) is None
         if not is_list:
             raise InvalidOptionError(
-                "only the folder's index knows now which files are live, and the stream lists the folder",
+                "the stream lists the folder, but now only the folder's index knows which files are live",
                 url=safe_url(target.url),
                 hint='Start with a new checkpoint, without view and index; or pass format="parquet" to read every'
                 " existing file.",
@@ -265,14 +268,16 @@ class ListedStream:
                 continue
             if item.modified is None:
                 raise UnsupportedStoreError(
-                    "the store's listing has no times of modification, which a stream needs",
+                    "a stream requires files' modification times, which the store's listing does not contain",
                     url=safe_url(item.url),
-                    hint="Build an index of the files and follow its snapshots: option index.",
+                    hint="Build an index of the files, and set the option index to stream its snapshots.",
                 )
             name = item.url[len(target.folder) :]
             files.append(ListedFile(round(item.modified * 1e6), name, item.url, item.size, item.validator))
         if taken and not files:
-            raise InvalidOptionError("a stream needs a folder or a pattern, not a file", url=safe_url(target.url))
+            raise InvalidOptionError(
+                "the path is a single file, but a stream requires a folder or a pattern", url=safe_url(target.url)
+            )
         return files
 
 
@@ -280,7 +285,7 @@ class ListedStream:
 
 
 class IndexStream:
-    """Follows the snapshots of an index, reading only files that it lists. Methods are as in :class:`ListedStream`."""
+    """The provider of new files that an index lists in its snapshots, with the methods of :class:`ListedStream`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = replace(options, lake=replace(options.lake, view="snapshot"))
@@ -325,7 +330,7 @@ class IndexStream:
         return _batch(opened, files, last.num_files)
 
     async def _open(self, session: Session) -> OpenIndex:
-        """The newest snapshot of the index."""
+        """Open the index at its newest snapshot."""
         dataset = await session.open_dataset(self._options.lake.target, **self._options.lake.options)
         source = dataset.state.source
         assert isinstance(source, SnapshotFiles), source
@@ -337,7 +342,8 @@ class IndexStream:
 
 
 async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
-    """The provider for a new stream, chosen as a read of all files would; None if there are no files yet."""
+    """Return the provider for a new stream: an index's snapshots where a batch read would use them, else listings. None
+    if there are no files yet, so that the choice is open. Raises InvalidOptionError for a table's files."""
     lake = options.lake
     if lake.view == "listed" or lake.index is False:
         return ListedStream
@@ -349,7 +355,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
         listing = await _listing(session, target, options, operation)
     if listing.table_format is not None and lake.format != "parquet":
         raise InvalidOptionError(
-            f"the files belong to a table ({listing.table_format}): some may hold rows that are deleted or replaced",
+            f"the files belong to a table ({listing.table_format}), so some may contain deleted or replaced rows",
             url=safe_url(target.url),
             hint='Pass format="parquet" to read every existing file.',
         )
@@ -367,7 +373,7 @@ async def _listing(session: Session, target: Target, options: SourceOptions, ope
 
 
 async def _data_files(opened: OpenLake, ask: ScanRequest) -> dict[str, DataFile]:
-    """The dataset's files by url, with partition values."""
+    """Return the dataset's files that ``ask`` selects, keyed by url, with their partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
         return {file.url: file for file in (await opened.state.source.files(ask, operation)).files}

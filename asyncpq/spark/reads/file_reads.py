@@ -92,10 +92,8 @@ def _as_lake(field: pa.Field) -> TableField:
 
 
 def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
-    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``kind``.
-
-    Nested columns get the parts of the lake's type, in its order.
-    """
+    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``kind``. Nested
+    columns get the parts of the lake's type, in its order."""
     if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
@@ -114,10 +112,8 @@ def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf
 
 
 def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> list[TableField]:
-    """Return the parts of a nested column as stored in the file, in the order of the type ``wanted``.
-
-    Empty if one type is not a struct, list or map like the other: converting the column raises the error later.
-    """
+    """Return the parts of a nested column as stored in the file, in the order of the type ``wanted``. Empty if one type
+    is not a struct, list or map like the other: converting the column raises the error later."""
     if isinstance(wanted, pa.StructType) and isinstance(kind, pa.StructType):
         names = [child.name for child in kind]
         places = [find_name(names, child.name, conf) for child in wanted]
@@ -161,10 +157,8 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
 
 
 def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
-    """Return the comparison with its timestamps converted to UTC, or to no zone, as the type ``kind`` requires.
-
-    None if the atom does not compare a single column with timestamps only.
-    """
+    """Return the comparison with its timestamps converted to UTC, or to no zone, as the type ``kind`` requires. None if
+    the atom does not compare a single column with timestamps only."""
 
     def moment(value: Any) -> dt.datetime | None:
         if not isinstance(value, dt.datetime):
@@ -178,10 +172,8 @@ def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
-    """Return whether exactly one of two timestamp types has a zone, and both denote the same moments.
-
-    Spark reads timestamps without a zone as UTC, unless its settings convert INT96.
-    """
+    """Return whether exactly one of two timestamp types has a zone, and both denote the same moments. Spark reads
+    timestamps without a zone as UTC, unless its settings convert INT96."""
     if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
         return False
     other_zone = (have.tz is None) is not (asked.tz is None)
@@ -266,10 +258,8 @@ class SparkRequests:
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
     def variant(self, fields: tuple[TableField, ...] | None) -> int:
-        """Return the number of ``fields`` in ``variants``, counted from 1, and add them if they are new.
-
-        0 if ``fields`` is None: the file has the dataset's columns.
-        """
+        """Return the number of ``fields`` in ``variants``, counted from 1, and add them if they are new. 0 if
+        ``fields`` is None: the file has the dataset's columns."""
         if fields is None:
             return 0
         if fields not in self.variants:
@@ -363,10 +353,8 @@ class SparkFiles:
 
     @property
     def index(self) -> OpenIndex | None:
-        """The index that prunes files before they are opened.
-
-        None if there is no index, or if its columns have other types than the lake's.
-        """
+        """The index that prunes files before they are opened. None if there is no index, or if its columns have other
+        types than the lake's."""
         return index_of(self.source) if self._schemas is None else None
 
     @property
@@ -435,10 +423,8 @@ async def all_files(state: DatasetState, operation: Operation) -> Sequence[DataF
 
 
 def texts_in_paths(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
-    """Return the texts of each partition column in all paths, with their ``%xx`` escapes.
-
-    With ``hive``, texts are parsed from ``key=value`` folders; otherwise they are asyncpq's partition values.
-    """
+    """Return the texts of each partition column in all paths, with their ``%xx`` escapes. With ``hive``, texts are
+    parsed from ``key=value`` folders; otherwise they are asyncpq's partition values."""
     folders = {file.url.rpartition("/")[0]: file for file in files}
     texts: dict[str, set[str | None]] = {name: set() for name in names}
     for file in folders.values():

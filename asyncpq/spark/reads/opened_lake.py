@@ -109,19 +109,15 @@ class OpenLake:
         return self.state.source.view is View.SNAPSHOT
 
     def columns(self, wanted: Sequence[str]) -> list[int]:
-        """Return positions in ``struct`` of the named top-level columns, without names that do not exist.
-
-        Names are compared with Spark's case sensitivity.
-        """
+        """Return positions in ``struct`` of the named top-level columns, without names that do not exist. Names are
+        compared with Spark's case sensitivity."""
         names = self.struct.names
         places = (find_name(names, name, self.conf) for name in wanted)
         return [place for place in places if place is not None]
 
     def known_top(self, path: str) -> str:
-        """Return the name in ``struct`` of the top-level column of a name or dotted path.
-
-        Raises ColumnNotFoundError if the column does not exist.
-        """
+        """Return the name in ``struct`` of the top-level column of a name or dotted path. Raises ColumnNotFoundError if
+        the column does not exist."""
         places = self.columns([path]) or self.columns([first_name(path)])
         if not places:
             hint = nearest_column(path, self.struct.names)
@@ -227,9 +223,8 @@ class _LakeOpener:
         return StructType([*data, *partitions])
 
     def _with_partition_types(self, columns: StructType) -> StructType:
-        """Return the files' columns, then the remaining partition columns.
-
-        A file's column with the name of a partition column gets the partition column's type."""
+        """Return the files' columns, then the remaining partition columns. A file's column with the name of a partition
+        column gets the partition column's type."""
         key = self._conf.key
         rest = {name: self._partition_field(name) for name in self._partitions}
         by_key = {key(name): name for name in self._partitions}
@@ -243,9 +238,7 @@ class _LakeOpener:
 
     def _known_struct(self, first: pa.Schema) -> StructType:
         """Return the columns as Spark infers them from the first file, with the dataset's types where they are wider.
-
-        ``first`` is the file's Arrow schema.
-        """
+        ``first`` is the file's Arrow schema."""
         inferred, conf = self._inferred, self._conf
         columns, schema = [], self.state.columns.schema
         data = {conf.key(name) for name in schema.names if name not in self._partitions}
@@ -349,10 +342,8 @@ class _LakeOpener:
         return merged
 
     async def _type_partitions(self) -> None:
-        """Set Spark's types for the partition columns.
-
-        Raises an AsyncpqError with the column's name if a value in a path does not have the column's type.
-        """
+        """Set Spark's types for the partition columns. Raises an AsyncpqError with the column's name if a value in a
+        path does not have the column's type."""
         asked, conf = self._target.schema, self._conf
         hive, source = self._target.partitioning == "hive", self.state.source
         by_text = asked is not None or not conf.infer_partition_types
@@ -419,19 +410,15 @@ def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
 
 
 def lake_column(asked: StructField) -> pa.Field:
-    """Return the Arrow field for a column that is missing in the dataset's schema.
-
-    Raises UnsupportedFeatureError if PySpark cannot convert Arrow data to the column's type.
-    """
+    """Return the Arrow field for a column that is missing in the dataset's schema. Raises UnsupportedFeatureError if
+    PySpark cannot convert Arrow data to the column's type."""
     stored = StructField(asked.name, as_stored(asked.dataType), asked.nullable, asked.metadata)
     return arrow_schema(StructType([stored])).field(0)
 
 
 def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
     """Return the column with UTC in place of timestamps without a zone that Spark reads as instants, such as INT96.
-
-    Later files may store the column's timestamps with a zone.
-    """
+    Later files may store the column's timestamps with a zone."""
     return _field(known, asked, ReadConf(case_sensitive=True), _instants)
 
 

@@ -178,10 +178,8 @@ def lake_of(opened: OpenLake, places: Sequence[int], settings: SparkSettings) ->
 
 
 def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
-    """Return the plan to read a whole file; None if the file must be opened for planning.
-
-    ``most_bytes`` is the maximum size of such a file. ``share`` is the estimated fraction of its bytes that is read.
-    """
+    """Return the plan to read a whole file; None if the file must be opened for planning. ``most_bytes`` is the maximum
+    size of such a file. ``share`` is the estimated fraction of its bytes that is read."""
     validator, entry = file.validator, file.entry
     if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
         return None
@@ -235,10 +233,8 @@ async def _planned(requests: SparkRequests, split_bytes: int, opened: OpenedFile
 
 
 def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
-    """Yield runs of consecutive row groups that all need the filter or all do not, of at most ``split_bytes`` bytes.
-
-    A larger row group forms a run of its own.
-    """
+    """Yield runs of consecutive row groups that all need the filter or all do not, of at most ``split_bytes`` bytes. A
+    larger row group forms a run of its own."""
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
@@ -266,10 +262,8 @@ def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
 
 
 def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
-    """Return the encoded parts of the footer that reading these leaves requires, keyed by leaf.
-
-    Empty if they exceed the size limits: then the task reads the footer itself.
-    """
+    """Return the encoded parts of the footer that reading these leaves requires, keyed by leaf. Empty if they exceed
+    the size limits: then the task reads the footer itself."""
     metadata = version.metadata
     chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
     if sum(len(chunk) for pieces in chunks.values() for chunk in pieces) > _MOST_FOOTER_BYTES:
@@ -299,10 +293,8 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
 
 
 class SplitPacker:
-    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data.
-
-    Only a single row group that is larger forms a larger piece.
-    """
+    """Packs files, in the order of :meth:`add`, into encoded pieces with at most ``split_bytes`` bytes of data. Only a
+    single row group that is larger forms a larger piece."""
 
     def __init__(self, split_bytes: int) -> None:
         self._split_bytes = split_bytes
@@ -372,9 +364,8 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 def group_pieces(
     pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
 ) -> list[tuple[SplitPiece, ...]]:
-    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes.
-
-    Splits are smaller, down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
+    """Group consecutive pieces into at most ``most_splits`` splits of about ``split_bytes`` bytes. Splits are smaller,
+    down to ``LEAST_SPLIT_BYTES``, to give each of ``parallelism`` concurrent tasks one."""
     if not pieces:
         return []
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
@@ -418,10 +409,8 @@ def _slim(data: bytes) -> bytes:
 
 
 class _PieceStore:
-    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder.
-
-    Of written pieces, only the places in the work folder stay in memory.
-    """
+    """The pieces of a plan. Once they exceed ``MOST_SENT_BYTES``, they are written to the work folder. Of written
+    pieces, only the places in the work folder stay in memory."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self.urls: set[str] = set()
@@ -475,9 +464,8 @@ class _PieceStore:
         self._num_bytes = 0
 
     async def _remove_old(self) -> None:
-        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``.
-
-        The driver cannot detect when Spark no longer uses a plan. Errors of the store are only logged."""
+        """Delete plans older than ``PLAN_S`` from the work folder, at most ``_MOST_REMOVED``. The driver cannot detect
+        when Spark no longer uses a plan. Errors of the store are only logged."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
             store = writable((await self._runtime.store(self._plans))[0], self._plans)

@@ -86,10 +86,8 @@ class Condition:
         return [name for name in columns(understood) if name.lower() not in calls and not lake.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
-        """Return the condition as a column for ``DataFrame.filter``.
-
-        Raises ExpressionError if Spark has no equivalent of the condition.
-        """
+        """Return the condition as a column for ``DataFrame.filter``. Raises ExpressionError if Spark has no equivalent
+        of the condition."""
         if self._sql is not None:
             return F.expr(self._sql)
         return _SparkColumns(LakeColumns(struct, None, conf)).column(self._resolved(self._columns(struct, conf)))
@@ -99,10 +97,8 @@ class Condition:
         return wall_clock_times(self._terms)
 
     def terms(self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: Instants) -> Expression | None:
-        """Return the predicate for pruning; None if the condition excludes no data.
-
-        ``instants`` maps wall-clock times to instants: see :func:`instants_of`.
-        """
+        """Return the predicate for pruning; None if the condition excludes no data. ``instants`` maps wall-clock times
+        to instants: see :func:`instants_of`."""
         lake = self._columns(struct, conf, schema)
         return pruning_terms(self._terms if self._sql is not None else self._resolved(lake), lake, schema, instants)
 
@@ -136,10 +132,8 @@ def fixed_instants(times: set[dt.datetime], conf: ReadConf) -> dict[dt.datetime,
 
 
 def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) -> dict[dt.datetime, dt.datetime]:
-    """Map wall-clock times of the session's time zone to instants, without times that Spark cannot convert.
-
-    Spark converts the times in a query, since Python's time zone data may differ from Spark's.
-    """
+    """Map wall-clock times of the session's time zone to instants, without times that Spark cannot convert. Spark
+    converts the times in a query, since Python's time zone data may differ from Spark's."""
     if not times or (known := fixed_instants(times, conf)):
         return known if times else {}
     moments = sorted(times)
@@ -272,10 +266,8 @@ class Unknown(Expression):
 
 
 def read_condition(text: str) -> Expression:
-    """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate.
-
-    Raises UsageError if sqlglot is not installed.
-    """
+    """Parse a condition in SQL. :class:`Unknown` replaces the parts that asyncpq cannot translate. Raises UsageError if
+    sqlglot is not installed."""
     # Spark's settings decide about escapes in strings and about double quotes
     if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
         return Unknown()
@@ -421,9 +413,7 @@ def _number(text: str) -> int | float | Decimal | None:
 
 def _cast(target: str, text: str, *, is_string: bool) -> Any:
     """Return the value of a typed literal, such as ``DATE '2024-05-01'``, ``5L`` or ``1.5D``; None if unsupported.
-
-    sqlglot parses typed literals as casts to the type ``target``.
-    """
+    sqlglot parses typed literals as casts to the type ``target``."""
     if is_string:
         if target == "DATE":
             return date_of(text)

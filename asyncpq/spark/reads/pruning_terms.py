@@ -70,9 +70,8 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(place)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """Return the position of a path's top-level column (the longest match), and the names of fields inside.
-
-        The position is None if no column or several columns match."""
+        """Return the position of a path's top-level column (the longest match), and the names of fields inside. The
+        position is None if no column or several columns match."""
         places, parts = self._top(path)
         return (places[0] if len(places) == 1 else None), parts
 
@@ -104,10 +103,8 @@ class LakeColumns:
         return kind
 
     def find(self, path: str) -> LakeColumn | None:
-        """Return the column or field of a path.
-
-        None if no column or several columns match, or if comparisons of the column's type cannot prune.
-        """
+        """Return the column or field of a path. None if no column or several columns match, or if comparisons of the
+        column's type cannot prune."""
         place, parts = self.split(path)
         if place is None:
             return None
@@ -135,10 +132,8 @@ def _is_by_bytes(kind: T.DataType) -> bool:
 def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
-    """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match.
-
-    Unknown nodes do not prune, and neither do wall-clock times that are missing in ``instants``.
-    """
+    """Return the predicate for pruning by a condition with Spark's semantics; None if all rows may match. Unknown nodes
+    do not prune, and neither do wall-clock times that are missing in ``instants``."""
     terms = analysis.follow(
         condition, analysis.Truth.TRUE, _Terms(columns, schema, instants).of_atom, conjunction, disjunction
     )
@@ -157,10 +152,8 @@ class _Terms:
         self._instants = instants
 
     def of_atom(self, atom: Expression, truth: analysis.Truth) -> Expression | None:
-        """Return a predicate that is true for every row for which the atom's result is ``truth``.
-
-        None if asyncpq cannot express a predicate that excludes rows.
-        """
+        """Return a predicate that is true for every row for which the atom's result is ``truth``. None if asyncpq
+        cannot express a predicate that excludes rows."""
         column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
         if column is None or not isinstance(atom, tree.Atom) or isinstance(column.kind, T.StructType):
             return None
@@ -374,10 +367,8 @@ def _date(value: Any) -> dt.date | None:
 
 
 def _time(kind: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
-    """Return the literal as a timestamp of the column, in UTC or without a zone.
-
-    None if the literal is not a time, is before 1900, or has no known instant.
-    """
+    """Return the literal as a timestamp of the column, in UTC or without a zone. None if the literal is not a time, is
+    before 1900, or has no known instant."""
     moment = _moment(value)
     if moment is None or stored.unit == "ns":
         return None  # Spark has microseconds

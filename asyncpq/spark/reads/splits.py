@@ -169,10 +169,8 @@ def encode_files(files: Sequence[PlannedFile]) -> bytes:
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
-    """Decode the result of :func:`encode_files`.
-
-    Raises CorruptIndexError if the data is damaged or another version of asyncpq encoded it.
-    """
+    """Decode the result of :func:`encode_files`. Raises CorruptIndexError if the data is damaged or another version of
+    asyncpq encoded it."""
     if data[:1] != _VERSION:
         raise CorruptIndexError(
             "another version of asyncpq encoded the split, in a format that this version cannot decode",
@@ -238,11 +236,8 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split in batches with the columns of ``lake.spark_schema``.
-
-    Batches may include rows that do not match the scan's condition. Raises ObjectChangedError if a file was replaced or
-    deleted after planning.
-    """
+    """Yield the rows of a split in batches with the columns of ``lake.spark_schema``. Batches may include rows that do
+    not match the scan's condition. Raises ObjectChangedError if a file was replaced or deleted after planning."""
     with sessions.told_to_plan_again(lake.view == View.SNAPSHOT):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
 

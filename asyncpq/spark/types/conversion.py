@@ -26,10 +26,8 @@ from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb
 
 
 def file_field(field: T.StructField) -> pa.Field:
-    """Return the Arrow field with which a Spark field is written, without Spark's metadata.
-
-    Raises UnsupportedFeatureError if Parquet or PySpark cannot store the field's type.
-    """
+    """Return the Arrow field with which a Spark field is written, without Spark's metadata. Raises
+    UnsupportedFeatureError if Parquet or PySpark cannot store the field's type."""
     with within(field.name):
         if is_spatial(field.dataType):
             return wkb_field(field)
@@ -37,9 +35,8 @@ def file_field(field: T.StructField) -> pa.Field:
 
 
 def _refuse_void(kind: T.DataType) -> None:
-    """Raise UnsupportedFeatureError if a type inside a list or map is or contains VOID.
-
-    Spark 4.3 returns Arrow data of the wrong length for VOID in lists and maps."""
+    """Raise UnsupportedFeatureError if a type inside a list or map is or contains VOID. Spark 4.3 returns Arrow data of
+    the wrong length for VOID in lists and maps."""
     if isinstance(kind, T.NullType):
         raise UnsupportedFeatureError(
             "PySpark does not support values of the type void in arrays and maps", hint="Omit the column, or cast it."
@@ -92,9 +89,7 @@ class NestedConversion:
 
     def conversion(self, source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
         """Return a function that converts arrays of the type ``source`` to ``arrow``, for the Spark type ``target``.
-
-        None if the arrays stay unchanged.
-        """
+        None if the arrays stay unchanged."""
         if isinstance(target, T.UserDefinedType):
             return self.conversion(source, target.sqlType(), arrow)
         make = {
@@ -207,10 +202,8 @@ _PLAIN_DATES: Final = FileDates()
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:
-    """Return the Arrow schema of batches that PySpark converts to ``schema``.
-
-    Raises UnsupportedFeatureError if PySpark cannot convert Arrow data to a column's type.
-    """
+    """Return the Arrow schema of batches that PySpark converts to ``schema``. Raises UnsupportedFeatureError if PySpark
+    cannot convert Arrow data to a column's type."""
     for field in schema.fields:
         try:
             to_arrow_schema(T.StructType([field]), timezone="UTC")
@@ -331,10 +324,8 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
 
 
 def _file_leaf(source: pa.DataType, target: T.DataType, arrow: pa.DataType) -> Convert | None:
-    """Return the conversion of a leaf from Spark's Arrow type to the file's; None if the types are equal.
-
-    The types may differ in time zones, units of times, and the size of offsets.
-    """
+    """Return the conversion of a leaf from Spark's Arrow type to the file's; None if the types are equal. The types may
+    differ in time zones, units of times, and the size of offsets."""
     if source.equals(arrow):
         return None
     if is_spatial(target):

@@ -68,10 +68,8 @@ class FileDates:
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
-    """Return the calendars of a file, according to its writer's metadata and the settings.
-
-    Raises InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown.
-    """
+    """Return the calendars of a file, according to its writer's metadata and the settings. Raises InvalidOptionError if
+    INT96 values depend on the session's time zone, and that zone is unknown."""
     said = metadata.key_value_metadata
     schema = metadata.schema
     fields: dict[bool, set[str]] = {True: set(), False: set()}  # with timestamps, by whether they are INT96
@@ -223,9 +221,7 @@ class LeafRules(NamedTuple):
 
 def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
     """Return a function that converts arrays of the type ``source`` to ``target``; None if arrays stay unchanged.
-
-    Raises SchemaMismatchError if Spark cannot read ``source`` as ``target``.
-    """
+    Raises SchemaMismatchError if Spark cannot read ``source`` as ``target``."""
     arrow = to_arrow_type(target, timezone="UTC")
     if _types.is_null(source) or isinstance(target, T.NullType):
         return None if source.equals(arrow) else lambda array: pa.nulls(len(array), arrow)

@@ -1,4 +1,4 @@
-"""The schema that Spark gives a Parquet file: from the schema that Spark wrote into the footer, or from Parquet's.
+"""The schema that Spark infers for a Parquet file: from the schema that Spark wrote into the footer, or from Parquet's.
 
 Spark's own schema has CHAR and VARCHAR, comments and user-defined types. Its JSON is untrusted: of the classes that it
 names, only those of pyspark are imported.
@@ -36,16 +36,16 @@ from asyncpq.spark.types.read_conf import (
 from asyncpq.spark.types.special_types import check_spatial, logical_parameters, spatial_type
 
 ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
-# Types that Spark's parser knows and pyspark's does not.
+# Types that Spark's parser supports and pyspark's does not.
 _UNKNOWN_TO_PYSPARK: Final = re.compile(r"timestamp_(ltz|ntz)\(\d+\)")
 _MAX_DEPTH: Final = 100
 
 
 def row_schema(text: str | None) -> T.StructType | None:
-    """Parse Spark's schema from the footer (:data:`ROW_METADATA_KEY`), with all parts nullable.
+    """Parse the schema that Spark wrote into the footer (:data:`ROW_METADATA_KEY`), and make all parts nullable.
 
-    None if it is missing or not the JSON that Spark writes since 1.2; then Parquet's schema is used. A type that
-    pyspark lacks raises UnsupportedFeatureError.
+    None if ``text`` is None or is not the JSON that Spark writes since version 1.2; then Spark uses Parquet's schema.
+    Raises UnsupportedFeatureError for a type that pyspark lacks.
     """
     if text is None:
         return None
@@ -57,11 +57,11 @@ def row_schema(text: str | None) -> T.StructType | None:
 
 
 def _safe(value: Any, depth: int) -> Any:
-    """JSON of types in which types that pyspark would import or unpickle are replaced by their storage types."""
+    """Return the JSON of a type, with user-defined types that pyspark would import replaced by their storage types."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str) and _UNKNOWN_TO_PYSPARK.fullmatch(value):
-        raise UnsupportedFeatureError(f"the file has the type {value}, which pyspark does not have")
+        raise UnsupportedFeatureError(f"the file's Spark schema has the type {value}, which pyspark does not have")
     if isinstance(value, list):
         return [_safe(item, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -91,10 +91,10 @@ class _Node(NamedTuple):
 
 
 def spark_schema(metadata: FileMetadata, conf: ReadConf) -> T.StructType:
-    """The schema that ``spark.read.parquet`` infers from a file, with all parts nullable.
+    """Return the schema that ``spark.read.parquet`` infers from a file's footer, with all parts nullable.
 
-    Errors have Spark's messages: UnsupportedFeatureError for a column without a type in Spark, AmbiguousColumnError for
-    two columns that have the same name by Spark's case sensitivity.
+    Raises UnsupportedFeatureError if Spark has no type for a column, and AmbiguousColumnError if two columns have the
+    same name under Spark's case sensitivity. Both errors have Spark's messages.
     """
     schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
     if schema is None:
@@ -107,7 +107,7 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> T.StructType:
 
 
 def check_types(kind: T.DataType, conf: ReadConf) -> None:
-    """Refuse the types that Spark's Parquet reader refuses (UnsupportedFeatureError)."""
+    """Raise UnsupportedFeatureError if a type is or contains one that Spark's Parquet reader refuses."""
     if isinstance(kind, T.TimeType) and not conf.time_type:
         raise UnsupportedFeatureError(
             "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
@@ -126,13 +126,13 @@ def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
 
 
 def _repeated(node: _Node) -> _Node | None:
-    """The only child of a group, if it is repeated."""
+    """Return the repeated child of a group; None if the group has several children, or one that is not repeated."""
     child = node.children[0] if len(node.children) == 1 else None
     return None if child is None or child.element.repetition is not Repetition.REPEATED else child
 
 
 class _TypeReader:
-    """Spark's types for the elements of one file."""
+    """Derives Spark's types for the schema elements of one file."""
 
     def __init__(self, metadata: FileMetadata, conf: ReadConf) -> None:
         self._metadata = metadata
@@ -168,7 +168,7 @@ class _TypeReader:
         raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
 
     def _list(self, node: _Node) -> T.DataType:
-        """A list by LogicalTypes.md, including its rules for old writers."""
+        """Return the type of a LIST group, by the rules of Parquet's LogicalTypes.md, also those for old writers."""
         repeated = _repeated(node)
         if repeated is None:
             raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
@@ -177,7 +177,7 @@ class _TypeReader:
         return T.ArrayType(self._field(repeated if is_element else repeated.children[0]))
 
     def _map(self, node: _Node) -> T.DataType:
-        """A map by LogicalTypes.md."""
+        """Return the type of a MAP group, by the rules of Parquet's LogicalTypes.md."""
         entries = _repeated(node)
         if entries is None or len(entries.children) != 2:
             raise UnsupportedFeatureError(f"Invalid map type: group {node.element.name} (MAP)")
@@ -202,7 +202,7 @@ class _TypeReader:
     def _leaf_type(
         self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None
     ) -> T.DataType | None:
-        """The type of a leaf; None if Spark has none."""
+        """Return Spark's type for a leaf; None if Spark has no type for its physical type and annotation."""
         plain = _PLAIN.get(physical)
         if logical is not None and logical.kind is LogicalKind.DECIMAL:
             return _decimal(element, physical, logical)
@@ -232,7 +232,9 @@ class _TypeReader:
                 if self._conf.nanos_as_long:
                     return T.LongType()
                 if self._conf.timestamp_nanos_types:
-                    raise UnsupportedFeatureError("pyspark does not have timestamps in nanoseconds", hint=_NANOS_HINT)
+                    raise UnsupportedFeatureError(
+                        "the column has timestamps in nanoseconds, which pyspark does not have", hint=_NANOS_HINT
+                    )
                 return None
             is_instant = logical.is_adjusted_to_utc or not self._conf.infer_timestamp_ntz
             return T.TimestampType() if is_instant else T.TimestampNTZType()
@@ -250,9 +252,10 @@ class _TypeReader:
 
 
 def annotation(element: SchemaElement) -> LogicalType | None:
-    """The annotation of an element as Spark reads it. If the old and the new one contradict, the old one counts.
+    """Return the type annotation of an element as Spark reads it; None if the element has no annotation.
 
-    An annotation that Spark 4.3 does not know raises UnsupportedFeatureError.
+    If the old annotation (ConvertedType) contradicts the new one (LogicalType), the old one is used. Raises
+    UnsupportedFeatureError for an annotation that Spark 4.3 does not support.
     """
     logical, converted = element.logical_type, element.converted_type
     if logical is None:
@@ -265,7 +268,7 @@ def annotation(element: SchemaElement) -> LogicalType | None:
 
 
 def _converted(logical: LogicalType) -> ConvertedType | None:
-    """The old annotation that corresponds to a new one."""
+    """Return the old annotation (ConvertedType) that corresponds to a new one; None if there is no such annotation."""
     name = logical.kind.value
     if logical.kind is LogicalKind.INTEGER:
         name = f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"
@@ -295,7 +298,7 @@ def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalTyp
 
 
 def _described(logical: LogicalType | None) -> str:
-    """Spark's name of an annotation."""
+    """Return the name of an annotation as in Spark's error messages, such as ``TIMESTAMP(MICROS,true)``."""
     if logical is None:
         return "none"
     if logical.kind in _TIMES:
@@ -314,7 +317,7 @@ _PLAIN: Final[dict[PhysicalType, T.DataType]] = {
     PhysicalType.DOUBLE: T.DoubleType(),
     PhysicalType.FIXED_LEN_BYTE_ARRAY: T.BinaryType(),
 }
-# By physical type, width in bits, and whether signed.
+# Keyed by physical type, width in bits, and whether integers are signed.
 _INTEGERS: Final[dict[tuple[PhysicalType, int | None, bool], T.DataType]] = {
     (PhysicalType.INT32, 8, True): T.ByteType(),
     (PhysicalType.INT32, 16, True): T.ShortType(),

@@ -40,12 +40,13 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.
 
 
 def unescaped(text: str) -> str:
-    """Replace ``%xx`` escapes as Spark does."""
+    """Return a text from a path with each ``%xx`` escape replaced by one Latin-1 character, as Spark does."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 def partition_type(values: Iterable[str | None], conf: ReadConf) -> T.DataType:
-    """The type of a column with these texts in paths; None is a missing value, and an empty one a PartitionError."""
+    """Return the type that Spark infers for a partition column with these texts in paths; None is a missing value.
+    Raises PartitionError for an empty text."""
     kind: T.DataType = T.NullType()
     for value in values:
         kind = _wider(kind, _value_type(value, conf))
@@ -53,7 +54,7 @@ def partition_type(values: Iterable[str | None], conf: ReadConf) -> T.DataType:
 
 
 def partition_scalar(value: str | None, kind: T.DataType, conf: ReadConf) -> pa.Scalar[Any]:
-    """Convert a text to a value of a Spark type, which :func:`partition_type` or the user's schema gives.
+    """Convert a text in a path to a value of the Spark type ``kind``; None is a missing value.
 
     Raises:
         PartitionError: the text is not a value of the type.
@@ -98,7 +99,8 @@ def _value_type(value: str | None, conf: ReadConf) -> T.DataType:
 
 
 def _decimal_digits(value: str) -> int | None:
-    """Number of digits of a whole number of Java's BigDecimal; None for other texts, and above 38 digits."""
+    """Return the number of digits of a whole number, as Java's BigDecimal parses it. None for other texts, and for
+    numbers of more than 38 digits."""
     if not _DECIMAL.fullmatch(value):
         return None
     number = decimal.Decimal(value).as_tuple()
@@ -124,7 +126,7 @@ def _clock(value: str) -> datetime.time:
 
 
 def _wider(left: T.DataType, right: T.DataType) -> T.DataType:
-    """The type of a column with values of both types."""
+    """Return the type that Spark infers for a column with values of both types."""
     if left == right or isinstance(right, T.NullType):
         return left
     if isinstance(left, T.NullType):
@@ -172,7 +174,7 @@ def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
         return _moment(unescaped(value))
     if isinstance(kind, T.TimestampType):
         return _instant(_moment(unescaped(value)), conf.session_time_zone)
-    raise UnsupportedFeatureError(f"partition columns of the type {kind.simpleString()} are not supported")
+    raise UnsupportedFeatureError(f"Spark does not support partition columns of the type {kind.simpleString()}")
 
 
 def _float(value: str) -> float:
@@ -188,7 +190,7 @@ _EXACT: Final = decimal.Context(prec=38, traps=[decimal.InvalidOperation, decima
 
 
 def _moment(value: str) -> datetime.datetime:
-    """Parse a date, or a date and a time."""
+    """Parse ``YYYY-MM-DD``, perhaps with a time ``HH:MM:SS`` or ``HH:MM:SS.f``; ValueError for other texts."""
     match = _TIMESTAMP.fullmatch(value) or _DATE.fullmatch(value)
     if match is None:
         raise ValueError(value)
@@ -197,10 +199,11 @@ def _moment(value: str) -> datetime.datetime:
 
 
 def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
-    """The instant of a wall-clock time: the earlier of two; a skipped time uses the offset before the change."""
+    """Convert a wall-clock time of the session's time zone to an instant in UTC. An ambiguous time is the earlier
+    instant; a skipped time uses the offset before the change."""
     if zone is None:
         raise InvalidOptionError(
-            "paths have times of the session's time zone, which the source does not see",
+            "timestamps in paths depend on the session's time zone, which is not set",
             hint="Set the option sessionTimeZone, such as Europe/Berlin, or declare strings in .schema(...).",
         )
     offset = moment.replace(tzinfo=_zone(zone)).utcoffset()
@@ -209,7 +212,8 @@ def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
 
 @functools.cache
 def _zone(name: str) -> datetime.tzinfo:
-    """The time zone of a region or offset; UnsupportedFeatureError if Python does not know it."""
+    """Return the time zone with the name of a region or an offset. Raises UnsupportedFeatureError if Python has no data
+    of that time zone."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         minutes = 60 * int(offset[2]) + int(offset[3] or 0)
@@ -218,6 +222,6 @@ def _zone(name: str) -> datetime.tzinfo:
         return datetime.UTC if name == "Z" else zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UnsupportedFeatureError(
-            f"Python does not know the session's time zone {name!r}",
+            f"Python's time zone data has no entry for the session's time zone {name!r}",
             hint="Set spark.sql.session.timeZone to a region such as Europe/Paris, or install tzdata.",
         ) from error

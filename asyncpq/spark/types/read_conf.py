@@ -48,7 +48,7 @@ class ReadConf:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Self:
-        """Read the settings of a session on the driver. Settings that this Spark lacks have their default."""
+        """Read the settings of a session on the driver. Settings that its Spark version lacks keep their defaults."""
         values: dict[str, Any] = {}
         for name, key in _KEYS.items():
             try:
@@ -66,7 +66,7 @@ class ReadConf:
         return cls(**values)
 
     def key(self, name: str) -> str:
-        """The key by which names are compared."""
+        """Return the text under which column names are compared: ``name``, in lower case unless case-sensitive."""
         return name if self.case_sensitive else name.lower()
 
 
@@ -94,7 +94,7 @@ _NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 
 def jvm_time_zone(spark: SparkSession) -> str:
-    """The default time zone of Spark's JVM, queried by a small job. The session's zone may differ."""
+    """Query the default time zone of Spark's JVM with a small job. The session's time zone may differ."""
     (row,) = spark.sql("SELECT java_method('java.time.ZoneId', 'systemDefault') AS zone").collect()
     return str(row["zone"])
 
@@ -104,7 +104,7 @@ def jvm_time_zone(spark: SparkSession) -> str:
 
 @contextmanager
 def within(name: str) -> Iterator[None]:
-    """Prefix the column of errors with the field in which they occur."""
+    """Prefix the ``column`` of an AsyncpqError that is raised in the context with the field ``name``."""
     try:
         yield
     except AsyncpqError as error:
@@ -113,16 +113,14 @@ def within(name: str) -> Iterator[None]:
 
 
 def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
-    """Find a column of a file by name, with Spark's case sensitivity; None if it does not exist.
-
-    Several columns that differ only in case raise AmbiguousColumnError.
-    """
+    """Return the position in ``names`` of a column, under Spark's case sensitivity; None if no column matches. Raises
+    AmbiguousColumnError if several columns match, which differ only in case."""
     key = conf.key(wanted)
     places = [place for place, name in enumerate(names) if conf.key(name) == key]
     if len(places) > 1:
         spellings = ", ".join(repr(names[place]) for place in places)
         raise AmbiguousColumnError(
-            f"the file has several columns of this name: {spellings}",
+            f"several columns of the file match this name: {spellings}",
             column=wanted,
             hint="Set spark.sql.caseSensitive=true to tell them apart.",
         )
@@ -130,13 +128,13 @@ def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
 
 
 def check_names(kind: T.DataType, conf: ReadConf) -> None:
-    """Refuse fields of one struct, at any depth, whose names Spark takes for equal (AmbiguousColumnError)."""
+    """Raise AmbiguousColumnError if two fields of a struct, at any depth, have names that Spark treats as equal."""
     seen: set[str] = set()
     for name, inner in inner_types(kind):
         with within(name):
             if isinstance(kind, T.StructType) and conf.key(name) in seen:
                 raise AmbiguousColumnError(
-                    "the column occurs twice (Spark: COLUMN_ALREADY_EXISTS)",
+                    "the schema has two columns with this name (Spark: COLUMN_ALREADY_EXISTS)",
                     hint="Set spark.sql.caseSensitive=true if the names differ in case, or select columns by a schema.",
                 )
             seen.add(conf.key(name))
@@ -147,13 +145,14 @@ _QUOTED: Final = re.compile(r"`((?:[^`]|``)*)`")
 
 
 def first_name(path: str) -> str:
-    """The first name of a dotted path. Names may be in backquotes, doubled inside, as Spark writes them."""
+    """Return the first name of a dotted path, without backquotes. A name may be quoted as in Spark: in backquotes, with
+    backquotes inside the name doubled."""
     quoted = _QUOTED.match(path)
     return path.partition(".")[0] if quoted is None else quoted[1].replace("``", "`")
 
 
 def unquoted(name: str) -> str:
-    """The name without surrounding backquotes."""
+    """Return the name without surrounding backquotes."""
     return first_name(name) if _QUOTED.fullmatch(name) else name
 
 
@@ -161,7 +160,7 @@ def unquoted(name: str) -> str:
 
 
 def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
-    """Names and types of the parts of a struct, list or map, one level down; empty for other types."""
+    """Return names and types of the parts of a struct, list or map, one level down; empty for other types."""
     if isinstance(kind, T.StructType):
         return [(field.name, field.dataType) for field in kind.fields]
     if isinstance(kind, T.ArrayType):
@@ -174,10 +173,8 @@ def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
 def with_leaves(
     kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda kind: kind, *, is_nullable: bool = False
 ) -> T.DataType:
-    """The type with ``leaf(type)`` for each type inside that is no struct, list or map; metadata is kept.
-
-    ``is_nullable`` makes all parts nullable.
-    """
+    """Return the type with ``leaf(type)`` in place of each type inside that is not a struct, list or map. The metadata
+    of fields is kept. ``is_nullable`` makes all parts nullable."""
     if isinstance(kind, T.StructType):
         inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in kind.fields]
         return T.StructType(
@@ -198,17 +195,17 @@ def with_leaves(
 
 
 def nullable(kind: T.DataType) -> T.DataType:
-    """The type with all parts nullable, as Spark reads files."""
+    """Return the type with all its parts nullable, as Spark reads files."""
     return with_leaves(kind, is_nullable=True)
 
 
 def nullable_struct(schema: T.StructType) -> T.StructType:
-    """The schema with all parts nullable."""
+    """Return the schema with all fields, elements and map values nullable."""
     return cast(T.StructType, nullable(schema))
 
 
 def without_char_and_varchar(schema: T.StructType) -> T.StructType:
-    """Replace CHAR and VARCHAR by STRING and keep their types in the metadata of top-level fields, as Spark does."""
+    """Return the schema with STRING for CHAR and VARCHAR, and these types in the metadata of top-level fields."""
     fields = []
     for field in schema.fields:
         kind = with_leaves(
@@ -222,10 +219,8 @@ def without_char_and_varchar(schema: T.StructType) -> T.StructType:
 
 
 def merged_schema(schemas: Iterable[T.StructType], conf: ReadConf) -> T.StructType:
-    """Merge schemas of files as ``spark.sql.parquet.mergeSchema`` does, columns of the first file first.
-
-    Types that Spark does not merge raise SchemaMismatchError.
-    """
+    """Merge schemas of files as ``spark.sql.parquet.mergeSchema`` does, columns of the first file first. Raises
+    SchemaMismatchError if Spark cannot merge the types of a column."""
     return reduce(lambda merged, schema: _merge_structs(merged, schema, conf), schemas, T.StructType([]))
 
 
@@ -260,7 +255,8 @@ def _merge(left: T.DataType, right: T.DataType, conf: ReadConf) -> T.DataType:
             return interval(min(left.startField, right.startField), max(left.endField, right.endField))
     if left != right:
         raise SchemaMismatchError(
-            f"files have the types {left.simpleString()} and {right.simpleString()} (Spark: CANNOT_MERGE_SCHEMAS)",
+            f"Spark cannot merge the types {left.simpleString()} and {right.simpleString()}, which the column has in "
+            "different files (Spark: CANNOT_MERGE_SCHEMAS)",
             hint="Pass a schema: .schema(...).",
         )
     return left

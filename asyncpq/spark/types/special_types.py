@@ -45,19 +45,21 @@ _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
 
 
 def is_spatial(kind: T.DataType) -> bool:
-    """Whether the type is GEOMETRY or GEOGRAPHY."""
+    """Return whether the type is GEOMETRY or GEOGRAPHY."""
     return isinstance(kind, (T.GeometryType, T.GeographyType))
 
 
 def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
-    """The thrift fields of an element's LogicalType with this field id in parquet.thrift; empty if it has another."""
+    """Return the Thrift fields of an element's LogicalType, keyed by field id. ``annotation`` is the field id of the
+    expected type in parquet.thrift. Empty if the element has another type."""
     union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
     fields = union.get(annotation) if isinstance(union, dict) else None
     return fields if isinstance(fields, dict) else {}
 
 
 def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> T.DataType:
-    """Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation; UnsupportedFeatureError for unknown ones."""
+    """Return Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation. Raises UnsupportedFeatureError if Spark
+    does not support the annotation's reference system or algorithm."""
     fields = logical_parameters(metadata, element, _GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
     crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
@@ -71,15 +73,16 @@ def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKi
         spatial = T.StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
     except (PySparkException, ValueError, KeyError) as error:
         raise UnsupportedFeatureError(
-            f"Spark does not know the type {text}",
-            hint="Declare the column in a schema as BINARY, or with another system.",
+            f"Spark does not support the type {text}",
+            hint="Declare the column in a schema as BINARY, or with another coordinate reference system.",
         ) from error
     check_spatial(spatial)
     return spatial
 
 
 def check_spatial(kind: T.DataType) -> None:
-    """Refuse types with values of any coordinate reference system, which Parquet cannot store."""
+    """Raise UnsupportedFeatureError for a spatial type that mixes coordinate reference systems. Parquet stores one
+    coordinate reference system for a column. Other types pass."""
     if isinstance(kind, (T.GeometryType, T.GeographyType)) and int(kind.srid) < 0:
         raise UnsupportedFeatureError(
             f"The Parquet datasource doesn't support the type {kind.simpleString()}"
@@ -88,7 +91,7 @@ def check_spatial(kind: T.DataType) -> None:
 
 
 def spatial_values(kind: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """The conversion from well-known binary to PySpark's values of ``kind``."""
+    """Return a function that converts well-known binary to PySpark's structs for the type ``kind``."""
     assert isinstance(kind, (T.GeometryType, T.GeographyType))
     srid = pa.scalar(int(kind.srid), pa.int32())
 
@@ -101,13 +104,13 @@ def spatial_values(kind: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array],
 
 
 def well_known_binary(array: pa.Array) -> pa.Array:
-    """The conversion from PySpark's values to well-known binary."""
+    """Convert PySpark's structs for GEOMETRY or GEOGRAPHY to well-known binary."""
     values = array.field(array.type.get_field_index("wkb"))
     return pc.if_else(array.is_valid(), values, pa.scalar(None, pa.binary())) if array.null_count else values
 
 
 def wkb_field(field: T.StructField) -> pa.Field:
-    """The field of a file, which :func:`with_wkb_types` turns into a GEOMETRY or GEOGRAPHY of Parquet."""
+    """Return the Arrow field of a file, which :func:`with_wkb_types` turns into Parquet's GEOMETRY or GEOGRAPHY."""
     kind = field.dataType
     check_spatial(kind)
     text = kind.jsonValue()
@@ -119,8 +122,8 @@ def wkb_field(field: T.StructField) -> pa.Field:
 
 
 class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """GeoArrow's "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. It is not registered, so readers get
-    binary values."""
+    """GeoArrow's type "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. The type is not registered, so
+    readers get binary values."""
 
     def __init__(self, about: bytes) -> None:
         self._about = about
@@ -135,7 +138,7 @@ class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
 
 
 def with_wkb_types(schema: pa.Schema) -> pa.Schema:
-    """The schema for pyarrow's writer."""
+    """Return the schema for pyarrow's writer, with extension types that it writes as GEOMETRY and GEOGRAPHY."""
     return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
 
 
@@ -153,7 +156,7 @@ def _with_wkb(field: pa.Field) -> pa.Field:
     return field
 
 
-# -- what files have ------------------------------------------------------------------------------
+# -- types as files store them --------------------------------------------------------------------
 
 
 def _is_months(kind: T.DataType) -> bool:
@@ -161,20 +164,18 @@ def _is_months(kind: T.DataType) -> bool:
 
 
 def as_stored(kind: T.DataType) -> T.DataType:
-    """The type as Arrow types of files tell it: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of months."""
+    """Return the type as inferred from a file's Arrow type, with BINARY for GEOMETRY and GEOGRAPHY, INT for months."""
     return with_leaves(without_months(kind), lambda leaf: T.BinaryType() if is_spatial(leaf) else leaf)
 
 
 def without_months(kind: T.DataType) -> T.DataType:
-    """The type with integers for intervals of months, of which PySpark takes no Arrow data."""
+    """Return the type with integers for intervals of months, for which PySpark does not accept Arrow data."""
     return with_leaves(kind, lambda leaf: T.IntegerType() if _is_months(leaf) else leaf)
 
 
 def from_months(column: Column, kind: T.DataType) -> Column:
-    """Convert integers to intervals of months where ``kind`` has such.
-
-    Intervals of years must be whole years: no cast of Spark keeps the months of a file that has them.
-    """
+    """Return a column with integers converted to intervals of months where ``kind`` has intervals of months. A value
+    for INTERVAL YEAR that is not a whole number of years raises an error: Spark's casts would lose the months."""
     months = T.YearMonthIntervalType(T.YearMonthIntervalType.MONTH, T.YearMonthIntervalType.MONTH)
     intervals = column.cast(with_leaves(kind, lambda leaf: months if _is_months(leaf) else leaf)).cast(kind)
     if not _contains(kind, _YEARS):
@@ -193,7 +194,7 @@ def _contains(kind: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _has_months(column: Column, kind: T.DataType) -> Column:
-    """Whether an integer in place of an interval of years is not whole years; never null."""
+    """Return a column of whether any number of months for an INTERVAL YEAR is not whole years; never null."""
     if isinstance(kind, T.StructType):
         fields = [(name, inner) for name, inner in inner_types(kind) if _contains(inner, _YEARS)]
         return reduce(or_, [_has_months(column[name], inner) for name, inner in fields], F.lit(False))
@@ -206,13 +207,13 @@ def _has_months(column: Column, kind: T.DataType) -> Column:
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether it is PySpark's type for VARIANT. Types in files differ by what they shred."""
+    """Return whether an Arrow type is PySpark's type for VARIANT. Types in files differ, since they shred values."""
     place = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
     return place >= 0 and (kind.field(place).metadata or {}).get(b"variant") == b"true"
 
 
 def has_variant(kind: T.DataType) -> bool:
-    """Whether the type is or contains VARIANT."""
+    """Return whether the type is or contains VARIANT."""
     return _contains(kind, T.VariantType())
 
 
@@ -220,13 +221,13 @@ def has_variant(kind: T.DataType) -> bool:
 
 
 def same_to_spark(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether Spark has the same type for both."""
+    """Return whether Spark has the same type for both Arrow types."""
     return left.equals(right) or (spark_type(left) is not None and spark_type(left) == spark_type(right))
 
 
 @cache
 def spark_type(kind: pa.DataType) -> T.DataType | None:
-    """Spark's type for the nearest Arrow type; None if PySpark has none."""
+    """Return Spark's type for the nearest Arrow type that PySpark supports; None if there is no such type."""
     try:
         return from_arrow_type(_taken(kind))
     except PySparkException:
@@ -234,12 +235,13 @@ def spark_type(kind: pa.DataType) -> T.DataType | None:
 
 
 def tells_more(kind: T.DataType) -> bool:
-    """Whether Spark's type has more than Arrow's types tell: see :func:`with_untold`."""
+    """Return whether a Spark type cannot be inferred from its Arrow type alone: see :func:`with_untold`."""
     return has_variant(kind) or as_stored(kind) != kind
 
 
 def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.DataType:
-    """``known``, with VARIANT, GEOMETRY and similar types, which Arrow's types lack, restored from a file's schema."""
+    """Return ``known``, a type inferred from Arrow, with the types that Arrow lacks taken from ``inferred``. These are
+    VARIANT, GEOMETRY, GEOGRAPHY and intervals of months. ``inferred`` is the type in a file's Spark schema."""
     if isinstance(inferred, T.VariantType) or (as_stored(inferred) == known != inferred):
         return inferred
     if isinstance(known, T.StructType) and isinstance(inferred, T.StructType):
@@ -258,13 +260,13 @@ def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.Da
 
 
 def struct_of(schema: pa.Schema) -> T.StructType:
-    """Spark's types for columns of which only Arrow types are known: those of tables and partitions."""
+    """Return Spark's types for columns with Arrow types only, such as columns of tables and partition columns."""
     return nullable_struct(from_arrow_schema(pa.schema([field.with_type(_taken(field.type)) for field in schema])))
 
 
 @cache
 def _taken(kind: pa.DataType) -> pa.DataType:
-    """The nearest Arrow type for which PySpark has a type."""
+    """Return the nearest Arrow type that PySpark supports."""
     if isinstance(kind, pa.DictionaryType):
         return _taken(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):

@@ -100,7 +100,7 @@ def test_files_that_do_not_say(spark: SparkSession, restored_conf: RuntimeConfig
         conf = replace(ReadConf.of(spark), jvm_time_zone=jvm_time_zone(spark))
         assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
     conf = ReadConf.of(spark)
-    with pytest.raises(UnsupportedFeatureError, match="which time zone") as raised:
+    with pytest.raises(UnsupportedFeatureError, match="their time zone") as raised:
         read_as_spark(path, conf)
     assert raised.value.column == "timestamp"
     for key in _READ:
