@@ -147,8 +147,8 @@ class AsyncpqDataSource(spark.DataSource):
 class LakeReader(spark.DataSourceReader):
     """The reader of a batch query, which plans when Spark pickles the reader, and reads splits in tasks.
 
-    PySpark pickles the reader before it calls :meth:`partitions`, and reports errors of pickling without their cause.
-    So an error of planning is kept, and :meth:`partitions` raises it.
+    PySpark pickles the reader before it calls :meth:`partitions`, and reports errors at that time as failures of
+    pickling. So an error of planning is kept, and :meth:`partitions` raises it.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -202,7 +202,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_asked(schema)
         if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
-            raise InvalidOptionError("asyncpq streams one folder or pattern, and supports no tables or several paths")
+            raise InvalidOptionError("a stream reads one folder or pattern, but the path is a table or several paths")
         self._options, self._schema = options, schema
         self._stream: ListedStream | IndexStream | None = None
         self._ends = False

@@ -256,7 +256,7 @@ class ListedStream:
             is_list = is_list or await committing_index(runtime, target.folder, operation) is None
         if not is_list:
             raise InvalidOptionError(
-                "the stream lists the folder, but now only the folder's index knows which files are live",
+                "the stream lists the folder, but only the folder's index knows now which files are live",
                 url=safe_url(target.url),
                 hint='Start with a new checkpoint, without view and index; or pass format="parquet" to read every'
                 " existing file.",

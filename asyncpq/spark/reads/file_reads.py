@@ -231,11 +231,8 @@ class SparkRequests:
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
-        """Adapt an opened file: set the fields under which its columns are stored.
-
-        Raises AmbiguousColumnError if a column to read matches several columns of the file, and ObjectChangedError if
-        the file lacks planned rows. Implements :class:`asyncpq.datasets.dataset_files.FileRequests`.
-        """
+        """Set the fields under which an opened file stores the columns. Raises AmbiguousColumnError if a column to read
+        matches several columns of the file, and ObjectChangedError if the file lacks planned rows."""
         self._same.accept(opened)
         fields = self._columns_of(opened)[0].fields
         if fields is not None:

@@ -133,8 +133,8 @@ def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["dat
     table = _zone_tables().get(calendar.zone)
     if table is None:
         raise UnsupportedFeatureError(
-            "the column has timestamps before 1900 in the calendar of old Spark versions, and asyncpq found no "
-            f"conversion table for their time zone {calendar.zone!r} in Spark's jars",
+            "the column has timestamps before 1900 in the calendar of old Spark versions, and Spark's jars "
+            f"contain no table of differences for their time zone {calendar.zone!r}",
             hint="Set SPARK_HOME to a folder with Spark's jars, or read them with spark.read.parquet.",
         )
     return _shifted(micros, *table)
@@ -369,7 +369,7 @@ def _timestamp(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Con
     dates = rules.dates
     if rules.is_mixed and (dates.int96_zone is not None or dates.int96 != dates.datetime):
         raise UnsupportedFeatureError(
-            "the column contains INT96 timestamps and other timestamps, which Spark converts by different rules",
+            "the column contains INT96 timestamps and other timestamps, which Spark reads differently",
             hint="Read it with spark.read.parquet.",
         )
     if _is_int96(source, rules):

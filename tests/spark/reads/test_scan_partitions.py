@@ -112,7 +112,7 @@ def test_texts_as_the_types_of_a_schema(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_texts_that_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="names 'Ã¤'"):
+    with pytest.raises(UnsupportedFeatureError, match="column name 'Ã¤'"):
         scan(spark, _lake(tmp_path / "a", ["%C3%A4=1"]))
     with pytest.raises(PartitionError, match="UTF-8"):
         scan(spark, _lake(tmp_path / "b", ["p=%FF"]))
