@@ -47,9 +47,9 @@ class Comparable(NamedTuple):
 
 
 class Incomparable(NamedTuple):
-    """A literal that says nothing of the column's values."""
+    """A literal that cannot be compared exactly with the column's values."""
 
-    reason: str  # why, for ``explain()``
+    reason: str  # why the literal cannot be compared, for ``explain()``
 
 
 ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
@@ -57,7 +57,7 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
-    """How literals compare with the values of a column. Domains are compared by identity."""
+    """The rules by which literals compare with the values of a column. Domains are compared by identity."""
 
     to_key: ToKey  # makes the key of a literal that is not None. Keys have the order of the values.
     # types whose literals are all comparable and of the column's type, each with a function that makes the key; None
@@ -70,7 +70,7 @@ class ValueDomain:
 
 
 class _Keys(NamedTuple):
-    """The literals of an ``In`` or ``KeyIn``."""
+    """The literals of an ``In`` or ``KeyIn``, as keys that compare with the column's values."""
 
     keys: Sequence[Any]  # without null and NaN, ascending, distinct
     null: bool
@@ -80,7 +80,7 @@ class _Keys(NamedTuple):
 
 
 def keys_of(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
-    """The literals of ``atom`` as keys, made once for each shared domain."""
+    """Return the literals of ``atom`` as keys; computed once for each shared domain."""
     return atom.derived(domain, lambda: _keys(atom, domain)) if domain.shared else _keys(atom, domain)
 
 
@@ -111,7 +111,7 @@ def _keys(atom: tree.In | tree.KeyIn, domain: ValueDomain) -> _Keys:
 
 
 class Interval(NamedTuple):
-    """Values from ``low`` to ``high``; None for no end."""
+    """The values from ``low`` to ``high``; None: the interval has no end on that side."""
 
     low: Any = None
     high: Any = None
@@ -120,13 +120,13 @@ class Interval(NamedTuple):
 
     @property
     def prefix(self) -> Any:
-        """The text with which its values, and no others, begin; None if there is none."""
+        """The prefix of exactly the values in the interval; None if no prefix describes the interval."""
         is_text = type(self.low) in (str, bytes) and self.high_open and not self.low_open
         return self.low if is_text and self.high == successor(self.low) else None
 
 
 class Points(NamedTuple):
-    """The values ``keys``, ascending and distinct; with ``inverted`` all values but those."""
+    """A set of values: the ascending, distinct ``keys``, or if ``inverted`` all values except the keys."""
 
     keys: Sequence[Any]
     inverted: bool = False
@@ -137,14 +137,14 @@ EVERYTHING: Final[Intervals] = (Interval(),)
 
 
 class ResultValues(NamedTuple):
-    """A set that holds every value for which an atom has one result; more than those unless ``exact``."""
+    """A set that contains every value for which a comparison has one result; other values too unless ``exact``."""
 
     values: Intervals | Points  # those other than null and NaN: intervals that ascend and do not meet, or points
     null: bool  # nulls, NaN are members
     nan: bool
     exact: bool = True  # all members give the result
-    comparable: bool = True  # False where a literal is not; then ``values`` is everything
-    reason: str | None = None  # why ``values`` is everything, where the predicate says more; None else
+    comparable: bool = True  # False if a literal is not comparable; ``values`` is then everything
+    reason: str | None = None  # why ``values`` is everything although the predicate is narrower; None otherwise
     # the values are elements of a list: a list gives the result only if one of its elements is a member
     of_elements: bool = False
     texts: tuple[str | bytes, ...] = ()  # substrings of all members
@@ -152,7 +152,7 @@ class ResultValues(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """No value gives the result."""
+        """Whether no value gives the result."""
         values = self.values
         held = values.keys or values.inverted if isinstance(values, Points) else values
         return not (held or self.null or self.nan)
@@ -171,7 +171,7 @@ def _unknown(reason: str, *, null: bool = False) -> ResultValues:
 
 
 def prefixed(key: Text) -> Intervals:
-    """The strings that begin with ``key``."""
+    """Return the intervals of the strings, or bytes, that begin with ``key``."""
     if not key:
         return EVERYTHING
     above = successor(key)
@@ -179,7 +179,7 @@ def prefixed(key: Text) -> Intervals:
 
 
 def successor(prefix: Text) -> Text | None:
-    """The least string above all that begin with ``prefix``; None if there is none."""
+    """Return the least string above all strings that begin with ``prefix``; None if no string is above them."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")
         return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
@@ -201,13 +201,13 @@ def follow(
     all_of: Callable[[Iterable[T]], T],
     any_of: Callable[[Iterable[T]], T],
 ) -> T:
-    """Combine what is known of the atoms of ``expr`` into what is known of where ``expr`` has the result ``truth``.
+    """Combine answers for the comparisons in ``expr`` into one answer: where ``expr`` may have the result ``truth``.
 
-    ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are; it is false, or null, only
-    where one of them is. An OR mirrors that.
+    ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are true; an AND is false, or
+    null, only where one of its arguments is. An OR mirrors the AND.
 
-    ``truth``: the result asked for. ``atom``: where one atom has one result. ``all_of``: where all parts hold;
-    everywhere for no parts. The parts come lazily. ``any_of``: where one of the parts holds; nowhere for no parts.
+    ``atom``: returns the answer for one comparison and result. ``all_of``: intersects answers; everything for none.
+    ``any_of``: unites answers; nothing for none. Both get iterables that compute the answers lazily.
     """
     if isinstance(expr, tree.Not):
         return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
@@ -221,13 +221,13 @@ def follow(
 
 
 def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultValues:
-    """The values for which ``atom`` has the result ``truth``; of several columns, those of each of them.
+    """Return the values for which ``atom`` may have the result ``truth``; for two columns, the values of either.
 
-    Raises TypeError if ``atom`` is no atom.
+    ``domain``: the rules by which literals compare. Raises TypeError if ``atom`` is not a comparison.
     """
     make = _RESULT_VALUES.get(type(atom))
     if make is None:
-        raise TypeError(f"{atom!r} is not a comparison")
+        raise TypeError(f"expected a comparison, not {atom!r}")
     return make(atom, truth, domain)
 
 
@@ -254,7 +254,10 @@ def _comparison(atom: tree.Comparison, truth: Truth, domain: ValueDomain) -> Res
 
 
 def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ResultValues:
-    """Only != is true of NaN, and it is of every value; for Spark, NaN equals itself and is greater than all else."""
+    """Return the values for which ``column op NaN`` is true, or if not ``wanted`` false.
+
+    Only != is true, for every value; for Spark, NaN equals itself and is greater than all other values.
+    """
     if not domain.spark:
         return _VALID if wanted is (op == "!=") else NOTHING
     others, nan = op in ("!=", "<", "<="), op in ("==", "<=", ">=")
@@ -376,7 +379,7 @@ def _end(interval: Interval) -> _Cut:
 
 
 def intervals(values: Intervals | Points) -> Intervals:
-    """The same values as intervals."""
+    """Convert a set of values to intervals."""
     if not isinstance(values, Points):
         return values
     points = tuple([Interval(key, key) for key in values.keys])
@@ -384,7 +387,7 @@ def intervals(values: Intervals | Points) -> Intervals:
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
-    """The values in both."""
+    """Return the values that are in both ``left`` and ``right``."""
     both: list[Interval] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -402,7 +405,7 @@ def intersect(left: Intervals, right: Intervals) -> Intervals:
 
 
 def unite(left: Intervals, right: Intervals) -> Intervals:
-    """The values in either."""
+    """Return the values that are in ``left`` or in ``right``."""
     joined: list[Interval] = []
     for interval in sorted((*left, *right), key=_begin):
         last = joined[-1] if joined else None
@@ -414,7 +417,7 @@ def unite(left: Intervals, right: Intervals) -> Intervals:
 
 
 def complement(parts: Intervals) -> Intervals:
-    """The values between the intervals, which ascend and do not meet."""
+    """Return the values outside of the intervals ``parts``, which ascend and do not touch."""
     gaps: list[Interval] = []
     low, low_open = None, False
     for interval in parts:

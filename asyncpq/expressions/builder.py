@@ -20,7 +20,7 @@ _ACCEPTED = (
 
 
 class Column(tree.NamedColumn):
-    """A column by name; comparing it makes an :class:`Expression`. Made by :func:`col`."""
+    """A column, identified by its name. Comparisons with a column return an :class:`Expression`. See :func:`col`."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
@@ -50,41 +50,45 @@ class Column(tree.NamedColumn):
         return self._compare(">=", other)
 
     def is_in(self, values: Iterable[object]) -> Expression:
-        """Membership in ``values`` (pyarrow's ``isin`` rules, see :class:`In`)."""
+        """Return a predicate that is true where the column has one of ``values``; rules of pyarrow's ``isin``.
+
+        It is never null: a null is a member if ``values`` contains None, NaN if it contains NaN; -0.0 is not 0.0.
+        """
         return tree.In(self.name, as_scalars(values))
 
     def is_null(self, nan_is_null: bool = False) -> Expression:
-        """True where the column is null, or NaN if ``nan_is_null``."""
+        """Return a predicate that is true where the column is null, or with ``nan_is_null`` NaN."""
         return tree.IsNull(self.name, bool(nan_is_null))
 
     def is_valid(self) -> Expression:
-        """True where the column is not null."""
+        """Return a predicate that is true where the column is not null."""
         return tree.Not(tree.IsNull(self.name))
 
     def between(self, low: object, high: object) -> Expression:
-        """``low <= column <= high``, both ends included.
+        """Return the predicate ``low <= column <= high``; both ends are included.
 
-        A bound of None is null, not an open end: it matches no row. Write ``col(...) <= high`` for one bound.
+        A bound of None is null, not an open end: the predicate is then true for no row. For a single bound, write
+        ``col(...) <= high``.
         """
         return (self >= low) & (self <= high)
 
     def starts_with(self, prefix: str | bytes) -> Expression:
-        """True where a string or binary column begins with ``prefix``."""
+        """Return a predicate that is true where a string or binary column begins with ``prefix``."""
         return tree.StartsWith(self.name, self._text(prefix, "starts_with"))
 
     def contains(self, text: str | bytes) -> Expression:
-        """True where a string or binary column contains ``text``, case included."""
+        """Return a predicate that is true where a string or binary column contains ``text``; case matters."""
         return tree.Contains(self.name, self._text(text, "contains"))
 
     def like(self, pattern: str | bytes) -> Expression:
-        """True where a string or binary column matches an SQL pattern.
+        """Return a predicate that is true where a string or binary column matches a pattern of SQL's LIKE.
 
-        ``%`` is any string, ``_`` any character; a backslash before one of them makes it stand for itself.
+        ``%`` is any string, ``_`` any character; after a backslash, each stands for itself.
         """
         return tree.Like(self.name, self._text(pattern, "like"))
 
     def has_tokens(self, text: str) -> Expression:
-        """True where the column has every token (word, case folded) of ``text``, in any order.
+        """Return a predicate that is true where the column has every token (case-folded word) of ``text``, in any order.
 
         Raises:
             ExpressionError: ``text`` has no token.
@@ -92,7 +96,7 @@ class Column(tree.NamedColumn):
         return tree.HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
 
     def has_phrase(self, text: str) -> Expression:
-        """True where the column has the tokens (words, case folded) of ``text`` one after another.
+        """Return a predicate that is true where the column has the tokens (case-folded words) of ``text`` in sequence.
 
         Raises:
             ExpressionError: ``text`` has no token.
@@ -100,30 +104,30 @@ class Column(tree.NamedColumn):
         return tree.HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
 
     def has(self, value: object) -> Expression:
-        """True where ``value`` equals (``==``) an element of a list column.
+        """Return a predicate that is true where ``value`` equals (``==``) an element of a list column.
 
         Raises:
             ExpressionError: ``value`` is null, which equals nothing.
         """
         scalar = as_scalar(value)
         if scalar is None:
-            raise ExpressionError("has takes a value: null equals no element", column=self.name)
+            raise ExpressionError("has() was called with null, which equals no element", column=self.name)
         return tree.Has(self.name, scalar)
 
     def _text(self, text: str | bytes, verb: str) -> str | bytes:
         if not isinstance(text, (str, bytes)):
-            raise ExpressionError(f"{verb} takes str or bytes, not {text!r}", column=self.name)
+            raise ExpressionError(f"{verb}() expects str or bytes, not {text!r}", column=self.name)
         return text
 
     def _tokens(self, text: str, verb: str) -> list[str]:
         if not isinstance(text, str):
-            raise ExpressionError(f"{verb} takes str, not {text!r}", column=self.name)
+            raise ExpressionError(f"{verb}() expects str, not {text!r}", column=self.name)
         asked = tokens(text)
         if not asked:
             raise ExpressionError(
-                f"{verb}: {text!r} has no token",
+                f"{verb}() expects at least one token, but {text!r} has no token",
                 column=self.name,
-                hint="Tokens are words of letters and numbers; ask for other text with contains().",
+                hint="Tokens are words of letters and numbers; search for other text with contains().",
             )
         return asked
 
@@ -134,7 +138,7 @@ class Column(tree.NamedColumn):
 
 
 def col(name: str) -> Column:
-    """The column ``name``; nested leaves by dotted path, such as ``"address.city"``."""
+    """Return the column ``name``; a nested leaf is named by its dotted path, such as ``"address.city"``."""
     return Column(name)
 
 
@@ -145,11 +149,12 @@ def parse_filters(filters: object) -> Expression:
     """Convert pyarrow's ``filters=`` lists into an expression.
 
     Args:
-        filters: ``[(column, op, value), ...]``, all of which must hold, or a list of such lists, of which one
-            must. Ops: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned as it is.
+        filters: ``[(column, op, value), ...]``, all of which must be true, or a list of such lists, one
+            of which must be true. Operators: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned
+            as it is.
 
     Raises:
-        ExpressionError: a tuple is not a filter; the message names it.
+        ExpressionError: a tuple is not a filter; the message contains the tuple.
     """
     if isinstance(filters, Expression):
         return filters
@@ -158,7 +163,7 @@ def parse_filters(filters: object) -> Expression:
     if not isinstance(filters, (list, tuple)):
         raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
     if not filters:
-        raise ExpressionError("[] is not a predicate: a list of filters holds at least one", hint=_ACCEPTED)
+        raise ExpressionError("[] is not a predicate: a list of filters must have at least one filter", hint=_ACCEPTED)
     if len(filters) == 3 and all(isinstance(part, str) for part in filters[:2]):
         raise ExpressionError(f"{reprlib.repr(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
     if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
@@ -177,7 +182,7 @@ def _filter_tuple(item: object) -> Expression:
         raise ExpressionError(f"filter {item!r} is not a (column, op, value) tuple")
     column, op, value = item
     if not isinstance(op, str):
-        raise ExpressionError(f"filter {item!r}: {op!r} is no operator", column=column)
+        raise ExpressionError(f"filter {item!r}: the operator must be a string, not {op!r}", column=column)
     try:
         if op in _OPS:
             return tree.Comparison(column, _OPS[op], as_scalar(value))
@@ -186,4 +191,4 @@ def _filter_tuple(item: object) -> Expression:
             return member if op == "in" else tree.Not(member)
     except ExpressionError as error:
         raise ExpressionError(f"filter {item!r}: {error.message}", column=column) from error
-    raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Known: {', '.join(_OPS)}, in, not in.")
+    raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Use {', '.join(_OPS)}, in, not in.")

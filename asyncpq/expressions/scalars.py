@@ -27,7 +27,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time finer than ``datetime`` can hold; made from numpy, pandas and pyarrow nanoseconds."""
+    """A point in time in nanoseconds, for times that ``datetime`` cannot represent exactly."""
 
     nanoseconds: int  # since 1970-01-01, in UTC when ``timezone`` is given, else of the wall clock
     timezone: str | None = None  # a zone name, or None for local (zoneless) time
@@ -35,7 +35,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay:
-    """A time of day finer than ``time`` can hold."""
+    """A time of day in nanoseconds, for times that ``time`` cannot represent exactly."""
 
     nanoseconds: int  # since midnight
 
@@ -46,7 +46,7 @@ class TimeOfDay:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration finer or longer than ``timedelta`` can hold."""
+    """A duration in nanoseconds, for durations that ``timedelta`` cannot represent exactly."""
 
     nanoseconds: int  # negative for durations into the past
 
@@ -56,7 +56,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class RelativeTime:
-    """A time relative to the beginning of a read; made by :func:`now`. Adding a ``timedelta`` moves it."""
+    """A time relative to the beginning of a read; made by :func:`now`. A ``timedelta`` can be added."""
 
     offset: dt.timedelta  # from the beginning; negative before it
 
@@ -81,7 +81,7 @@ class RelativeTime:
 
 
 def now() -> RelativeTime:
-    """The time when a read begins, the same for all of it: ``col("ts") >= now() - timedelta(days=7)``.
+    """Return the time when a read begins, for use in predicates: ``col("ts") >= now() - timedelta(days=7)``.
 
     Timestamps with a zone are compared with that instant, timestamps without one with UTC's clock at that instant.
     """
@@ -139,7 +139,7 @@ def _unwrapped(value: Any) -> Scalar:
     if getattr(value, "shape", ()):
         _refuse_several_columns(value)
         raise ExpressionError(
-            f"a {kind.__name__} is not one literal but several", hint="Ask with is_in(...) for one of several values."
+            f"a {kind.__name__} is not one literal but several", hint="Use is_in(...) to match one of several values."
         )
     if isinstance(value, dt.datetime):
         return None if value != value else _moment(value)  # pandas.NaT is a datetime
@@ -173,7 +173,7 @@ def _described(value: object) -> str:
 
 
 def duration(nanoseconds: int) -> dt.timedelta | Duration:
-    """A duration as a ``timedelta`` where that holds it exactly."""
+    """Return a duration as a ``timedelta``; a :class:`Duration` if a ``timedelta`` cannot represent it exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     try:
         return Duration(nanoseconds) if rest else dt.timedelta(microseconds=micros)
@@ -182,7 +182,7 @@ def duration(nanoseconds: int) -> dt.timedelta | Duration:
 
 
 def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
-    """A time of day as a ``time`` where that holds it exactly."""
+    """Return a time of day as a ``time``; a :class:`TimeOfDay` if a ``time`` cannot represent it exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     if rest or not 0 <= nanoseconds < NANOSECONDS["s"] * 86_400:
         return TimeOfDay(nanoseconds)
@@ -190,7 +190,10 @@ def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
 
 
 def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp:
-    """A point in time as a ``datetime`` where that holds it exactly and it has no zone to look up."""
+    """Return a point in time since 1970; a ``datetime`` if that is exact and there is no time zone.
+
+    ``timezone``: the name of the zone, in which case ``nanoseconds`` count in UTC.
+    """
     micros, rest = divmod(nanoseconds, 1000)
     if rest or timezone is not None:
         return Timestamp(nanoseconds, timezone)
@@ -204,7 +207,7 @@ def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp
 
 
 def _from_arrow(value: Any) -> Scalar:
-    """A pyarrow scalar; its ``as_py()`` cuts times and durations to microseconds."""
+    """Convert a pyarrow scalar exactly; ``as_py()`` would truncate times and durations to microseconds."""
     if not value.is_valid:
         return None
     kind = value.type
@@ -220,7 +223,7 @@ def _from_arrow(value: Any) -> Scalar:
     if family == "timestamp":
         return _from_arrow_timestamp(value, inner * NANOSECONDS[kind.unit])
     if family == "date64" and inner % _DAY_MILLISECONDS:
-        raise ValueError("a date64 that is no midnight is no date")
+        raise ValueError("a date64 must be a midnight, and this value is not")
     return as_scalar(value.as_py())
 
 
@@ -246,8 +249,8 @@ def _from_numpy_time(value: Any) -> Scalar:
     unit = None if held is None else _NUMPY_NANOSECONDS.get(held[2])
     if held is None or unit is None:
         raise ExpressionError(
-            f"literal {value!r} is finer or larger than a column can be compared with",
-            hint="Write it with numpy's unit ns, us, ms or s.",
+            f"literal {value!r} has a unit that columns cannot be compared with",
+            hint="Convert the literal to numpy's unit ns, us, ms or s.",
         )
     since_epoch = inner * int(held[1] or 1) * unit
     return timestamp(since_epoch, None) if is_moment else duration(since_epoch)
@@ -285,17 +288,17 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
 
 
 def is_collection(value: object) -> bool:
-    """Return whether ``value`` holds several literals; text and bytes do not."""
+    """Return whether ``value`` is a collection of literals; text and bytes are not."""
     if type(value) in _PLAIN or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
         return False
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
 def as_scalars(values: object) -> tuple[Scalar, ...]:
-    """Convert each value of a collection by :func:`as_scalar`.
+    """Convert each value of a collection with :func:`as_scalar`.
 
     ``values``: any iterable, or one column of pyarrow, numpy, pandas or Polars. NaN of pandas is null, as in pyarrow.
-    Raises ExpressionError if it is no collection, or one with other values than scalars.
+    Raises ExpressionError if ``values`` is not a collection, or one of the values is not a scalar.
     """
     _refuse_several_columns(values)
     if not is_collection(values):
@@ -309,16 +312,16 @@ def as_scalars(values: object) -> tuple[Scalar, ...]:
 
 
 def _refuse_several_columns(values: object) -> None:
-    """Refuse frames, tables and arrays of several dimensions."""
+    """Raise ExpressionError if ``values`` is a frame, a table or an array of several dimensions."""
     if len(getattr(values, "shape", ())) > 1:
         raise ExpressionError(
-            f"expected one column of values, not a {type(values).__name__} of several",
+            f"expected one column of values, not a {type(values).__name__} of several columns",
             hint='Take one of its columns, such as frame["id"].',
         )
 
 
 def _elements(values: Any) -> Iterable[Any]:
-    """The values, converted by their library at once where that is exact."""
+    """Return the values of a collection, converted by their own library in one call if that is exact."""
     dtype = getattr(values, "dtype", None)
     if type(values).__module__.startswith("polars"):
         values = values.to_arrow()  # its own values are cut to microseconds
@@ -338,13 +341,16 @@ def _elements(values: Any) -> Iterable[Any]:
 
 
 def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
-    """A finite ``value * 10**scale``, exactly, whatever the decimal context's precision."""
+    """Return ``value * 10**scale`` exactly, regardless of the decimal context. ``value`` must be finite."""
     unscaled = Fraction(value) * Fraction(10) ** scale
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
 
 
 def nanoseconds(value: Moment) -> int:
-    """Since 1970-01-01 (in UTC with a zone, on the wall clock without one), since midnight, or of a duration."""
+    """Return a point in time, time of day or duration in nanoseconds.
+
+    Points in time count from 1970-01-01: in UTC if they have a zone, otherwise on the wall clock.
+    """
     if isinstance(value, (Timestamp, TimeOfDay, Duration)):
         return value.nanoseconds
     if isinstance(value, dt.timedelta):
@@ -356,7 +362,7 @@ def nanoseconds(value: Moment) -> int:
 
 
 def literal_key(value: Scalar) -> tuple[object, ...]:
-    """A key that two literals share if they have the same type and exact value; NaN equals itself."""
+    """Return a key that is equal for two literals of the same type and exact value. Keys of NaN are equal."""
     if type(value) is float:
         return (float, value.hex())  # tells -0.0 from 0.0, and NaN equals itself
     if type(value) is Decimal:
@@ -367,7 +373,7 @@ def literal_key(value: Scalar) -> tuple[object, ...]:
 
 
 def show(value: Scalar) -> str:
-    """A literal for messages and ``explain()``."""
+    """Return the text of a literal for messages and ``explain()``."""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
     if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, TimeOfDay, Duration, RelativeTime)):
@@ -376,6 +382,6 @@ def show(value: Scalar) -> str:
 
 
 def show_many(values: tuple[Scalar, ...]) -> str:
-    """The first few of many literals and their number, for messages."""
+    """Return the text of the first few literals and the number of all, for messages."""
     shown = ", ".join(map(show, values[:_REPR_VALUES]))
     return f"[{shown}]" if len(values) <= _REPR_VALUES else f"[{shown}, ... {len(values)} values]"

@@ -74,10 +74,10 @@ def _simplify_junction(expr: tree.And | tree.Or) -> Expression:
 
 
 def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) -> Expression | None:
-    """A predicate that is true wherever ``expr`` is, of changed atoms.
+    """Return a predicate that is true wherever ``expr`` is, with its comparisons replaced by ``change``.
 
-    ``change``: an atom with the same result for every row, or None to do without it. None stands for a predicate
-    that is true for every row.
+    None: the predicate is true for every row. ``change``: returns a predicate with the same result for every row, or
+    None to drop the comparison.
     """
 
     def of_atom(atom: tree.Atom, truth: Truth) -> Expression | None:
@@ -88,13 +88,13 @@ def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) 
 
 
 def conjunction(terms: Iterable[Expression | None]) -> Expression | None:
-    """All terms that are not None, which is true for every row; None without any."""
+    """Join the terms with AND. None, as a term and as the result, is a predicate that is true for every row."""
     known = [term for term in terms if term is not None]
     return tree.join(tree.And, known) if known else None
 
 
 def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
-    """Any of the terms; None where a term is None, which is true for every row."""
+    """Join the terms with OR. None, as a term and as the result, is a predicate that is true for every row."""
     branches = list(terms)
     known = [term for term in branches if term is not None]
     return tree.join(tree.Or, known) if len(known) == len(branches) else None
@@ -104,7 +104,7 @@ def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
 
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
-    """The columns that are compared with ``now()``, in order of appearance."""
+    """Return the names of the columns that are compared with ``now()``, in order of appearance."""
     if isinstance(expr, tree.Atom):
         return (expr.column,) if expr.column is not None and _is_relative(expr) else ()
     named = [atom.column for atom in tree.atoms(expr) if atom.column is not None and _is_relative(atom)]
@@ -121,11 +121,11 @@ def has_relative_times(expr: Expression) -> bool:
 
 
 def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] = ()) -> Expression:
-    """Replace times relative to now by points in time.
+    """Replace times relative to ``now()`` with points in time.
 
-    ``now``: with a time zone. ``zoneless``: columns of times without a zone, which are compared with UTC's clock;
-    others hold instants. Returns ``expr`` itself if it has no relative times. Raises ExpressionError if a time is out
-    of datetime's range.
+    ``now``: the current time, with a time zone. ``zoneless``: names of columns of times without a zone, which are
+    compared with UTC's clock; other columns contain instants. Returns ``expr`` itself if it has no relative times.
+    Raises ExpressionError if a time is out of datetime's range.
     """
 
     def resolved(value: Scalar, column: str) -> Scalar:
@@ -148,7 +148,7 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """The values that a column may have."""
+    """The set of values that a column may have."""
 
     intervals: Intervals = EVERYTHING  # of values other than null and NaN; ascending, not meeting; ends are literals
     null: bool = True  # nulls may be among the values
@@ -156,11 +156,11 @@ class ValueRanges:
 
     @property
     def is_empty(self) -> bool:
-        """The column can have no value."""
+        """Whether the set is empty: the column cannot have any value."""
         return not (self.intervals or self.null or self.nan)
 
     def __contains__(self, value: object) -> bool:
-        """Return whether the column may have the value."""
+        """Return whether the column may have ``value``; None is null."""
         if value is None:
             return self.null
         if value != value:
@@ -179,9 +179,10 @@ Ranges: TypeAlias = dict[str, ValueRanges]
 
 
 def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ranges | None:
-    """The values that each column may have in rows where ``expr`` is true; None if it is true for no row.
+    """Return the values that each column may have in rows where ``expr`` is true; None if ``expr`` is true for no row.
 
-    A column without ranges may have any value. ``inexact``: atoms whose literals are cast before they are compared.
+    The result is keyed by column; a column that is missing may have any value. ``inexact``: atoms whose literals are
+    cast before they are compared.
     """
     ranges = _ranges(expr, inexact, None)
     return None if ranges is None else {name: _literals(known) for name, known in ranges.items()}
@@ -190,17 +191,17 @@ def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ran
 def is_unsatisfiable(
     expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
 ) -> bool:
-    """Return whether ``expr`` alone shows that it is true for no row.
+    """Return whether ``expr`` contradicts itself, and so is true for no row of any file.
 
-    ``among``: the columns to look at; None for all.
+    ``inexact``: comparisons whose literals are cast first. ``among``: the columns to look at; None: all columns.
     """
     return _ranges(expr, inexact, among) is None
 
 
 def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
-    """An expression that is true for the same rows, without the parts that no row can meet.
+    """Return an expression that is true for the same rows as ``expr``, without the parts that contradict each other.
 
-    Where it is not true it may be false for null, and the other way round.
+    For other rows, the result may be false where ``expr`` is null, or null where ``expr`` is false.
     """
     if not isinstance(expr, (tree.And, tree.Or, tree.Not)):
         return expr
@@ -216,7 +217,7 @@ def without_contradictions(expr: Expression, inexact: Collection[Expression] = (
 
 
 def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
-    """The parts of ``expr`` that some row may meet; None if there are none."""
+    """Return ``expr`` without the parts that are true for no row; None if ``expr`` itself is true for no row."""
     if is_unsatisfiable(expr, inexact, among):
         return None
     if not isinstance(expr, (tree.And, tree.Or)):
@@ -234,7 +235,7 @@ def _possible(expr: Expression, inexact: Collection[Expression], among: Collecti
 
 
 def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection[str] | None) -> Ranges | None:
-    """As :func:`column_ranges`, with keys as the ends of intervals."""
+    """Return the result of :func:`column_ranges` with comparable keys, not literals, as the ends of intervals."""
 
     def of_atom(atom: tree.Atom, truth: Truth) -> Ranges | None:
         names = tree.columns(atom)
@@ -319,7 +320,7 @@ class _Moment:
 
 
 def _kind(value: Any) -> str | None:
-    """The kind of literals among which ``value`` is ordered; None if there is none."""
+    """Return the kind of literals that ``value`` can be ordered with, such as "number"; None if there is no order."""
     if isinstance(value, _Moment):
         value = value.value
     if isinstance(value, (dt.datetime, Timestamp)):
@@ -331,7 +332,7 @@ def _kind(value: Any) -> str | None:
 
 
 def _kind_of(parts: Intervals) -> str | None:
-    """The kind of the intervals' ends; None if there are none."""
+    """Return the kind of literals that the intervals' ends are; None if the intervals have no ends."""
     ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
     return next(map(_kind, ends), None)
 
@@ -351,7 +352,7 @@ def _literal(key: Any) -> Any:
 
 
 def _literals(ranges: ValueRanges) -> ValueRanges:
-    """The same with literals as the ends of intervals."""
+    """Convert the ends of the intervals from keys back to literals."""
     parts = [part._replace(low=_literal(part.low), high=_literal(part.high)) for part in ranges.intervals]
     return ValueRanges(tuple(parts), ranges.null, ranges.nan)
 
@@ -370,7 +371,7 @@ _NEVER: Final = ValueDomain(lambda _: _FOREIGN)
 
 
 def _domain_of(atom: tree.Atom) -> ValueDomain:
-    """The order of the atom's first literal that has one."""
+    """Return the order in which the atom's literals compare; of several kinds of literals, that of the first."""
     kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
     return _NEVER if kind is None else _domain(kind)
 

@@ -30,14 +30,14 @@ UNICODE_VERSION: Final = "14.0.0"
 
 
 class WordCharacters(NamedTuple):
-    """The first and the last code point of each range of characters of one kind."""
+    """Ranges of Unicode characters that words consist of, as pairs of first and last code point."""
 
     letters_and_numbers: list[tuple[int, int]]
     marks: list[tuple[int, int]]
 
 
 def word_characters() -> WordCharacters:
-    """Read the tables."""
+    """Read the ranges of word characters from the package's ``word_characters.txt``."""
     from importlib.resources import files  # few programs need the tables
 
     text = (files(__package__) / "word_characters.txt").read_text("ascii")
@@ -48,7 +48,7 @@ def word_characters() -> WordCharacters:
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens of ``text`` in order, repeated ones included."""
+    """Return the tokens (words, case folded) of ``text`` in order, repeated tokens included."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     # All words at once: nothing joins the space between two. One that has become several, such as a fraction, is
@@ -57,13 +57,16 @@ def tokens(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Runs of word characters that begin with a letter or number."""
+    """Return the runs of word characters in ``text`` that begin with a letter or number."""
     return _word(_HIGH.search(text) is not None).findall(text)
 
 
 @functools.cache  # compiling takes some 20 ms, which few programs need
 def _word(high: bool) -> re.Pattern[str]:
-    """``high``: include characters above U+FFFF. They slow the pattern down many times."""
+    """Return a pattern that matches one word.
+
+    ``high``: include characters above U+FFFF, which make the pattern many times slower.
+    """
     first, marks = [
         "".join(f"\\U{low:08x}-\\U{end:08x}" for low, end in ranges if high or end <= _LAST_LOW)
         for ranges in word_characters()

@@ -35,9 +35,9 @@ _LIKE_ESCAPED: Final = re.compile(rb"\\([%_])")
 
 
 class Expression:
-    """Base of all nodes. Nodes are immutable and hashable; equal nodes have the same form and literals.
+    """The base class of all nodes of predicates. Nodes are immutable and hashable.
 
-    The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``; NaN equals NaN.
+    Equal nodes have the same form and literals. The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``; NaN equals NaN.
     """
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Expression:
 
     def __bool__(self) -> NoReturn:
         raise ExpressionError(
-            f"the truth of {self} is known for each row only",
+            f"{self} has a result for each row, so it has no single truth value",
             hint="Combine predicates with & | ~, each in parentheses; write between() for a < x < b.",
         )
 
@@ -80,7 +80,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(Expression):
-    """True, false or null (None) for every row."""
+    """A predicate that is true, false or null (None) for every row."""
 
     value: bool | None
 
@@ -101,7 +101,7 @@ class Atom(Expression):
 
     @property
     def subject(self) -> str:
-        """Column and operator, without the values: those may be thousands, and others in each read."""
+        """The column and the operator as text, without the values, which may be thousands and differ in each read."""
         return f"{self.column} {self.operator}"
 
     @property
@@ -110,7 +110,7 @@ class Atom(Expression):
         return ()
 
     def with_literals(self, change: Callable[[Scalar], Scalar]) -> Atom:
-        """The same comparison with ``change`` applied to each of :attr:`literals`."""
+        """Return the same comparison with ``change`` applied to each of :attr:`literals`."""
         return self
 
     def _key(self) -> tuple[object, ...]:
@@ -122,7 +122,7 @@ class Atom(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison(Atom):
-    """``column op value``; null where either is null."""
+    """The comparison ``column op value``; null if the column or the value is null."""
 
     column: str
     op: CompareOp
@@ -145,7 +145,7 @@ class Comparison(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ColumnComparison(Atom):
-    """``left op right`` of two columns; null where either is null. Prunes nothing."""
+    """The comparison ``left op right`` of two columns; null if either is null. Statistics cannot prune with it."""
 
     column: ClassVar[None] = None  # type: ignore[misc]  # a field of all others
     left: str
@@ -161,14 +161,14 @@ class ColumnComparison(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _AnyOf(Atom):
-    """A comparison with values, perhaps thousands."""
+    """A comparison of a column with a list of values, perhaps thousands."""
 
     column: str
     values: tuple[Scalar, ...]
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def derived(self, name: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``make``, kept under ``name``: a read of many files computes it once."""
+        """Return the result of ``make``, which is called once for each ``name`` and then remembered."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -176,7 +176,7 @@ class _AnyOf(Atom):
 
     @property
     def types(self) -> frozenset[type]:
-        """The types of the values."""
+        """The Python types of the values."""
         return self.derived(("types",), lambda: frozenset(map(type, self.values)))
 
     @property
@@ -195,16 +195,19 @@ class _AnyOf(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class In(_AnyOf):
-    """Membership, never null: a null is a member if ``values`` holds None, NaN if it holds NaN; -0.0 is not 0.0."""
+    """Whether the column has one of ``values``; never null.
+
+    A null is a member if ``values`` contains None, NaN if it contains NaN; -0.0 is not 0.0.
+    """
 
     operator: ClassVar[str] = "in"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyIn(_AnyOf):
-    """``column == key`` for any of the keys, as an OR of comparisons.
+    """Whether ``column == key`` for any of the keys, like an OR of comparisons.
 
-    Null and NaN keys count as absent, 0.0 matches -0.0; null for a null row if there is any key, false without.
+    Null and NaN keys are ignored; 0.0 matches -0.0. Where the column is null: null, or false if no key is left.
     """
 
     operator: ClassVar[str] = "== any of"
@@ -212,7 +215,7 @@ class KeyIn(_AnyOf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsNull(Atom):
-    """Whether the column is null (or NaN, with ``nan_is_null``); never null itself."""
+    """Whether the column is null, or with ``nan_is_null`` NaN; the result is never null."""
 
     operator: ClassVar[str] = "is null"
     column: str
@@ -240,7 +243,7 @@ class StartsWith(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Contains(Atom):
-    """Whether a string or binary column contains ``text``, case included; null where the column is null."""
+    """Whether a string or binary column contains ``text``; case matters. Null where the column is null."""
 
     operator: ClassVar[str] = "contains"
     column: str
@@ -253,9 +256,10 @@ class Contains(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Like(Atom):
-    """SQL's LIKE: ``%`` is any string, ``_`` any character, a backslash before one makes it plain.
+    """Whether a string or binary column matches a pattern of SQL's LIKE.
 
-    Null where the column is null. In binary columns ``_`` is any byte.
+    ``%`` matches any string, ``_`` any character; after a backslash, each stands for itself.
+    Null where the column is null. In binary columns ``_`` matches any byte.
     """
 
     operator: ClassVar[str] = "like"
@@ -305,7 +309,10 @@ class _Words(Atom):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HasTokens(_Words):
-    """Whether each of ``tokens`` is a token of a string column (:mod:`asyncpq.expressions.tokens`); null where null."""
+    """Whether a string column has each of ``tokens``, in any order; null where the column is null.
+
+    :mod:`asyncpq.expressions.tokens` defines how text is split into tokens.
+    """
 
     operator: ClassVar[str] = "has tokens"
 
@@ -315,7 +322,7 @@ class HasTokens(_Words):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HasPhrase(_Words):
-    """Whether ``tokens`` are tokens of a string column one after another; null where the column is null."""
+    """Whether a string column has ``tokens`` one directly after another; null where the column is null."""
 
     operator: ClassVar[str] = "has phrase"
 
@@ -349,7 +356,7 @@ class _Junction(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class And(_Junction):
-    """Kleene AND: false if any argument is false, else null if any is null, else true. Empty: true."""
+    """Kleene AND: false if any argument is false, else null if any is null, else true. True without arguments."""
 
     def __str__(self) -> str:
         return " and ".join(f"({arg})" for arg in self.args) or "true"
@@ -357,7 +364,7 @@ class And(_Junction):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Or(_Junction):
-    """Kleene OR: true if any argument is true, else null if any is null, else false. Empty: false."""
+    """Kleene OR: true if any argument is true, else null if any is null, else false. False without arguments."""
 
     def __str__(self) -> str:
         return " or ".join(f"({arg})" for arg in self.args) or "false"
@@ -365,7 +372,7 @@ class Or(_Junction):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Not(Expression):
-    """Kleene NOT: null stays null."""
+    """Kleene NOT: true where the argument is false, false where it is true, null where it is null."""
 
     arg: Expression
 
@@ -377,13 +384,13 @@ class Not(Expression):
 
 
 class NamedColumn:
-    """A column by name. :func:`asyncpq.col` makes columns that can be compared."""
+    """A column, identified by its name. :func:`asyncpq.col` makes columns that can be compared."""
 
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise ExpressionError(f"a column is named by a string, not {name!r}")
+            raise ExpressionError(f"a column name must be a string, not {name!r}")
         self.name = name
 
     def __repr__(self) -> str:
@@ -391,11 +398,11 @@ class NamedColumn:
 
 
 def not_a_predicate(column: NamedColumn) -> ExpressionError:
-    """The error of a column where a predicate belongs."""
+    """Return the error to raise if a column is passed where a predicate is expected."""
     return ExpressionError(
         f"{column!r} is a column, not a predicate",
         column=column.name,
-        hint=f"Compare it, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
+        hint=f"Compare the column, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
     )
 
 
@@ -405,12 +412,12 @@ _Node = TypeVar("_Node", bound="And | Or")
 
 
 def parts(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
-    """The arguments of ``expr`` if it is a ``node``, else ``expr`` alone."""
+    """Return the arguments of ``expr`` if it is a ``node`` (AND or OR), otherwise ``expr`` alone."""
     return expr.args if isinstance(expr, node) else (expr,)
 
 
 def join(node: type[_Node], args: list[Expression]) -> Expression:
-    """``args`` as one predicate; a single one stays as it is."""
+    """Join predicates with ``node`` (AND or OR); a single predicate is returned as it is."""
     return args[0] if len(args) == 1 else node(tuple(args))
 
 
@@ -422,13 +429,13 @@ def _operand(value: object, symbol: str) -> Expression:
     if isinstance(value, NamedColumn):
         raise not_a_predicate(value)
     raise ExpressionError(
-        f"{symbol} joins predicates, not {value!r}",
+        f"{symbol} expects predicates on both sides, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
     )
 
 
 def atoms(expr: Expression) -> Iterator[Atom]:
-    """The comparisons in ``expr``, in order of appearance."""
+    """Iterate over the comparisons in ``expr``, in order of appearance."""
     if isinstance(expr, (And, Or)):
         for arg in expr.args:
             yield from atoms(arg)
@@ -439,7 +446,7 @@ def atoms(expr: Expression) -> Iterator[Atom]:
 
 
 def columns(expr: Expression) -> tuple[str, ...]:
-    """The names of the columns that ``expr`` reads, in order of appearance."""
+    """Return the names of the columns that ``expr`` reads, in order of appearance."""
     if isinstance(expr, Atom) and expr.column is not None:
         return (expr.column,)
     names: dict[str, None] = {}
@@ -452,7 +459,7 @@ def columns(expr: Expression) -> tuple[str, ...]:
 
 
 def replace_atoms(expr: Expression, replace: Callable[[Atom], Expression]) -> Expression:
-    """``expr`` with ``replace`` applied to its atoms; ``expr`` itself where all of them stay."""
+    """Return ``expr`` with each comparison replaced by ``replace``; ``expr`` itself if nothing changes."""
     if isinstance(expr, (And, Or)):
         args = tuple([replace_atoms(arg, replace) for arg in expr.args])
         return expr if all(map(operator.is_, args, expr.args)) else type(expr)(args)

@@ -21,7 +21,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class RowGroupLayout:
-    """Where the row groups of a file begin and end."""
+    """The numbers of rows of a file's row groups, and the rows of the file at which they begin and end."""
 
     __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight", "wholes")
 
@@ -36,13 +36,13 @@ class RowGroupLayout:
         self.weight = 300 + 300 * len(self.counts)  # approximate bytes held in memory
 
     def whole(self, ordinal: int) -> RowRanges:
-        """All rows of a row group, numbered from its first; kept in ``wholes``."""
+        """Return all rows of a row group, numbered from its first row, and remember the set in ``wholes``."""
         rows = self.wholes[ordinal] = RowRanges.all(self.counts[ordinal])
         return rows
 
 
 class ResolvedAccess(Mapping[int, RowRanges]):
-    """The readable rows of each row group, by ordinal; row groups without any are left out.
+    """The readable rows of each row group, keyed by ordinal; row groups without readable rows are left out.
 
     Row groups that are readable as a whole are kept as ranges of ordinals: a file may have thousands.
 
@@ -67,7 +67,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     @classmethod
     def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:
-        """Rows of the file. Raises RowIndexError if the file has fewer rows."""
+        """Return the access to the rows ``ranges`` of the file. Raises RowIndexError if the file has fewer rows."""
         if ranges.stop > layout.num_rows:
             outside = ranges.clip(layout.num_rows, ranges.stop).start
             raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows")
@@ -99,7 +99,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
 
     @property
     def num_rows(self) -> int:
-        """How many rows are readable."""
+        """The number of readable rows in all row groups."""
         if self._num_rows is None:
             layout = self.layout
             whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
@@ -126,7 +126,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
     # -- the algebra ------------------------------------------------------------------------------
 
     def __invert__(self) -> ResolvedAccess:
-        """The rows of the file that are not readable."""
+        """Return the access to the rows of the file that are not readable through this one."""
         layout = self.layout
         parts = {ordinal: rows.complement(layout.counts[ordinal]) for ordinal, rows in self.selected.items()}
         return ResolvedAccess(layout, layout.filled - self.ordinals, parts)
@@ -155,7 +155,7 @@ _SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
 
 
 class RowSet(NamedTuple):
-    """The rows ``ranges`` of a file or row group of unknown length; with ``rest`` all rows but those."""
+    """A set of rows of a file or row group of unknown length: the rows ``ranges``, or if ``rest`` all others."""
 
     ranges: RowRanges
     rest: bool
@@ -187,7 +187,10 @@ NO_ROWS: Final = RowSet(RowRanges.empty(), False)
 
 
 class GroupSet(NamedTuple):
-    """Rows by row group, ascending by ordinal. Other row groups are whole with ``rest``, empty without."""
+    """A set of rows keyed by row group: pairs of ordinal and rows, in ascending order of the ordinals.
+
+    Of a row group that ``groups`` does not name, all rows are in the set if ``rest``, otherwise none.
+    """
 
     groups: tuple[tuple[int, RowSet], ...]
     rest: bool
@@ -264,51 +267,53 @@ class AccessPlan:
 
     @classmethod
     def all(cls) -> AccessPlan:
-        """Every row."""
+        """Return the plan that allows every row."""
         return _ALL
 
     @classmethod
     def none(cls) -> AccessPlan:
-        """No row."""
+        """Return the plan that allows no row."""
         return _NONE
 
     @classmethod
     def row_groups(cls, ordinals: Iterable[int]) -> AccessPlan:
-        """All rows of the named row groups.
+        """Return a plan of all rows of the row groups with these ordinals.
 
         Raises:
             RowIndexError: an ordinal is negative.
-            InvalidOptionError: not whole numbers.
+            InvalidOptionError: an ordinal is not a whole number.
         """
         return cls._of_groups(dict.fromkeys(_numbers(ordinals, "row group"), ALL_ROWS))
 
     @classmethod
     def rows(cls, rows: Iterable[int]) -> AccessPlan:
-        """Rows by their numbers in the file, in any order; duplicates are read once.
+        """Return a plan of the rows with these numbers in the file, in any order; duplicates are read once.
 
         Raises:
             RowIndexError: a number is negative.
-            InvalidOptionError: not whole numbers.
+            InvalidOptionError: a number is not a whole number.
         """
         return cls(_rows=RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
 
     @classmethod
     def row_ranges(cls, ranges: RowRanges | Iterable[tuple[int, int]]) -> AccessPlan:
-        """Half-open ranges of row numbers of the file, in any order; they may overlap or be empty.
+        """Return a plan of half-open ranges of row numbers of the file, in any order; ranges may overlap or be empty.
 
         Raises:
             RowIndexError: a range begins before row 0.
-            InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
+            InvalidOptionError: a range is not a pair of whole numbers, or ends before it begins.
         """
         return cls(_rows=RowSet(_ranges(ranges), False))
 
     @classmethod
     def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
-        """Half-open ranges of a row group's own rows, by ordinal; None for all of them. Other row groups are skipped.
+        """Return a plan of some rows of some row groups; all other row groups are skipped.
+
+        ``groups``: keyed by ordinal, half-open ranges of rows counted from the row group's first row; None: all rows.
 
         Raises:
             RowIndexError: an ordinal is negative, or a range begins before row 0.
-            InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
+            InvalidOptionError: a range is not a pair of whole numbers, or ends before it begins.
         """
         if not isinstance(groups, Mapping):
             raise InvalidOptionError("row groups must be a mapping of ordinals to row ranges, or to None for all rows")
@@ -324,27 +329,27 @@ class AccessPlan:
 
     @property
     def is_all(self) -> bool:
-        """It allows every row of any file."""
+        """Whether the plan allows every row of any file."""
         return self == _ALL
 
     @property
     def is_none(self) -> bool:
-        """It allows no row of any file."""
+        """Whether the plan allows no row of any file."""
         return self == _NONE
 
     @property
     def is_positional(self) -> bool:
-        """It names row groups or rows, which one version of a file has."""
+        """Whether the plan names row groups or rows, and so is meant for one version of one file."""
         return not self.is_all and not self.is_none
 
     def resolve(self, row_group_rows: Sequence[int] | RowGroupLayout) -> ResolvedAccess:
-        """The readable rows of each row group, as rows of the row group.
+        """Return the readable rows of each row group, counted from the row group's first row.
 
         Args:
-            row_group_rows: how many rows each row group of the file has.
+            row_group_rows: the number of rows of each row group of the file.
 
         Raises:
-            RowIndexError: the file has no such row group or row, be it readable or left out.
+            RowIndexError: the plan names a row group or row, to read or to leave out, that the file does not have.
         """
         layout = row_group_rows if isinstance(row_group_rows, RowGroupLayout) else RowGroupLayout(row_group_rows)
         first, *rest = [part.resolve(layout) for part in self._parts()]
@@ -353,7 +358,7 @@ class AccessPlan:
         return first
 
     def _parts(self) -> list[RowSet | GroupSet | AccessPlan]:
-        """The parts that change something; at least one."""
+        """Return the parts that change which rows the plan allows; ``_rows`` if none does."""
         neutral = (NO_ROWS, NO_GROUPS) if self._either else (ALL_ROWS, ALL_GROUPS)
         named = [part for part in (self._rows, self._groups) if part not in neutral]
         return [*named, *sorted(self._nested, key=repr)] or [self._rows]
@@ -406,9 +411,12 @@ _NONE: Final = AccessPlan(_rows=NO_ROWS)
 
 
 def _numbers(values: Any, what: str) -> list[int]:
-    """Whole numbers from 0 on, of any iterable, Arrow array or numpy array."""
+    """Return the row or ordinal numbers in an iterable, an Arrow array or a numpy array as a list of ints.
+
+    ``what``: "row" or "row group", for messages. Raises RowIndexError if a number is negative.
+    """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InvalidOptionError(f"{values!r}: must be a list of {what} numbers")
+        raise InvalidOptionError(f"expected a list of {what} numbers, not {values!r}")
     listed = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     items = list(values) if listed is None else listed()
     if any(isinstance(value, bool) for value in items):
@@ -423,7 +431,7 @@ def _numbers(values: Any, what: str) -> list[int]:
 
 
 def _ranges(ranges: Any) -> RowRanges:
-    """Half-open ranges, checked."""
+    """Convert pairs of first row and stop. Raises InvalidOptionError if one is not a pair or ends before it begins."""
     if isinstance(ranges, RowRanges):
         return ranges
     try:

@@ -24,14 +24,14 @@ Contains: TypeAlias = Callable[[str, int], bool]
 
 
 class Probe(NamedTuple):
-    """True only in row groups where ``column`` has a value with one of the hashes."""
+    """A lookup that can succeed only in row groups where ``column`` has a value with one of the hashes."""
 
     column: str
     hashes: frozenset[int]
 
 
 class Junction(NamedTuple):
-    """True only in row groups where one of its parts, or all with ``needs_all``, can be true."""
+    """A combination of lookups: one of the parts must succeed, or all of them if ``needs_all``."""
 
     parts: tuple[Probes, ...]
     needs_all: bool = False
@@ -41,10 +41,10 @@ Probes: TypeAlias = "Probe | Junction"
 
 
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
-    """The lookups that tell where ``expr`` can be true; None if Bloom filters can rule nothing out.
+    """Return the lookups that must succeed where ``expr`` is true; None if Bloom filters cannot rule out any row group.
 
-    ``leaves``: the columns that have filters, by name. ``max_values``: a list of more values is not looked up; None for
-    no bound.
+    ``leaves``: the columns that have filters, keyed by name. ``max_values``: a list of more values is not looked up;
+    None: lists of any length are.
     """
 
     def of_atom(atom: Atom, truth: Truth) -> Probes | None:
@@ -64,9 +64,9 @@ def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: 
 
 
 def may_match(probes: Probes, contains: Contains) -> bool:
-    """Return whether a row group can hold a matching row.
+    """Return whether a row group may contain a matching row.
 
-    ``contains``: whether a column may hold a value with a hash; True where the filter is missing.
+    ``contains``: returns whether a column may contain a value with a hash; True if the column has no filter.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)
@@ -75,7 +75,7 @@ def may_match(probes: Probes, contains: Contains) -> bool:
 
 
 def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
-    """All hashes of the probes, by column."""
+    """Return all hashes that the probes look up, keyed by column."""
     if isinstance(probes, Probe):
         return {probes.column: set(probes.hashes)}
     by_column: dict[str, set[int]] = {}
@@ -86,7 +86,7 @@ def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
 
 
 def num_values(probes: Probes) -> int:
-    """The least number of values whose absence rules a row group out."""
+    """Return the smallest number of values that must be absent to rule a row group out."""
     if isinstance(probes, Probe):
         return len(probes.hashes)
     counts = [num_values(part) for part in probes.parts]
@@ -126,10 +126,10 @@ _DECIMAL128_DIGITS: Final = 38
 
 
 def plain_encoder(leaf: Leaf) -> Encode | None:
-    """A function from a key of :mod:`asyncpq.pruning.literals` to all PLAIN encodings of its value.
+    """Return a function that converts a key of :mod:`asyncpq.pruning.literals` to all PLAIN encodings of its value.
 
-    None for types whose filters are not read. A key that is not exactly a value of the column has no encoding; nor
-    have NaN and zero of floats.
+    None for types whose Bloom filters asyncpq does not use. The function returns no encoding for a key that is not
+    exactly a value of the column, and for floats' NaN and zero.
     """
     physical, logical = leaf.physical_type, leaf.element.logical_type
     kind = None if logical is None else logical.kind
@@ -193,7 +193,7 @@ def _bytes(width: int | None) -> Encode:
 
 
 def _whole(key: Key) -> int | None:
-    """The key as an integer, if it is exactly one."""
+    """Return the key as an integer; None if the key is not exactly an integer."""
     if type(key) is int:
         return key
     if isinstance(key, float):

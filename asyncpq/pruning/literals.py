@@ -60,7 +60,7 @@ class Domain(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """What decides how a column's values compare with literals and bounds."""
+    """The properties of a column's type that decide how its values compare with literals and bounds."""
 
     domain: Domain  # how values compare
     scale: int = 0  # of decimals
@@ -70,12 +70,12 @@ class ValueKind:
 
     @property
     def has_nan(self) -> bool:
-        """The values may include NaN."""
+        """Whether the values may include NaN."""
         return self.domain in (Domain.FLOAT, Domain.FLOAT32, Domain.FLOAT16)
 
     @property
     def is_bytes(self) -> bool:
-        """Values compare byte by byte, so bounds may be cut short."""
+        """Whether values compare byte by byte; writers may then truncate bounds."""
         return self.domain is Domain.BYTES or self.domain is Domain.FIXED
 
 
@@ -89,7 +89,7 @@ _KINDS: Final = {
 
 
 def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
-    """The kind of the values of a file's leaf, whose statistics are in ``order``."""
+    """Return the kind of a leaf column's values. ``order``: the sort order of the leaf's statistics."""
     logical = leaf.element.logical_type
     kind = None if logical is None else logical.kind
     if order is SortOrder.UNDEFINED:
@@ -134,7 +134,7 @@ _DAY = 86_400 * NANOSECONDS["s"]
 
 @functools.cache
 def domain_of(kind: ValueKind) -> ValueDomain:
-    """How literals compare with the statistics of a column."""
+    """Return the rules by which literals compare with the statistics of columns of this kind."""
     return ValueDomain(_to_key(kind), _KEYS_AS_THEY_STAND.get(kind.domain, {}), shared=True)
 
 
@@ -155,7 +155,7 @@ def _to_key(kind: ValueKind) -> ToKey:
 
 def _mismatch(value: Scalar) -> Incomparable:
     if type(value) is RelativeTime:
-        raise UsageError(f"{value} must be resolved before it is compared")
+        raise UsageError(f"the relative time {value} must be resolved to a point in time before a comparison")
     return Incomparable(f"a literal of type {type(value).__name__} is not compared exactly")
 
 

@@ -24,7 +24,7 @@ class RowRanges:
     num_rows: int  # how many rows the set holds
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        """From half-open ranges in any order; they may overlap, touch or be empty."""
+        """Make a set from half-open ranges (start, stop) in any order; ranges may overlap, touch or be empty."""
         ascending = sorted(ranges)
         if ascending and ascending[0][0] < 0:
             start, stop = ascending[0]
@@ -34,7 +34,7 @@ class RowRanges:
 
     @classmethod
     def from_parallel(cls, starts: Iterable[int], stops: Iterable[int]) -> RowRanges:
-        """From the starts and stops of ranges that are sorted, disjoint and non-adjacent; not checked."""
+        """Make a set from starts and stops of ranges that ascend and do not touch or overlap; this is not checked."""
         ranges = cls.__new__(cls)
         ranges.starts = starts = tuple(starts)
         ranges.stops = stops = tuple(stops)
@@ -43,23 +43,23 @@ class RowRanges:
 
     @classmethod
     def all(cls, num_rows: int) -> RowRanges:
-        """Rows 0 to ``num_rows`` - 1."""
+        """Return the set of the rows 0 to ``num_rows`` - 1."""
         return _all(num_rows)
 
     @classmethod
     def empty(cls) -> RowRanges:
-        """No rows."""
+        """Return the set without rows."""
         return EMPTY
 
     @classmethod
     def from_rows(cls, rows: Iterable[int]) -> RowRanges:
-        """From row numbers in ascending order; duplicates are allowed."""
+        """Make a set from row numbers in ascending order; duplicates are allowed."""
         starts: list[int] = []
         stops: list[int] = []
         last = -1
         for row in rows:
             if row < last or row < 0:
-                raise InvalidOptionError(f"row {row} after row {last}: rows must be ascending, from 0")
+                raise InvalidOptionError(f"row {row} after row {last}: row numbers must ascend from 0 or more")
             if stops and row <= stops[-1]:
                 stops[-1] = row + 1
             else:
@@ -70,7 +70,10 @@ class RowRanges:
 
     @classmethod
     def from_sorted(cls, ranges: Iterable[tuple[int, int]]) -> RowRanges:
-        """From half-open, non-empty ranges with ascending starts that may touch or overlap; not checked."""
+        """Make a set from half-open ranges that may touch or overlap.
+
+        The caller ensures that starts ascend and no range is empty.
+        """
         starts: list[int] = []
         stops: list[int] = []
         last = -1
@@ -90,7 +93,7 @@ class RowRanges:
         return bool(self.starts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """The ranges, as (start, stop)."""
+        """Iterate over the ranges in ascending order, as pairs (start, stop)."""
         return zip(self.starts, self.stops, strict=True)
 
     @property
@@ -99,16 +102,16 @@ class RowRanges:
 
     @property
     def start(self) -> int:
-        """The first row; 0 when empty."""
+        """The first row number; 0 if the set is empty."""
         return self.starts[0] if self.starts else 0
 
     @property
     def stop(self) -> int:
-        """One past the last row; 0 when empty."""
+        """The last row number plus 1; 0 if the set is empty."""
         return self.stops[-1] if self.stops else 0
 
     def rows(self) -> Iterator[int]:
-        """Every row number, ascending."""
+        """Iterate over the row numbers in ascending order."""
         for start, stop in self:
             yield from range(start, stop)
 
@@ -124,7 +127,7 @@ class RowRanges:
         return start < stop and position < len(self.starts) and self.starts[position] < stop
 
     def count(self, start: int, stop: int) -> int:
-        """How many rows of [start, stop) are in the set."""
+        """Return the number of rows of [start, stop) that are in the set."""
         return self.clip(start, stop).num_rows
 
     def __eq__(self, other: object) -> bool:
@@ -142,7 +145,7 @@ class RowRanges:
     # -- the algebra ------------------------------------------------------------------------------
 
     def clip(self, start: int, stop: int) -> RowRanges:
-        """The rows of the set that lie in [start, stop)."""
+        """Return the rows of the set that lie in [start, stop)."""
         starts, stops = self.starts, self.stops
         if not starts or (start <= starts[0] and stop >= stops[-1]):
             return self
@@ -192,7 +195,7 @@ class RowRanges:
         return RowRanges.from_sorted(sorted((*self, *other)))  # two runs: timsort merges them in linear time
 
     def complement(self, num_rows: int) -> RowRanges:
-        """The rows of [0, num_rows) that are not in the set."""
+        """Return the rows of [0, num_rows) that are not in the set."""
         clipped = self.clip(0, num_rows)
         if not clipped.starts:
             return RowRanges.all(num_rows)
@@ -208,19 +211,19 @@ class RowRanges:
         return self & other.complement(self.stops[-1])
 
     def shift(self, offset: int) -> RowRanges:
-        """Every row number plus ``offset``."""
+        """Return a set with ``offset`` added to each row number. Raises InvalidOptionError if one becomes negative."""
         if offset == 0 or not self.starts:
             return self
         if self.starts[0] + offset < 0:
-            raise InvalidOptionError(f"shifting {self!r} by {offset} begins before row 0")
+            raise InvalidOptionError(f"{self!r} cannot be shifted by {offset}: its first row would be negative")
         return RowRanges.from_parallel([row + offset for row in self.starts], [row + offset for row in self.stops])
 
     def split(self, row: int) -> tuple[RowRanges, RowRanges]:
-        """The rows before ``row``, and the rest."""
+        """Return two sets: the rows before ``row``, and the rows from ``row`` on."""
         return self.clip(0, row), self.clip(row, max(row, self.stop))
 
     def slice(self, start: int, stop: int) -> RowRanges:
-        """The ``start``-th to the (``stop`` - 1)-th row of the set, counted from 0 in ascending order."""
+        """Return the rows at the positions [start, stop) of the set, counted from 0 in ascending order."""
         start, stop = max(start, 0), min(stop, self.num_rows)
         if start >= stop:
             return EMPTY
@@ -229,9 +232,9 @@ class RowRanges:
         return self.clip(self.row_at(start), self.row_at(stop - 1) + 1)
 
     def row_at(self, position: int) -> int:
-        """The ``position``-th row of the set, from 0. Raises IndexError if the set has fewer rows."""
+        """Return the row at a position of the set, counted from 0. Raises IndexError if the set has fewer rows."""
         if not 0 <= position < self.num_rows:
-            raise IndexError(f"position {position} of {self.num_rows} rows")
+            raise IndexError(f"position {position} does not exist: the set has {self.num_rows} rows, counted from 0")
         ends = list(accumulate(stop - start for start, stop in self))
         range_number = bisect_right(ends, position)
         return self.stops[range_number] - (ends[range_number] - position)

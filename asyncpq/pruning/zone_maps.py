@@ -29,12 +29,12 @@ from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class RowGroupZones:
-    """The row groups of a file as zones of one leaf. Made once for each file and leaf: cache it."""
+    """The bounds of one leaf column in all row groups of a file. Expensive to make: callers cache the object."""
 
     __slots__ = ("domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
-        """Parse the leaf's chunks in ``metadata``, and no others.
+        """Decode the statistics of the leaf's column chunks in ``metadata``, and of no other column.
 
         Raises CorruptFileError if a chunk's metadata contradicts the schema.
         """
@@ -67,7 +67,7 @@ class RowGroupZones:
 
 
 class RowGroupPruning:
-    """The result of :func:`prune_row_groups`."""
+    """The row groups that a predicate leaves to be read; the result of :func:`prune_row_groups`."""
 
     __slots__ = ("_expr", "_zones", "kept", "num_row_groups")
 
@@ -92,7 +92,7 @@ class RowGroupPruning:
 
     @property
     def dropped_by(self) -> dict[str, int]:
-        """The number of row groups that each condition of an AND rules out by itself."""
+        """The number of row groups that each condition rules out by itself, keyed by the condition's text."""
         conditions = self._expr.args if isinstance(self._expr, And) else (self._expr,)
         dropped = {}
         for condition in conditions:
@@ -102,7 +102,7 @@ class RowGroupPruning:
 
     @property
     def reasons(self) -> list[str]:
-        """Why statistics do not help: one sentence for each such part of the predicate."""
+        """One sentence for each part of the predicate that statistics do not help with, saying why."""
         reasons: dict[str, None] = {}
         for atom in atoms(self._expr):
             if atom.column is None:
@@ -121,9 +121,9 @@ class RowGroupPruning:
 
 
 def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> RowGroupPruning:
-    """Find the row groups in which ``expr`` may be true: a superset of those in which it is.
+    """Find the row groups that may contain rows for which ``expr`` is true.
 
-    ``zones``: the row groups as zones, by column; an atom of another column prunes nothing.
+    ``zones``: the bounds in all row groups, keyed by column; a comparison of another column excludes no row group.
     """
     return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
 
@@ -134,17 +134,17 @@ _FEW: Final = 16  # keys are not worth a search
 
 
 def has_many_keys(expr: Expression) -> bool:
-    """Whether :func:`narrowed` may leave keys out."""
+    """Return whether ``expr`` has a list of so many keys that :func:`narrowed` may leave some out."""
     return any(isinstance(atom, (In, KeyIn)) and len(atom.values) > _FEW for atom in atoms(expr))
 
 
 def narrowed(expr: Expression, zones: Mapping[str, Zones]) -> Expression:
-    """The predicate without the keys that one file cannot hold, so that the file's reads do not pay for them.
+    """Return the predicate without the keys that one file cannot contain, so that the file's reads do not pay for them.
 
-    The result is the same for every row of the file; ``expr`` itself where no key is left out.
+    The result is true for the same rows of the file; ``expr`` itself if no key is left out.
 
-    ``expr``: a predicate whose literals are known to fit their columns' types. ``zones``: for columns that it names,
-    the file's row groups.
+    ``expr``: a predicate whose literals have been checked to fit their columns' types. ``zones``: the bounds in the
+    file's row groups, keyed by column.
     """
 
     def narrow(atom: Atom) -> Expression:
@@ -173,25 +173,26 @@ def _narrowed(atom: In | KeyIn, zones: Zones) -> In | KeyIn:
 
 
 class PageZones:
-    """The pages of one chunk as zones, and the rows of each. Made once for each chunk: cache it."""
+    """The bounds and rows of the pages of one column chunk. Expensive to make: callers cache the object."""
 
     __slots__ = ("_starts", "_stops", "domain", "num_rows", "weight", "zones")
 
     def __init__(
         self, leaf: Leaf, order: SortOrder, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int
     ) -> None:
-        """Raises CorruptIndexError if the two indexes differ in their number of pages,
-        or rows do not ascend.
+        """Join a ColumnIndex (``bounds``) with the OffsetIndex. ``num_rows``: the rows of the row group.
+
+        Raises CorruptIndexError if the two have different numbers of pages, or first rows do not ascend.
         """
         firsts = offset_index.first_rows
         if len(firsts) != len(bounds.mins):
             raise CorruptIndexError(
-                f"the ColumnIndex has {len(bounds.mins)} pages, the OffsetIndex {len(firsts)}", column=leaf.dotted
+                f"the ColumnIndex has {len(bounds.mins)} pages, the OffsetIndex has {len(firsts)}", column=leaf.dotted
             )
         self._starts = firsts
         self._stops = [*firsts[1:], num_rows]
         if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
-            raise CorruptIndexError("the OffsetIndex's rows do not ascend", column=leaf.dotted)
+            raise CorruptIndexError("the first rows of the pages in the OffsetIndex do not ascend", column=leaf.dotted)
         self.num_rows = num_rows
         self.zones = Zones(
             ZonedColumn.of_leaf(leaf, order),
@@ -205,7 +206,7 @@ class PageZones:
         self.weight = 600 + 100 * len(firsts) + bounds.weight  # approximate bytes held in memory
 
     def holding(self, wanted: ResultValues) -> RowRanges:
-        """The rows of the pages that may hold a member of the set."""
+        """Return the rows of the pages that may contain a value of the set ``wanted``."""
         pages = self.zones.holding(wanted)
         starts, stops = self._starts, self._stops
         return RowRanges.from_parallel(
@@ -237,13 +238,13 @@ def file_zones(
     may_be_nan: Sequence[bool],
     is_nested: bool = False,
 ) -> Zones:
-    """The files of a dataset as zones of one column. Immutable: make them once.
+    """Return the bounds of one column in the files of a dataset, arranged for searching. The result is immutable.
 
     All sequences have one entry for each file.
 
     ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN: correct, perhaps wide; None where
     unknown. NaN, and a value that is not compared exactly with the column, counts as unknown. ``all_null``: the file
-    has only nulls in the column, or lacks the column. ``may_be_nan``: False where the file is known to hold no NaN.
+    has only nulls in the column, or lacks the column. ``may_be_nan``: False if the file certainly contains no NaN.
     ``is_nested``: the column is inside a struct: null counts may leave out its parents' nulls.
     """
     convert = domain_of(kind).to_key
@@ -271,7 +272,10 @@ def file_zones(
 
 
 def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
-    """The files of a dataset as zones of a column with one value in each file, such as a partition's; None is null."""
+    """Return the searchable bounds of a column that has one value in each file, such as a partition column.
+
+    ``values``: one value for each file; None is null.
+    """
     return file_zones(
         kind,
         values,
@@ -283,7 +287,7 @@ def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
 
 
 def _bound(value: Scalar, convert: ToKey) -> Any:
-    """A bound as a key; None where it is unknown."""
+    """Return a bound as a key; None if the bound is unknown or not comparable with the column."""
     if value is None:
         return None
     literal = convert(value)

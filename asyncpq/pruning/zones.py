@@ -43,7 +43,7 @@ _EMPTY = RowRanges.empty()
 
 @dataclass(frozen=True, slots=True)
 class ZonedColumn:
-    """The column that zones are of."""
+    """The column whose values zones describe."""
 
     kind: ValueKind
     is_nested: bool = False  # counts of nulls may differ from counts of rows
@@ -52,7 +52,7 @@ class ZonedColumn:
 
     @classmethod
     def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
-        """A leaf of a file whose statistics are in ``order``."""
+        """Return the description of a leaf column of a file. ``order``: the sort order of the leaf's statistics."""
         # Counts of a nested leaf include its ancestors' nulls; those of a repeated leaf count values, not rows.
         repeated = leaf.max_repetition_level > 0
         nested = repeated or len(leaf.path) > 1
@@ -60,7 +60,7 @@ class ZonedColumn:
 
 
 class Searchable(Protocol):
-    """Bounds of one column, searchable for the zones, or rows, that may hold a value."""
+    """Bounds of one column that can be searched for the zones, or rows, that may contain a value."""
 
     @property
     def domain(self) -> ValueDomain: ...
@@ -70,10 +70,10 @@ class Searchable(Protocol):
 
 
 def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable]) -> RowRanges:
-    """Rows (or zones) in which ``expr`` may have the result ``truth``: a superset.
+    """Return the rows (or zones) in which ``expr`` may have the result ``truth``: those that do, perhaps others too.
 
-    ``truth``: the result asked for. ``total``: number of rows (or zones). ``columns``: bounds by column; an atom of
-    another column may have any result.
+    ``total``: the number of rows (or zones). ``columns``: bounds keyed by column; a comparison of another column may
+    have any result.
     """
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
@@ -98,7 +98,10 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
 
 
 class Zones:
-    """Zones and the values that they may hold. Immutable; answers are supersets, as ranges of zone numbers."""
+    """The bounds of one column in all zones, arranged for searching. Immutable.
+
+    Answers are ranges of zone numbers; they contain every matching zone and perhaps others.
+    """
 
     column: ZonedColumn
     num_zones: int
@@ -120,12 +123,12 @@ class Zones:
         nan_counts: Sequence[int | None] | None = None,
         exact: Sequence[bool] | None = None,
     ) -> None:
-        """All sequences have one entry for each zone.
+        """Arrange bounds and counts; all sequences have one entry for each zone.
 
         ``mins``, ``maxs``: inclusive bounds of the values that are neither null nor NaN, in the domain of
-        ``pruning.literals``; None where unknown. A max in byte order may be a bare prefix of the true one, unless
-        ``exact``. ``all_null``: all values of the zone are null. ``null_counts``, ``nan_counts``: None, as a whole or
-        singly, where unknown. ``exact``: in byte order, neither bound is cut short; None for unknown everywhere.
+        ``pruning.literals``; None where unknown. A max in byte order may be a truncated prefix of the true one, unless
+        ``exact``. ``all_null``: all values of the zone are null. ``null_counts``, ``nan_counts``: None for unknown, as
+        an entry or for all zones. ``exact``: in byte order, neither bound is truncated; None: unknown for all zones.
         """
         self.column = column
         self.domain = domain_of(column.kind)
@@ -164,9 +167,9 @@ class Zones:
         present: list[int],
         exact: Sequence[bool] | None,
     ) -> None:
-        """Keep the bounds that there are, ascending if they are sorted either way, and where each belongs.
+        """Keep the known bounds with the zone number of each, in ascending order if the bounds ascend or descend.
 
-        The bounds decide whether they are sorted, not the writer's claim.
+        ``present``: the zones with bounds. Sortedness is computed from the bounds; the writer's claim is not used.
         """
         positions, whole = present, len(present) == len(mins)
         self._mins = list(mins) if whole else [mins[i] for i in present]
@@ -190,7 +193,7 @@ class Zones:
     # -- searching; indexes and runs are into the bounds kept --------------------------------------
 
     def holding(self, wanted: ResultValues) -> RowRanges:
-        """Zones that may hold a member of the set."""
+        """Return the zones that may contain a value of the set ``wanted``."""
         values = wanted.values
         if wanted.of_elements:
             return RowRanges.all(self.num_zones)
@@ -213,7 +216,7 @@ class Zones:
         return rows | self.maybe_null if wanted.null else rows
 
     def _other_than(self, keys: Sequence[Any]) -> RowRanges:
-        """Zones with bounds that may hold another value than the keys."""
+        """Return the zones with bounds that may contain a value other than the keys."""
         mins, maxs, exact = self._mins, self._maxs, self._exact
         start, stop = 0, len(mins) if keys else 0
         if len(keys) == 1 and self.is_sorted:
@@ -223,7 +226,7 @@ class Zones:
         return self.present - self._zones(only) if only else self.present
 
     def _holding_any(self, keys: Sequence[Any]) -> RowRanges:
-        """Zones with bounds that may hold one of the keys, which ascend."""
+        """Return the zones with bounds that may contain one of the keys, which ascend."""
         mins, maxs = self._mins, self._maxs
         if self.is_sorted and len(keys) * 8 < len(mins):
             return self._inside([Interval(key, key) for key in keys])
@@ -237,7 +240,7 @@ class Zones:
         return self._zones(runs)
 
     def _inside(self, intervals: Sequence[Interval]) -> RowRanges:
-        """Zones with bounds that may hold a value in one of the intervals."""
+        """Return the zones with bounds that may contain a value in one of the intervals."""
         find = self._sorted_runs if self.is_sorted else self._unsorted_runs
         if len(intervals) == 1:
             return self._zones(find(*intervals[0]))
@@ -268,7 +271,10 @@ class Zones:
         return [(i, i + 1) for i in numbers]
 
     def _bare_prefixes(self, key: Any, stop: int) -> Runs:
-        """Sorted zones before ``stop`` whose max is a proper prefix of ``key``: their true max may be above it."""
+        """Return runs of sorted zones before ``stop`` whose max is a proper prefix of ``key``.
+
+        Such a max may be truncated: the true max of the zone may be above ``key``.
+        """
         maxs, size, start = self._maxs, len(key), 0
         runs = []
         for length in self._max_lengths:
@@ -289,7 +295,7 @@ class Zones:
         return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
     def within(self, keys: Sequence[Any]) -> tuple[int, int]:
-        """The slice of the ascending keys, as start and stop, outside of which no zone holds a key."""
+        """Return start and stop of the slice of the ascending keys outside of which no zone contains a key."""
         if self.unknown:
             return 0, len(keys)
         if not self._mins:
@@ -312,7 +318,7 @@ def _ascends(values: list[Any]) -> bool:
 
 
 def _zones_of(numbers: list[int], every: RowRanges) -> RowRanges:
-    """Ascending numbers of zones, none twice."""
+    """Return ascending, distinct zone numbers as ranges. ``every``: the ranges of all zones."""
     if not numbers:
         return _EMPTY
     return every if len(numbers) == every.num_rows else RowRanges.from_rows(numbers)
