@@ -88,7 +88,7 @@ class Column(tree.NamedColumn):
         return tree.Like(self.name, self._text(pattern, "like"))
 
     def has_tokens(self, text: str) -> Expression:
-        """Return a predicate that is true where the column has every token (case-folded word) of ``text``, in any order.
+        """Return a predicate that is true where the column has every token (case-folded word) of ``text``.
 
         Raises:
             ExpressionError: ``text`` has no token.

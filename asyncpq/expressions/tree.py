@@ -37,7 +37,8 @@ _LIKE_ESCAPED: Final = re.compile(rb"\\([%_])")
 class Expression:
     """The base class of all nodes of predicates. Nodes are immutable and hashable.
 
-    Equal nodes have the same form and literals. The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``; NaN equals NaN.
+    Equal nodes have the same form and literals. The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and
+    ``-0.0``; NaN equals NaN.
     """
 
     __slots__ = ()

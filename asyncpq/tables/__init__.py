@@ -5,7 +5,7 @@ snapshot's ``files()`` lists the data files that a predicate leaves. `delta`, `i
 their own metadata through the session's stores and caches; `deleted_rows` holds what they share.
 
 All of them raise CorruptFileError where metadata or deleted rows are malformed, and UnsupportedFeatureError for a
-feature that is not read; both name the file.
+feature that asyncpq does not support; both name the file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Version = int | str | dt.datetime
 
 
 def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:
-    """The catalog of a url, a deltalake or pyiceberg table, or a :class:`Catalog`; None where ``target`` names files.
+    """Return the catalog of a table; None if ``target`` names plain files.
 
-    ``format_``: the format of the table at a url. ``version``: for Delta a number or a time; for Iceberg a snapshot
-    id, the name of a branch or tag, or a time. None: the current version. Raises InvalidOptionError if ``target`` has
-    no such version or format; UsageError if pyiceberg is not installed.
+    ``target``: a url, a deltalake or pyiceberg table, or a :class:`Catalog`. ``format_``: the format of the table at a
+    url. ``version``: for Delta a number or a time; for Iceberg a snapshot id, the name of a branch or tag, or a time.
+    None: the current version. Raises InvalidOptionError if ``version`` or ``format_`` does not fit ``target``;
+    UsageError if pyiceberg is not installed.
     """
     home = type(target).__module__.partition(".")[0]
     if format_ == "delta" or (home == "deltalake" and format_ is None):
@@ -40,7 +41,8 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
             from asyncpq.tables.iceberg.catalog import IcebergCatalog
         except ModuleNotFoundError as error:
             raise UsageError(
-                "Iceberg tables need pyiceberg", hint="Install it: pip install 'asyncpq[iceberg]'."
+                "Iceberg tables need pyiceberg, which is not installed",
+                hint="Install it: pip install 'asyncpq[iceberg]'.",
             ) from error
 
         table = os.fspath(target) if isinstance(target, os.PathLike) else target
@@ -53,7 +55,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
         raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables take one")
     if hasattr(target, "snapshot"):
         if format_ is not None:
-            raise InvalidOptionError(f"format={format_!r}: a catalog knows the format of its table")
+            raise InvalidOptionError(f"format={format_!r} is not allowed: a catalog defines the format of its table")
         return cast("Catalog", target)
     if format_ not in (None, "parquet"):
         raise InvalidOptionError(f'format={format_!r}: must be "parquet", "delta" or "iceberg"')

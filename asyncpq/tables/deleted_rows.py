@@ -37,11 +37,11 @@ class DeletionVector:
 
     @property
     def identity(self) -> Hashable:
-        """The bytes, or where they are: a file of vectors never changes."""
+        """A key of the vector: its inline bytes, or url and byte range, since a file of vectors never changes."""
         return ("deletion vector", self.inline if self.inline is not None else (self.url, self.start, self.stop))
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows."""
+        """Fetch and decode the vector; return the numbers of the deleted rows in a file of ``num_rows`` rows."""
         try:
             vector = self.inline
             if vector is None:
@@ -59,38 +59,38 @@ class DeletionVector:
 
 
 def unframed(stored: bytes) -> bytes:
-    """Check a vector's frame and take it off. Its two numbers are big-endian."""
+    """Return the vector in a frame of big-endian length and CRC-32. Raises CorruptFileError if the frame is wrong."""
     length = len(stored) - _FRAME_BYTES
     if length < 4 or int.from_bytes(stored[:4], "big") != length:
-        raise CorruptFileError(f"deletion vector of {len(stored)} bytes gives another length")
+        raise CorruptFileError(f"deletion vector: {len(stored)} bytes were read, but its header has another length")
     vector = stored[4:-4]
     if zlib.crc32(vector) != int.from_bytes(stored[-4:], "big"):
-        raise CorruptFileError("deletion vector has another checksum")
+        raise CorruptFileError("deletion vector does not match its CRC-32 checksum")
     return vector
 
 
 def decode_vector(vector: bytes) -> RowRanges:
-    """Rows of a vector: magic number and bitmap."""
+    """Decode a vector, which is a magic number and a bitmap, into row numbers."""
     if vector[:4] != _MAGIC:
-        raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, which is not read")
+        raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, expected {_MAGIC.hex()}")
     return decode_roaring(vector[4:])
 
 
 def decode_roaring(data: bytes) -> RowRanges:
-    """Values of a serialized 64-bit Roaring bitmap. The memory taken grows with ``data``, not with the values."""
+    """Decode the values of a serialized 64-bit Roaring bitmap. Memory grows with ``data``, not with the values."""
     from pyroaring import BitMap64  # few tables have deletion vectors
 
     try:
         bitmap = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
-        raise CorruptFileError(f"Roaring bitmap of {len(data)} bytes: {error}") from error
+        raise CorruptFileError(f"Roaring bitmap of {len(data)} bytes cannot be decoded: {error}") from error
     firsts = bitmap - bitmap.shift(1)  # of each run of consecutive values
     lasts = bitmap - bitmap.shift(-1)
     return RowRanges.from_parallel(firsts.to_array(), (last + 1 for last in lasts.to_array()))
 
 
 def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
-    """Rows that the column ``pos`` of the delete file ``url`` names, in any order."""
+    """Return the rows whose numbers the column ``pos`` of the delete file ``url`` has, in any order."""
     if positions.type != pa.int64() or positions.null_count:
         raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
     ascending = pc.unique(positions).sort()
@@ -100,7 +100,7 @@ def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
 
 
 def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
-    """Check that a file of ``num_rows`` rows has the deleted ``rows``."""
+    """Raise CorruptFileError if a deleted row is not in the data file, which has ``num_rows`` rows."""
     if rows.stop > num_rows:
         raise CorruptFileError(
             f"row {rows.stop - 1} of {safe_url(data_url)} is deleted, but the file has {num_rows} rows"

@@ -53,43 +53,43 @@ class DeltaCatalog:
 
     @classmethod
     def of(cls, table: Any, *, version: int | dt.datetime | None = None) -> DeltaCatalog:
-        """The catalog of a table.
+        """Return the catalog of a table.
 
         Args:
             table: url or path of the table's folder, or a ``deltalake.DeltaTable``, which also gives the default
                 ``version``. The session's storage options apply.
-            version: as the class has it.
+            version: as for the class.
 
         Raises:
-            InvalidOptionError: ``table`` is no Delta table, or ``version`` is neither a number nor a time.
+            InvalidOptionError: ``table`` is not a Delta table, or ``version`` is neither a number nor a time.
         """
         if isinstance(version, bool) or not isinstance(version, (int, dt.datetime, type(None))):
-            raise InvalidOptionError(f"version={version!r}: must be a number or a datetime")
+            raise InvalidOptionError(f"version={version!r}: must be an int or a datetime")
         if isinstance(version, int) and version < 0:
             raise InvalidOptionError(f"version={version}: must be 0 or more")
         if isinstance(version, dt.datetime) and version.tzinfo is None:
-            raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Such as tzinfo=datetime.UTC.")
+            raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Add tzinfo=datetime.UTC.")
         if isinstance(table, (str, os.PathLike)):
             return cls(DeltaRoot.of(table), version)
         if type(table).__module__.partition(".")[0] != "deltalake" or not hasattr(table, "table_uri"):
-            raise InvalidOptionError(f"{table!r} is no Delta table: give a url, a path, or a deltalake.DeltaTable")
+            raise InvalidOptionError(f"{table!r} is not a Delta table: expected a url, path or deltalake.DeltaTable")
         url: str = table.table_uri  # Rust's Url has encoded it
         root = DeltaRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
         return cls(root, table.version() if version is None else version)
 
     async def snapshot(self, reader: Reader) -> DeltaSnapshot:
-        """The table at its version.
+        """Read the table's log and return the snapshot of the catalog's version.
 
         Raises:
-            UnsupportedFeatureError: the table has a feature that is not read.
-            InvalidOptionError: there is no such version.
-            ObjectNotFoundError: there is no Delta log.
+            UnsupportedFeatureError: the table has a feature that asyncpq does not support.
+            InvalidOptionError: the version does not exist.
+            ObjectNotFoundError: the folder has no Delta log.
             CorruptFileError: the log is incomplete or malformed.
         """
         log = DeltaLog(self.root, reader)
         listing = await log.listing()
         if not listing.commits and not listing.checkpoints:
-            raise ObjectNotFoundError("no Delta table: it has no log", url=self.root.shown)
+            raise ObjectNotFoundError("there is no Delta table: the folder has no _delta_log", url=self.root.shown)
         if isinstance(self.version, dt.datetime):
             version = await _version_at(self.version, listing, log)
         else:
@@ -105,7 +105,7 @@ class DeltaSnapshot(FileList):
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """All files; the caller prunes by their bounds and partition values."""
+        """Return all files; the caller prunes with their bounds and partition values."""
         names = set() if where is None else set(columns(where)) - self._parsed
         if names:
             await asyncio.to_thread(self._parse, names)
@@ -119,7 +119,10 @@ class DeltaSnapshot(FileList):
 
 
 async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -> int:
-    """The newest version committed by ``time``. Each version counts as at least 1 ms younger than the one before."""
+    """Return the newest version committed at or before ``time``.
+
+    Timestamps that do not increase are corrected: each version is at least 1 ms younger than the one before.
+    """
     latest_ms = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     versions = sorted(listing.commits)
     infos = await log.commit_infos([f"{version:020}.json" for version in versions])
@@ -128,7 +131,7 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
         stamp = info.get("inCommitTimestamp", info.get("timestamp"))
         if type(stamp) is not int:
             raise InvalidOptionError(
-                f"version={time}: commit {version} has no timestamp", url=listing.url, hint="Give the version's number."
+                f"version={time}: commit {version} has no timestamp", url=listing.url, hint="Pass a version number."
             )
         previous_ms = max(stamp, previous_ms + 1)
         if previous_ms > latest_ms:
@@ -149,9 +152,9 @@ async def _snapshot(state: DeltaState, root: DeltaRoot, version: int) -> DeltaSn
         provider = str((metadata.get("format") or {}).get("provider", "parquet")).lower()
         text, partition_columns = metadata["schemaString"], tuple(map(str, metadata.get("partitionColumns") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptFileError(f"Delta metadata: {type(error).__name__}: {error}", url=shown) from error
+        raise CorruptFileError(f"malformed Delta metadata: {type(error).__name__}: {error}", url=shown) from error
     if provider != "parquet":
-        raise UnsupportedFeatureError(f"Delta tables of {provider!r} files are not read", url=shown)
+        raise UnsupportedFeatureError(f"asyncpq does not support Delta tables of {provider!r} files", url=shown)
     schema = decode_schema(text, ColumnMapping.of(state.protocol, configuration, shown), shown)
     decoder = _AddDecoder(root, schema, partition_columns)
     data_files = []
@@ -175,14 +178,14 @@ class _AddDecoder:
         by_name = {leaf.name: leaf for leaf in top.values()}
         missing = [name for name in partition_columns if name not in by_name]
         if missing:
-            raise CorruptFileError(f"Delta metadata: no partition column {missing[0]!r}", url=root.shown)
+            raise CorruptFileError(f"the Delta schema has no partition column {missing[0]!r}", url=root.shown)
         self._partition = tuple(by_name[name] for name in partition_columns)
         self._names = frozenset(leaf.path[0] for leaf in self._partition)
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}
         self._values: dict[tuple[str, str | None], Any] = {}
 
     def data_file(self, add: AddAction) -> DataFile:
-        """The file of one action."""
+        """Convert one ``add`` action to a data file."""
         url = self._root.resolve(add.path)
         try:
             partition = {leaf.name: self._value(leaf, add.partition_values) for leaf in self._partition}
@@ -201,7 +204,7 @@ class _AddDecoder:
         )
 
     def _value(self, leaf: DeltaLeaf, values: Mapping[str, str | None]) -> Any:
-        """A partition value. It is null where the action has none, as in Spark, deltalake and DuckDB."""
+        """Decode a partition column's value; null if the action has none, as in Spark, deltalake and DuckDB."""
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):
             raise CorruptFileError(

@@ -38,7 +38,7 @@ class DeltaRoot:
 
     @classmethod
     def of(cls, url: str | os.PathLike[str]) -> DeltaRoot:
-        """The root at a url or path."""
+        """Return the root for a url or path."""
         text = os.fspath(url)
         return cls(text.rstrip("/") or text)
 
@@ -48,11 +48,11 @@ class DeltaRoot:
         return safe_url(self.url)
 
     def join(self, path: str) -> str:
-        """The url of a plain path under the table."""
+        """Return the url of ``path``, which is relative to the table's folder and not url-encoded."""
         return f"{self.url}/{path}"
 
     def resolve(self, path: str) -> str:
-        """The url of an action's path.
+        """Return the url of the file that an action names by a url-encoded path.
 
         Raises CorruptFileError if the path cannot be decoded; UnsupportedFeatureError if the path is absolute and leads
         to another protocol or host than the table's own url: a log must not choose which servers are contacted.
@@ -89,7 +89,7 @@ class DeltaRoot:
 
     def _refused(self, path: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"the Delta table names a file of another store, {safe_url(path)}, which is not read", url=self.shown
+            f"the Delta table names a file of another store, which is not allowed: {safe_url(path)}", url=self.shown
         )
 
 
@@ -111,18 +111,18 @@ class VectorDescriptor:
         storage, text, offset = action["storageType"], action["pathOrInlineDv"], action.get("offset")
         numbers = (action["sizeInBytes"], action["cardinality"], 0 if offset is None else offset)
         if not all(isinstance(part, str) for part in (storage, text)) or any(type(n) is not int for n in numbers):
-            raise TypeError(f"deletion vector {dict(action)}")
+            raise TypeError(f"the deletion vector has a field of a wrong type: {dict(action)}")
         if min(numbers) < 0:
-            raise ValueError(f"deletion vector {dict(action)}")
+            raise ValueError(f"the deletion vector has a negative number: {dict(action)}")
         return cls(storage, text, offset, numbers[0], numbers[1])
 
     @property
     def unique_id(self) -> str:
-        """Distinguishes the vectors of one file."""
+        """A text that distinguishes the deletion vectors of one data file."""
         return f"{self.storage}{self.text}" if self.offset is None else f"{self.storage}{self.text}@{self.offset}"
 
     def resolve(self, root: DeltaRoot, data_url: str) -> DeletionVector:
-        """The vector that deletes rows of ``data_url``."""
+        """Return the vector, with the url of its own file, that deletes rows of the data file ``data_url``."""
         inline = None
         url = root.shown
         try:
@@ -136,10 +136,10 @@ class VectorDescriptor:
                 url = root.resolve(self.text)
             else:
                 raise UnsupportedFeatureError(
-                    f"deletion vectors of storage type {self.storage!r} are not read", url=url
+                    f"asyncpq does not support deletion vectors of storage type {self.storage!r}", url=url
                 )
         except ValueError as error:
-            raise CorruptFileError(f"deletion vector {self.text[:64]!r}: {error}", url=root.shown) from error
+            raise CorruptFileError(f"malformed deletion vector {self.text[:64]!r}: {error}", url=root.shown) from error
         start = self.offset or 0
         return DeletionVector(
             url=url,
@@ -153,14 +153,14 @@ class VectorDescriptor:
     def _inline(self) -> bytes:
         padded = decode_z85(self.text)
         if not 0 <= len(padded) - self.size < 4:
-            raise ValueError(f"{len(padded)} bytes for a vector of {self.size}")
+            raise ValueError(f"it has {len(padded)} bytes for a vector of {self.size}")
         return padded[: self.size]
 
 
 def decode_z85(text: str) -> bytes:
-    """Decode Z85 text (ZeroMQ RFC 32): five characters for four bytes. Raises ValueError if it is malformed."""
+    """Decode Z85 text (ZeroMQ RFC 32): five characters for four bytes. Raises ValueError if the text is malformed."""
     if len(text) % 5:
-        raise ValueError(f"Z85 text of {len(text)} characters")
+        raise ValueError(f"Z85 text has {len(text)} characters, which is not a multiple of 5")
     if not set(text) <= set(_Z85):
-        raise ValueError("a character that Z85 does not have")
+        raise ValueError("the text has a character that Z85 does not have")
     return base64.b85decode(text.translate(_TO_B85))

@@ -49,7 +49,7 @@ _COLUMNS = (
 
 
 class LogSegment(NamedTuple):
-    """The files of the log that make up one version, by their names in its folder."""
+    """The files of the log that make up one version, as names in the log's folder."""
 
     checkpoint: tuple[str, ...]  # parts of the newest complete checkpoint at or before the version; () for none
     commits: tuple[str, ...]  # all commits after it, oldest first
@@ -65,7 +65,7 @@ class DeltaListing:
 
     @classmethod
     def of(cls, names: Iterable[str], url: str) -> DeltaListing:
-        """The listing of a folder with these names; other names are ignored."""
+        """Make a listing from the names in the log's folder; names of other files are ignored."""
         commits: set[int] = set()
         whole: dict[int, str] = {}
         parts: dict[tuple[int, int], dict[int, str]] = {}
@@ -85,15 +85,15 @@ class DeltaListing:
 
     @property
     def latest(self) -> int:
-        """The newest version."""
+        """The newest version. Raises CorruptFileError if the log is empty."""
         if not self.commits and not self.checkpoints:
             raise CorruptFileError("the Delta log has neither commits nor a complete checkpoint", url=self.url)
         return max((*self.commits, *self.checkpoints))
 
     def segment(self, version: int) -> LogSegment:
-        """The checkpoint and the commits of ``version``.
+        """Return the checkpoint and the commits that make up ``version``.
 
-        Raises InvalidOptionError if there is no such version; CorruptFileError if commits that it needs are missing.
+        Raises InvalidOptionError if the version does not exist; CorruptFileError if commits of the version are missing.
         """
         if version > self.latest:
             raise InvalidOptionError(f"version={version}: the newest version is {self.latest}", url=self.url)
@@ -108,7 +108,7 @@ class DeltaListing:
             raise CorruptFileError(
                 f"the Delta log is incomplete: version {version} needs commits that are missing: {shown}",
                 url=self.url,
-                hint="Choose a version at or after the oldest checkpoint that is kept.",
+                hint="Choose a version at or after the oldest checkpoint in the log.",
             )
         names = tuple(f"{number:020}.json" for number in needed)
         return LogSegment(self.checkpoints.get(base, ()), names)
@@ -127,7 +127,7 @@ class AddAction:
 
 @dataclass(slots=True)
 class DeltaState:
-    """The reconciled actions of a log."""
+    """The state of a table after the actions of its log: protocol, metadata and live files."""
 
     protocol: dict[str, Any] | None = None  # the newest; so is ``metadata``
     metadata: dict[str, Any] | None = None
@@ -135,9 +135,9 @@ class DeltaState:
     files: dict[str, AddAction] = field(default_factory=dict)
 
     def apply(self, action: Mapping[str, Any]) -> None:
-        """Apply one object of the log: an action, or several. Actions that only writers need change nothing.
+        """Apply one JSON object of the log: an action, or several. Actions that only writers need change nothing.
 
-        Raises TypeError, ValueError or KeyError if it is malformed.
+        Raises TypeError, ValueError or KeyError if an action is malformed.
         """
         if (add := action.get("add")) is not None:
             added = _decode_add(add)
@@ -162,7 +162,7 @@ def _decode_add(add: Mapping[str, Any]) -> AddAction:
     if isinstance(values, list):  # pyarrow's form of a map
         values = dict(values)
     if values is not None and not isinstance(values, dict):
-        raise TypeError(f"partitionValues {values!r}")
+        raise TypeError(f"partitionValues must be an object, not {values!r}")
     values = {name: _partition_text(value) for name, value in (values or {}).items()}
     if type(size) is not int or size < 0:
         size = None  # only an estimate, so a malformed one is ignored; so are statistics below
@@ -172,19 +172,19 @@ def _decode_add(add: Mapping[str, Any]) -> AddAction:
 
 
 def _partition_text(value: Any) -> str | None:
-    """The text of a partition value. Some writers give a JSON number or boolean."""
+    """Return a partition value as text; some writers store a JSON number or boolean. None is null."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (int, float)):
         return str(value)
-    raise TypeError(f"partition value {value!r}")
+    raise TypeError(f"a partition value must be a string, number, boolean or null, not {value!r}")
 
 
 def _path(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"path {value!r}")
+        raise TypeError(f"path must be a non-empty string, not {value!r}")
     return value
 
 
@@ -200,9 +200,9 @@ class DeltaLog:
         return DeltaListing.of(await self._reader.list_names(self._url("")), f"{self._root.shown}/_delta_log")
 
     async def replay(self, segment: LogSegment) -> DeltaState:
-        """The state of the table at the version of ``segment``.
+        """Read the files of ``segment`` and return the state of the table at its version.
 
-        The protocol is checked first: a log of an unknown protocol may not follow the rules of this one.
+        The protocol is checked first: a log of an unknown protocol may not follow the rules that asyncpq implements.
         """
         state = DeltaState()
         commits = await self._contents(segment.commits)
@@ -210,7 +210,7 @@ class DeltaLog:
             check_protocol(newest, self._root.shown)
         sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
         if await self._replay_parts(sidecars, state, newest is None):
-            raise CorruptFileError("a sidecar of the Delta log names sidecars", url=self._root.shown)
+            raise CorruptFileError("a sidecar file of the Delta log names other sidecars", url=self._root.shown)
         for name, content in commits:
             for number, action in enumerate(self._actions(name, content)):
                 self._apply(state, action, name)
@@ -230,7 +230,7 @@ class DeltaLog:
         return None
 
     async def commit_infos(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """The ``commitInfo`` of each commit; an empty mapping where it has none."""
+        """Read the ``commitInfo`` of each named commit; an empty mapping for a commit without ``commitInfo``."""
         chosen: list[Mapping[str, Any]] = []
         for name, content in await self._contents(names):
             infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
@@ -241,7 +241,7 @@ class DeltaLog:
         return self._root.join(f"_delta_log/{name}")
 
     async def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
-        """The names and bytes of commits. A failed writer may leave an empty one, which has no actions."""
+        """Fetch the named commits; return pairs of name and bytes. A failed writer may leave a commit without bytes."""
 
         async def content(name: str) -> tuple[str, bytes]:
             try:
@@ -252,7 +252,7 @@ class DeltaLog:
         return list(await call_each(content, names, at_once=_CONCURRENT_COMMITS))
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
-        """The actions of a file: one on each line, as the protocol says, or JSON objects that span several lines.
+        """Decode the actions of a file: one on each line, as the protocol says, or JSON objects over several lines.
 
         ``part``: skip one-line actions without these bytes.
         """
@@ -271,16 +271,16 @@ class DeltaLog:
             begin += len(line)
 
     def _actions_over_lines(self, name: str, content: bytes, number: int) -> Iterator[dict[str, Any]]:
-        """The actions of JSON objects, separated by white space or nothing.
+        """Decode JSON objects that are separated by white space or nothing; each object is an action.
 
-        ``number``: the line that is no action by itself, for messages.
+        ``number``: the line that is not an action by itself, for messages.
         """
         try:
             text, position = content.decode("utf-8-sig"), 0
             while (begin := _NO_SPACE.search(text, position)) is not None:
                 action, position = _DECODER.raw_decode(text, begin.start())
                 if not isinstance(action, dict):
-                    raise self._corrupt(f"line {number} of the Delta log is no action", name)
+                    raise self._corrupt(f"line {number} of the Delta log is not a JSON object", name)
                 yield action
         except (ValueError, RecursionError) as error:
             raise self._corrupt(f"line {number} of the Delta log is not JSON", name) from error
@@ -290,7 +290,7 @@ class DeltaLog:
             state.apply(action)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise self._corrupt(
-                f"a malformed action of the Delta log: {type(error).__name__}: {error}", name
+                f"the Delta log has a malformed action: {type(error).__name__}: {error}", name
             ) from error
 
     def _corrupt(self, message: str, name: str) -> CorruptFileError:
@@ -319,10 +319,13 @@ class DeltaLog:
         return sidecars
 
     def _sidecar(self, action: Any, name: str) -> str:
-        """The name of a sidecar in the log. Its path may have folders, but the file is always in ``_sidecars``."""
+        """Return the name of a sidecar file in the log's folder.
+
+        Folders in the action's path are ignored: the file is always in ``_sidecars``.
+        """
         path = action.get("path") if isinstance(action, dict) else None
         if not isinstance(path, str):
-            raise self._corrupt("a checkpoint of the Delta log names a sidecar without a path", name)
+            raise self._corrupt("a checkpoint of the Delta log has a sidecar action without a path", name)
         return f"_sidecars/{unquote(path).rpartition('/')[2]}"
 
     async def _part(self, name: str) -> Iterator[dict[str, Any]]:
@@ -337,7 +340,7 @@ class DeltaLog:
         return _checkpoint_actions(table, parsed)
 
     async def _columns(self, url: str, columns: Sequence[str]) -> pa.Table:
-        """Read the columns that the checkpoint has."""
+        """Read those of ``columns`` that the checkpoint at ``url`` has."""
         wanted = list(columns)
         while wanted:
             try:
@@ -350,14 +353,17 @@ class DeltaLog:
 
 
 def _lacks_text(adds: pa.ChunkedArray) -> bool:
-    """Whether any ``add`` lacks JSON statistics."""
+    """Return whether any ``add`` lacks statistics as JSON text."""
     if adds.type.get_field_index("stats") < 0:
         return True
     return any(chunk.field("stats").filter(chunk.is_valid()).null_count for chunk in adds.chunks)
 
 
 def _checkpoint_actions(table: pa.Table, parsed: pa.ChunkedArray | None) -> Iterator[dict[str, Any]]:
-    """The actions of a checkpoint's rows. Each row has one column that is not null."""
+    """Convert a checkpoint's rows to actions. Each row has one column that is not null: the action.
+
+    ``parsed``: the column ``add`` with ``stats_parsed``, used for rows without JSON statistics; None if not read.
+    """
     for name in ("protocol", "metaData", "sidecar"):
         if name in table.column_names:
             for value in table[name].drop_null().to_pylist():

@@ -76,7 +76,7 @@ _TYPE_CHANGES = "delta.typeChanges"
 
 
 class MappingMode(enum.StrEnum):
-    """How a table's columns are found in its files."""
+    """The ways in which a table's columns are matched to columns of its files."""
 
     NONE = "none"
     NAME = "name"
@@ -94,22 +94,22 @@ class DeltaLeaf:
 
 
 def check_protocol(protocol: Any, url: str) -> None:
-    """Check that a table of this protocol can be read."""
+    """Raise UnsupportedFeatureError if asyncpq cannot read the protocol, CorruptFileError if it is malformed."""
     if not isinstance(protocol, dict):
-        raise CorruptFileError("Delta protocol: not an object", url=url)
+        raise CorruptFileError("the Delta protocol is not a JSON object", url=url)
     version = protocol.get("minReaderVersion")
     if type(version) is not int or version < 1:
-        raise CorruptFileError(f"Delta protocol: minReaderVersion {version!r}", url=url)
+        raise CorruptFileError(f"the Delta protocol has an invalid minReaderVersion: {version!r}", url=url)
     if version > _NEWEST_READER:
-        raise UnsupportedFeatureError(f"Delta reader version {version} is not read", url=url)
+        raise UnsupportedFeatureError(f"asyncpq does not support Delta reader version {version}", url=url)
     for key in ("readerFeatures", "writerFeatures"):
         features = protocol.get(key) or ()
         if not isinstance(features, (list, tuple)) or not all(isinstance(name, str) for name in features):
-            raise CorruptFileError(f"Delta protocol: {key} is not a list of names", url=url)
+            raise CorruptFileError(f"the Delta protocol has {key} that is not a list of names", url=url)
     unknown = sorted(set(protocol.get("readerFeatures") or ()) - READER_FEATURES)
     if unknown:
         names = ", ".join(map(repr, unknown))
-        raise UnsupportedFeatureError(f"the Delta table has reader features that are not read: {names}", url=url)
+        raise UnsupportedFeatureError(f"asyncpq does not support reader features of the Delta table: {names}", url=url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +121,20 @@ class ColumnMapping:
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
-        """Decode it. A feature in either list of the protocol is supported ("Supported Features")."""
+        """Decode the mapping of a table with these properties. Its feature may be in either list of the protocol."""
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
         mode = str(configuration.get("delta.columnMapping.mode") or "none").lower()
         if mode in tuple(MappingMode):
             return cls(MappingMode(mode), supported)
         if supported:
-            raise UnsupportedFeatureError(f"Delta column mapping mode {mode!r} is not read", url=url)
+            raise UnsupportedFeatureError(f"asyncpq does not support Delta column mapping mode {mode!r}", url=url)
         return cls(MappingMode.NONE, supported)
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSchema:
-    """A decoded schema."""
+    """The decoded schema of a Delta table."""
 
     fields: tuple[TableField, ...]
     # the columns and struct parts that can have statistics, partition columns included. Dotted paths that name two
@@ -143,23 +143,23 @@ class DeltaSchema:
 
 
 def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
-    """Decode a ``schemaString``.
+    """Decode a ``schemaString``, the JSON text of a schema.
 
-    Raises CorruptFileError if it is malformed; UnsupportedFeatureError if a type or a type change is not read, or a
-    column has a physical name while the protocol does not list column mapping: Spark applies such names, deltalake does
-    not.
+    Raises CorruptFileError if the text is malformed; UnsupportedFeatureError for an unsupported type or type change,
+    or a column that has a physical name while the protocol does not list column mapping: Spark applies such names,
+    deltalake does not.
     """
     try:
         root = json.loads(text)
         if root["type"] != "struct":
-            raise CorruptFileError("Delta schema: not a struct", url=url)
+            raise CorruptFileError("the Delta schema is not a struct", url=url)
         reader = _SchemaReader(mapping, url)
         fields = tuple(reader.field(entry, "") for entry in root["fields"])
         leaves = [leaf for entry in root["fields"] for leaf in reader.leaves(entry, "", ())]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(f"Delta schema: {type(error).__name__}: {error}", url=url) from error
+        raise CorruptFileError(f"the Delta schema is malformed: {type(error).__name__}: {error}", url=url) from error
     if len({field.name for field in fields}) != len(fields):
-        raise CorruptFileError("Delta schema: two columns have one name", url=url)
+        raise CorruptFileError("the Delta schema is malformed: two columns have one name", url=url)
     times = Counter(leaf.name for leaf in leaves)
     return DeltaSchema(fields, tuple(leaf for leaf in leaves if times[leaf.name] == 1))
 
@@ -171,13 +171,13 @@ class _SchemaReader:
 
     @property
     def mode(self) -> MappingMode:
-        """The mode that applies."""
+        """The mapping mode in effect; NONE if the protocol does not support column mapping."""
         return self.mapping.mode if self.mapping.supported else MappingMode.NONE
 
     def field(self, entry: Mapping[str, Any], parent: str) -> TableField:
         name = entry["name"]
         if not isinstance(name, str):
-            raise TypeError(f"a field's name is {name!r}")
+            raise TypeError(f"a field's name must be a string, not {name!r}")
         name.encode()  # ValueError for half a surrogate pair, which Arrow names cannot hold
         path = f"{parent}.{name}" if parent else name
         self._check_changes(entry, path)
@@ -187,7 +187,7 @@ class _SchemaReader:
         if self.mode is MappingMode.ID:
             field_id = entry["metadata"][_ID]
             if not isinstance(field_id, int):
-                raise TypeError(f"{_ID} of {path} is {field_id!r}")
+                raise TypeError(f"{_ID} of {path} must be an integer, not {field_id!r}")
         return TableField(
             name=name,
             type=arrow,
@@ -217,7 +217,7 @@ class _SchemaReader:
             return str(entry["name"])
         name = entry["metadata"][_PHYSICAL_NAME]
         if not isinstance(name, str):
-            raise TypeError(f"{_PHYSICAL_NAME} is {name!r}")
+            raise TypeError(f"{_PHYSICAL_NAME} must be a string, not {name!r}")
         return name
 
     def _type(self, delta_type: Any, path: str) -> tuple[pa.DataType, tuple[TableField, ...]]:
@@ -240,7 +240,7 @@ class _SchemaReader:
             case "udt":  # Spark's user-defined type: stored as another type
                 return self._type(delta_type["sqlType"], path)
             case other:
-                raise UnsupportedFeatureError(f"Delta type {other!r} is not read", url=self.url, column=path)
+                raise UnsupportedFeatureError(f"unsupported Delta type {other!r}", url=self.url, column=path)
 
     def _part(self, name: str, delta_type: Any, nullable: Any, parent: str) -> TableField:
         arrow, children = self._type(delta_type, f"{parent}.{name}")
@@ -260,7 +260,7 @@ class _SchemaReader:
             return pa.string()
         decimal = _DECIMAL.fullmatch(delta_type)
         if decimal is None:
-            raise UnsupportedFeatureError(f"Delta type {delta_type!r} is not read", url=self.url, column=path)
+            raise UnsupportedFeatureError(f"unsupported Delta type {delta_type!r}", url=self.url, column=path)
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:
@@ -269,7 +269,7 @@ class _SchemaReader:
         physical = (entry.get("metadata") or {}).get(_PHYSICAL_NAME, entry["name"])
         if physical != entry["name"]:
             raise UnsupportedFeatureError(
-                f"delta.columnMapping.mode is {str(self.mapping.mode)!r}, the protocol does not list columnMapping: "
+                f"delta.columnMapping.mode is {str(self.mapping.mode)!r}, but the protocol lacks columnMapping: "
                 f"the files may have this column as {physical!r} or as {entry['name']!r}",
                 url=self.url,
                 column=path,
@@ -281,14 +281,14 @@ class _SchemaReader:
             before, after = str(change["fromType"]), str(change["toType"])
             if not _is_widening(before, after):
                 raise UnsupportedFeatureError(
-                    f"a Delta column's type was changed from {before} to {after}, which is not read",
+                    f"asyncpq does not support that a Delta column's type was changed from {before} to {after}",
                     url=self.url,
                     column=path,
                 )
 
 
 def _is_widening(before: str, after: str) -> bool:
-    """Whether the protocol allows the change and every value of ``before`` is a value of ``after``."""
+    """Return whether the protocol allows the type change and every value of ``before`` is a value of ``after``."""
     old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
     if before == "void":
         return True

@@ -46,14 +46,14 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def num_records(stats: str | pa.StructScalar | None) -> int | None:
-    """Rows in the file, deleted ones included; None where unknown."""
+    """Return the number of rows in the file, deleted rows included; None if the statistics do not have it."""
     if isinstance(stats, str) and (match := _NUM_RECORDS.match(stats)) is not None:
         return int(match[1])  # most writers put it first: the rest is parsed when a predicate needs it
     return _count(_value_at(_parsed(stats), ("numRecords",)))
 
 
 class DeltaStatistics(Mapping[str, ColumnBounds]):
-    """Bounds of a file's columns by dotted path, parsed on first access.
+    """The bounds of a file's columns, keyed by dotted path and parsed on first access.
 
     ``stats``: the JSON text of an ``add`` action, or the struct that a checkpoint has instead. ``leaves``: the columns
     that can have statistics, by dotted path. ``has_deletes``: the file has a deletion vector, so its null counts may be
@@ -100,7 +100,7 @@ class DeltaStatistics(Mapping[str, ColumnBounds]):
 
 
 def _parsed(stats: str | pa.StructScalar | dict[str, Any] | None) -> pa.StructScalar | dict[str, Any]:
-    """The statistics as a dict or struct; an empty dict where they are malformed."""
+    """Return the statistics as a dict or struct; an empty dict if the statistics are missing or malformed."""
     if isinstance(stats, (pa.StructScalar, dict)):
         return stats
     try:
@@ -111,7 +111,7 @@ def _parsed(stats: str | pa.StructScalar | dict[str, Any] | None) -> pa.StructSc
 
 
 def _value_at(values: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path of dicts or structs; None where it is missing or has no Python value."""
+    """Return the value at a path of dicts or structs; None if it is missing or Python cannot represent it."""
     try:
         for name in path:
             if not isinstance(values, (dict, pa.StructScalar)):
@@ -127,7 +127,7 @@ def _count(value: Any) -> int | None:
 
 
 def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
-    """A bound in the column's type, moved outwards by as much as a writer may have rounded it; None where unknown.
+    """Return a bound in the column's type, widened by as much as a writer may have rounded it; None if unknown.
 
     ``side``: -1 for an entry of ``minValues``, 1 for one of ``maxValues``.
     """
@@ -214,7 +214,7 @@ def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime |
 
 
 def partition_value(text: str | None, leaf: DeltaLeaf) -> Any:
-    """The partition value that an ``add`` action gives as ``text``; an empty string is null.
+    """Decode the text of a partition value in an ``add`` action; None and an empty text are null.
 
     Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range.
     """
@@ -248,7 +248,7 @@ def _typed(text: str, arrow_type: pa.DataType) -> Any:
 
 
 def _date(text: str) -> dt.date | pa.Scalar:
-    """A time of day after the date is ignored, as Spark does."""
+    """Parse a date; a time of day after the date is ignored, as in Spark."""
     match = _ONLY_DATE.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -256,7 +256,7 @@ def _date(text: str) -> dt.date | pa.Scalar:
 
 
 def _partition_time(text: str, arrow_type: pa.DataType) -> dt.datetime | pa.Scalar:
-    """In UTC where the type has a zone; text without a zone counts as UTC.
+    """Parse a timestamp; if the type has a zone, return it in UTC, and read a text without a zone as UTC.
 
     A type without a zone ignores the text's zone, as Spark does. Digits after microseconds are dropped.
     """
@@ -274,7 +274,7 @@ def _partition_time(text: str, arrow_type: pa.DataType) -> dt.datetime | pa.Scal
 
 
 def _days(match: re.Match[str]) -> int:
-    """Days since 1970 in the proleptic Gregorian calendar, which repeats every 400 years."""
+    """Return days since 1970 in the proleptic Gregorian calendar, which repeats every 400 years."""
     year, month, day = (int(part) for part in match.group(1, 2, 3))
     cycles, inside = divmod(year, 400)
     inside += 400  # into Python's range of years

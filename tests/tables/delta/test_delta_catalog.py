@@ -204,7 +204,7 @@ async def test_where_there_is_no_table(tmp_path: Path) -> None:
     for version in (-1, True, "1", dt.datetime(2024, 1, 1)):
         with pytest.raises(InvalidOptionError):
             DeltaCatalog.of(tmp_path, version=version)  # type: ignore[arg-type]
-    with pytest.raises(InvalidOptionError, match="no Delta table"):
+    with pytest.raises(InvalidOptionError, match="not a Delta table"):
         DeltaCatalog.of(5)
 
 

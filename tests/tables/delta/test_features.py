@@ -196,7 +196,9 @@ async def test_wider_types(writer: DeltaWriter) -> None:
 @pytest.mark.parametrize("feature", ["geospatial", "catalogManaged", "new"])
 async def test_an_unknown_feature_is_refused_by_name(writer: DeltaWriter, feature: str) -> None:
     writer.commit(protocol("deletionVectors", feature), metadata(ID), writer.file("f.parquet", ids(1)))
-    with pytest.raises(UnsupportedFeatureError, match=f"not read: '{feature}'") as caught:
+    with pytest.raises(
+        UnsupportedFeatureError, match=f"does not support reader features of the Delta table: '{feature}'"
+    ) as caught:
         await snapshot_of(writer.folder)
     assert caught.value.url == str(writer.folder)
 
@@ -207,7 +209,7 @@ async def test_the_protocol_is_looked_at_first(writer: DeltaWriter) -> None:
     writer.commit({"add": {"path": None, "new": 1}}, {"metaData": {}})
     writer.commit(protocol("new"))
     writer.commit({"protocol": None})
-    with pytest.raises(UnsupportedFeatureError, match="not read: 'new'"):
+    with pytest.raises(UnsupportedFeatureError, match="reader features of the Delta table: 'new'"):
         await snapshot_of(writer.folder)
     writer.commit(protocol(), {"remove": {"path": "x"}})
     with pytest.raises(CorruptFileError, match="malformed action"):
