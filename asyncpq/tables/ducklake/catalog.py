@@ -38,7 +38,7 @@ _PUFFIN_MAGIC = b"PFA1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeDeletes:
-    """Rows of one data file that are not in a snapshot. Implements :class:`asyncpq.datasets.model.Deletes`."""
+    """The rows of one data file that are not in a snapshot. Implements :class:`asyncpq.datasets.model.Deletes`."""
 
     data_url: str  # the data file. Its rows may carry the ids of their snapshots.
     snapshot: int  # id of the snapshot. Rows that were deleted after it are still there; rows added after it are not.
@@ -51,11 +51,11 @@ class DuckLakeDeletes:
 
     @property
     def identity(self) -> Hashable:
-        """All fields: files are immutable, but the snapshot decides which of their rows count."""
+        """The object itself: files are immutable, but which of their rows are deleted depends on all fields."""
         return self
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the rows that are not in the snapshot."""
+        """Return the numbers of the rows that are not in the snapshot. ``num_rows``: the rows of the data file."""
         deleted = self.inlined
         for url, file_format in self.files:
             try:
@@ -78,18 +78,18 @@ class DuckLakeDeletes:
         if file_format == "puffin":
             blob = await reader.read_bytes(url)
             if blob[:4] == _PUFFIN_MAGIC:
-                raise UnsupportedFeatureError("DuckLake deletion vectors of several snapshots are not read")
+                raise UnsupportedFeatureError("asyncpq does not support DuckLake deletion vectors of several snapshots")
             return await asyncio.to_thread(decode_vector, unframed(blob))
         table = await reader.read_table(url)
         return await asyncio.to_thread(self._positions, table, url)
 
     def _positions(self, table: pa.Table, url: str) -> RowRanges:
         if "pos" not in table.column_names:
-            raise CorruptFileError("a delete file has no column pos", column="pos")
+            raise CorruptFileError("the delete file has no column pos", column="pos")
         if SNAPSHOT_COLUMN in table.column_names:
             snapshots = table[SNAPSHOT_COLUMN]
             if snapshots.null_count:
-                raise CorruptFileError("a deleted row has no snapshot", column=SNAPSHOT_COLUMN)
+                raise CorruptFileError("a deleted row has no snapshot id", column=SNAPSHOT_COLUMN)
             table = table.filter(pc.less_equal(snapshots, self.snapshot))
         return decode_positions(table["pos"], url)
 
@@ -98,14 +98,14 @@ class DuckLakeDeletes:
         snapshots = table[SNAPSHOT_COLUMN]
         if snapshots.null_count or len(snapshots) != num_rows:
             raise CorruptFileError(
-                "a row of a merged file has no snapshot", url=safe_url(self.data_url), column=SNAPSHOT_COLUMN
+                "a row of a merged file has no snapshot id", url=safe_url(self.data_url), column=SNAPSHOT_COLUMN
             )
         later = pc.indices_nonzero(pc.greater(snapshots, self.snapshot))
         return await asyncio.to_thread(lambda: RowRanges.from_rows(later.to_pylist()))
 
 
 def deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
-    """The deletes of each data file, by its id. A file whose rows are all in the snapshot has none."""
+    """Return the deletes keyed by data file id. Files whose rows are all in the snapshot are left out."""
     files: dict[int, list[tuple[str, str]]] = {}
     for row in state.delete_files:
         files.setdefault(row["data_file_id"], []).append((state.url_of(row), str(row["format"]).lower()))
@@ -135,7 +135,7 @@ def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None
     """Decode the ``partial_file_info`` of a merged file, before format 0.4.
 
     Returns the snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
-    (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other, and where all rows are visible.
+    (``<snapshot>:<rows up to it>``, joined by ``|``); None for the other item, and if all rows are visible.
     """
     try:
         pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
@@ -144,7 +144,7 @@ def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None
         visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
         return None, (None if len(visible) == len(pairs) else max(visible, default=0))
     except ValueError:
-        raise CorruptFileError(f"partial_file_info {info!r} is not understood", url=safe_url(url)) from None
+        raise CorruptFileError(f"partial_file_info {info!r} has an unknown format", url=safe_url(url)) from None
 
 
 _T = TypeVar("_T")
@@ -181,7 +181,9 @@ class DuckLakeTable:
         if not name:
             raise InvalidOptionError(f"{table!r} names no table")
         if snapshot is not None and as_of is not None:
-            raise InvalidOptionError("snapshot and as_of are two ways to name a snapshot", hint="Give one of them.")
+            raise InvalidOptionError(
+                "snapshot and as_of are two ways to select a snapshot", hint="Pass only one of them."
+            )
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError("as_of has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC).")
         self.schema = schema or "main"
@@ -194,11 +196,11 @@ class DuckLakeTable:
         return f"<DuckLakeTable {self.schema}.{self.table} of {self._catalog.shown}>"
 
     async def snapshot(self, reader: Reader) -> Snapshot:
-        """The chosen snapshot, pinned.
+        """Read the selected snapshot of the table from the catalog.
 
         Raises:
-            ObjectNotFoundError: no such catalog, snapshot, schema or table.
-            UnsupportedFeatureError: the table has a feature that is not read.
+            ObjectNotFoundError: the catalog, snapshot, schema or table does not exist.
+            UnsupportedFeatureError: the table has a feature that asyncpq does not support.
             StoreError: the database failed.
         """
         state = await _in_thread(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
@@ -230,9 +232,9 @@ class DuckLakeSnapshot:
         self._loading = asyncio.Lock()
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """All files of the snapshot, then the files of inlined rows.
+        """Return all files of the snapshot, then the files of inlined rows.
 
-        They have bounds of the columns that predicates have named so far. The result is the same object until more
+        The files have bounds of the columns that predicates have named so far. The result is the same object until more
         bounds are loaded.
         """
         names = () if where is None else columns_of(where)
@@ -303,9 +305,11 @@ class DuckLakeSnapshot:
                 self._refuse(f"delete files of format {row['format']}")
 
     def _refuse(self, feature: str) -> None:
-        raise UnsupportedFeatureError(f"DuckLake table {self._table}: {feature} are not read", url=self._catalog.shown)
+        raise UnsupportedFeatureError(
+            f"DuckLake table {self._table}: {feature} are not supported", url=self._catalog.shown
+        )
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:
-    """Call in a daemon thread: the process can end although the database never answers."""
+    """Call in a daemon thread, so that the process can end although the database never answers."""
     return await Threads(1, "asyncpq_ducklake").start(call, *arguments)

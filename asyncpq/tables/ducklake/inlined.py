@@ -36,9 +36,9 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[TableField], table: str) -> DataFile:
-    """A file in memory with the inlined rows, and the columns that the table had when they were written.
+    """Return a file in memory with the inlined rows, and the columns that the table had when the rows were written.
 
-    Raises UnsupportedFeatureError if a value is not read; names the column and the table.
+    Raises UnsupportedFeatureError, which names the column and the table, if a value cannot be converted.
     """
     wanted = {field.field_id for field in fields}
     arrays: list[pa.Array] = []
@@ -49,7 +49,7 @@ def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[Ta
             arrays.append(_array([row[position] for row in inlined.rows], column))
         except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
             raise UnsupportedFeatureError(
-                f"DuckLake table {table}: an inlined value is not read: {error}",
+                f"DuckLake table {table}: an inlined value cannot be converted: {error}",
                 column=column.field.name,
                 hint=_HINT,
             ) from error
@@ -65,7 +65,7 @@ def inlined_file(inlined: InlinedRows, state: DuckLakeState, fields: Sequence[Ta
 
 
 def _with_id(field: TableField) -> pa.Field:
-    """The Arrow field with Parquet field ids, as DuckDB writes it."""
+    """Convert to an Arrow field with Parquet field ids, as DuckDB writes it."""
     children = [_with_id(child) for child in field.children]
     arrow_type = field.type
     if isinstance(arrow_type, pa.StructType):
@@ -80,7 +80,10 @@ def _with_id(field: TableField) -> pa.Field:
 def _columns_then(
     inlined: InlinedRows, state: DuckLakeState, wanted: Collection[int | None], table: str
 ) -> dict[int, DuckLakeColumn]:
-    """The wanted columns, as the table had them when the rows were written, by position in the rows."""
+    """Return the wanted columns, as they were when the rows were written, keyed by position in the rows.
+
+    ``wanted``: column ids. Raises CorruptFileError if a name does not match one column of the table.
+    """
     begin = state.schema_begins.get(inlined.schema_version)
     columns: dict[int, DuckLakeColumn] = {}
     for position, name in enumerate(inlined.names):
@@ -103,7 +106,7 @@ def _covers(row: Row, snapshot: int) -> bool:
 
 
 def _array(values: Sequence[Any], column: DuckLakeColumn) -> pa.Array:
-    """An Arrow array of a column.
+    """Convert a column's values to an Arrow array.
 
     ``values``: the database's values; nested ones are text or Python objects. Raises ValueError, TypeError, KeyError or
     pyarrow.ArrowException if a value has another type than the column.
@@ -136,7 +139,7 @@ def _scalar(value: Any, type_name: str) -> Any:
     if type_name in _TEXT:
         return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
     if type_name == "interval" and not isinstance(value, str):  # a timedelta has no months
-        raise ValueError("intervals inside lists, structs and maps of this database are not read")
+        raise ValueError("asyncpq does not support intervals inside lists, structs and maps of this database")
     if isinstance(value, str):
         value = value_of_text(value, type_name)
     elif isinstance(value, dt.time) and value.tzinfo is not None:
@@ -147,7 +150,7 @@ def _scalar(value: Any, type_name: str) -> Any:
 
 
 def parse_nested(text: str, column: DuckLakeColumn) -> Any:
-    """Parse a list, struct or map into lists, dicts and lists of pairs with the texts of scalars in them.
+    """Parse the text of a list, struct or map into a list, a dict or a list of pairs, with scalars as texts.
 
     Raises ValueError if DuckDB does not write values like this, or reads a different value back.
     """
@@ -158,7 +161,7 @@ def parse_nested(text: str, column: DuckLakeColumn) -> Any:
 
 
 class _NestedParser:
-    """Parses one text from left to right."""
+    """A parser of one text, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -245,7 +248,7 @@ class _NestedParser:
         return _ESCAPE.sub(r"\1", quoted[1])
 
     def _ends(self, position: int) -> bool:
-        """Whether a word ends at ``position``."""
+        """Return whether a word ends at ``position``."""
         space = _SPACE.match(self._text, position)
         assert space is not None  # it matches the empty text
         return space.end() == len(self._text) or self._text[space.end()] in ",]}="

@@ -41,14 +41,14 @@ class DuckLakeColumn:
 def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ...]:
     """Decode a snapshot's rows of ``ducklake_column``.
 
-    Raises UnsupportedFeatureError if a type or a default is not read; names the column and ``table``.
+    Raises UnsupportedFeatureError, which names the column and ``table``, for an unsupported type or default.
     """
     children = _by_parent(rows)
     return tuple(_column(row, children, table) for row in children.get(None, ()))
 
 
 def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Row]:
-    """The rows of the primitive columns and struct parts that can have bounds, by dotted path.
+    """Return the rows of the primitive columns and struct parts that can have bounds, keyed by dotted path.
 
     Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that
     name two columns. ``columns``: rows of the snapshot. ``ever``: rows of all snapshots.
@@ -85,7 +85,7 @@ def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
     name, type_name = str(row["column_name"]), str(row["column_type"])
     type_ = _type(type_name, fields)
     if type_ is None:
-        raise UnsupportedFeatureError(f"DuckLake table {table}: columns of type {type_name} are not read", column=name)
+        raise UnsupportedFeatureError(f"DuckLake table {table}: unsupported columns of type {type_name}", column=name)
     field = TableField(
         name=name,
         type=type_,
@@ -109,7 +109,7 @@ def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
 
 
 def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
-    """The value of the column in files without it: ``initial_default``, a text."""
+    """Parse the ``initial_default``: the column's value in files without the column. None is null."""
     text = row["initial_default"]
     if text is None:
         return None
@@ -117,15 +117,15 @@ def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
         return typed(str(text), str(row["column_type"]), type_)
     except (ValueError, pa.ArrowException):
         raise UnsupportedFeatureError(
-            f"DuckLake table {table}: an initial default of type {row['column_type']} is not read",
+            f"DuckLake table {table}: asyncpq cannot read an initial default of type {row['column_type']}",
             column=str(row["column_name"]),
         ) from None
 
 
 def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
-    """The value of a text in the catalog or in a path.
+    """Convert a text in the catalog or in a path to a value of DuckLake's type ``type_name``.
 
-    Raises ValueError or pyarrow.ArrowException if it is no value of the type.
+    Raises ValueError or pyarrow.ArrowException if the text is not a value of the type.
     """
     value = value_of_text(text, type_name)
     return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
@@ -134,10 +134,10 @@ def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
 def mapped_fields(
     fields: Sequence[TableField], names: Sequence[Row], types: Mapping[int, str], url: str
 ) -> tuple[tuple[TableField, ...], dict[str, Any]]:
-    """The table's columns in a file that was added as it is: its fields, and the partition values in its path.
+    """Return the table's columns as a file has them that was added with ``ducklake_add_data_files``.
 
-    ``names``: the rows of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names by column id.
-    ``url``: the file. Directories ``key=value`` are partition columns, percent-encoded.
+    The second item: the partition values in the directories ``key=value`` of ``url``, keyed by column. ``names``: rows
+    of ``ducklake_name_mapping`` for the file. ``types``: DuckLake's type names keyed by column id.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}
@@ -149,7 +149,9 @@ def mapped_fields(
                 partition[field.name] = None if text is None else typed(text, types[row["target_field_id"]], field.type)
             except (ValueError, pa.ArrowException):
                 raise UnsupportedFeatureError(
-                    f"the file's path has {text!r}, which is no {field.type}", url=safe_url(url), column=field.name
+                    f"the file's path has {text!r}, which is not a value of type {field.type}",
+                    url=safe_url(url),
+                    column=field.name,
                 ) from None
     return tuple(_mapped(field, by_target, types) for field in fields), partition
 
@@ -169,7 +171,7 @@ def _path_value(url: str, key: str) -> str | None:
     values = {part.partition("=")[2] for part in url.split("/")[:-1] if part.partition("=")[:2] == (key, "=")}
     if len(values) != 1:
         raise UnsupportedFeatureError(
-            f"the file's path does not have one value of the partition column {key!r}", url=safe_url(url)
+            f"the file's path must have exactly one value of the partition column {key!r}", url=safe_url(url)
         )
     (text,) = values
     return None if text == _HIVE_NULL else unquote(text)

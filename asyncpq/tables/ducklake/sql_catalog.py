@@ -29,7 +29,7 @@ _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinedRows:
-    """Inlined rows: one of the table's ``ducklake_inlined_data_tables``."""
+    """Rows that the catalog stores itself: one of the table's ``ducklake_inlined_data_tables``."""
 
     name: str  # name of the catalog's table
     schema_version: int  # version of the table's schema that ``names`` belong to
@@ -61,7 +61,7 @@ class DuckLakeState:
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 
     def url_of(self, row: Row) -> str:
-        """The url of the file of a row."""
+        """Return the url of the file that a row of a catalog table describes."""
         return _join(self.location, row["path"], row.get("path_is_relative"))
 
 
@@ -78,7 +78,7 @@ class SqlCatalog:
             from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         except ImportError as error:
             raise UsageError(
-                "DuckLake needs SQLAlchemy", hint="Install it: pip install 'asyncpq[ducklake]'."
+                "DuckLake needs SQLAlchemy, which is not installed", hint="Install it: pip install 'asyncpq[ducklake]'."
             ) from error
         self.metadata_schema = metadata_schema
         if isinstance(database, Engine):
@@ -89,7 +89,7 @@ class SqlCatalog:
             except ImportError as error:
                 raise UsageError(
                     f"the driver of the catalog's database is not installed: {error.name}",
-                    hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
+                    hint="Install the driver, or name another in the url: postgresql+psycopg://host/database.",
                 ) from error
             except (ArgumentError, NoSuchModuleError, ValueError) as error:  # its text may contain the password
                 raise _unusable(type(error).__name__) from None
@@ -102,10 +102,10 @@ class SqlCatalog:
     def state(
         self, schema: str, table: str, snapshot: int | None, as_of: dt.datetime | None, data_path: str | None
     ) -> DuckLakeState:
-        """Read a table at a snapshot. Default: the newest, or the newest at ``as_of``.
+        """Read a table at a snapshot. Default: the newest snapshot, or the newest at or before ``as_of``.
 
         ``data_path``: replaces the catalog's data path. Raises ObjectNotFoundError if a catalog, snapshot, schema
-        or table is missing; UnsupportedFeatureError if the catalog's version is not read; StoreError if the
+        or table is missing; UnsupportedFeatureError if the catalog's version is unsupported; StoreError if the
         database failed.
         """
         with self._transaction() as tables:
@@ -114,9 +114,9 @@ class SqlCatalog:
             version = str(metadata.get("version"))
             if version not in VERSIONS:
                 raise UnsupportedFeatureError(
-                    f"DuckLake format {version} is not read",
+                    f"asyncpq does not support DuckLake format {version}",
                     url=self.shown,
-                    hint=f"Formats that are read: {', '.join(VERSIONS)}.",
+                    hint=f"Supported formats: {', '.join(VERSIONS)}.",
                 )
             snapshot_id, time = self._snapshot(tables, snapshot, as_of)
             schema_row = self._named(tables, "schema", schema, snapshot_id)
@@ -149,14 +149,14 @@ class SqlCatalog:
             )
 
     def statistics(self, version: str, table_id: int, column_id: int) -> Sequence[Row]:
-        """Rows of ``ducklake_file_column_stats`` of one column, of all snapshots."""
+        """Return the rows of ``ducklake_file_column_stats`` of one column, for the files of all snapshots."""
         name = _STATISTICS.get(version, "ducklake_file_column_stats")
         with self._transaction() as tables:
             return tables.rows(name, table_id=table_id, column_id=column_id)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[_Tables]:
-        """Queries with a consistent view of the database, rolled back at the end."""
+        """Open a transaction for queries with a consistent view of the database; rolled back at the end."""
         from sqlalchemy.exc import SQLAlchemyError
 
         dialect = self.engine.dialect.name
@@ -170,7 +170,9 @@ class SqlCatalog:
             and not path.startswith((":", "file:"))
             and not os.path.exists(path)
         ):
-            raise ObjectNotFoundError("no DuckLake catalog", url=self.shown)  # connecting would create an empty one
+            raise ObjectNotFoundError(
+                "there is no DuckLake catalog", url=self.shown
+            )  # connecting would create an empty one
         try:
             with self.engine.connect() as connection:
                 connection = connection.execution_options(**options)
@@ -190,14 +192,16 @@ class SqlCatalog:
         try:
             times = {row["snapshot_id"]: snapshot_time(row["snapshot_time"]) for row in rows}
         except ValueError as error:
-            raise CorruptFileError(f"the catalog's snapshot_time: {error}", url=self.shown) from None
+            raise CorruptFileError(f"the catalog has a malformed snapshot_time: {error}", url=self.shown) from None
         if as_of is not None:
             times = {key: time for key, time in times.items() if time is not None and time <= as_of}
         if not times:
             wanted = "" if snapshot is None else f" {snapshot}"
             before = "" if as_of is None else f" at or before {as_of.isoformat()}"
             raise ObjectNotFoundError(
-                f"the DuckLake has no snapshot{wanted}{before}", url=self.shown, hint="It may have been expired."
+                f"the DuckLake has no snapshot{wanted}{before}",
+                url=self.shown,
+                hint="The snapshot may have been expired.",
             )
         newest = max(times)
         return newest, times[newest]
@@ -209,12 +213,14 @@ class SqlCatalog:
                 return row
         names = ", ".join(sorted(str(row[f"{entity}_name"]) for row in rows)) or "none"
         raise ObjectNotFoundError(
-            f"the DuckLake has no {entity} {name!r} at snapshot {snapshot}", url=self.shown, hint=f"It has: {names}."
+            f"the DuckLake has no {entity} {name!r} at snapshot {snapshot}",
+            url=self.shown,
+            hint=f"At this snapshot there are: {names}.",
         )
 
 
 class _Tables:
-    """Queries on the catalog's tables, within one transaction."""
+    """The catalog's tables as seen by the queries of one transaction."""
 
     def __init__(self, connection: Connection, schema: str | None) -> None:
         self._connection = connection
@@ -226,7 +232,7 @@ class _Tables:
         return inspect(self._connection).has_table(name, schema=self._schema)
 
     def rows(self, name: str, *, snapshot: int | None = None, **equal: Any) -> Sequence[Row]:
-        """Rows whose columns equal ``equal``, and that are in ``snapshot`` if given."""
+        """Return the rows of a table whose columns are equal to ``equal``. ``snapshot``: only rows in this snapshot."""
         from sqlalchemy import column, literal_column, or_, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
@@ -237,7 +243,7 @@ class _Tables:
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
     def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """Column names and rows of a table. The database casts the columns ``as_text`` to text."""
+        """Return column names and rows of a table. The database casts the columns ``as_text`` to text."""
         from sqlalchemy import String, cast, column, literal_column, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
@@ -296,7 +302,7 @@ def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:
 
 
 def _join(folder: str, path: str, is_relative: bool | int | None) -> str:
-    """``path`` in ``folder``; an absolute path stays as it is."""
+    """Join ``folder`` and ``path``; an absolute path is returned as it is."""
     return f"{folder}{path}" if is_relative or is_relative is None else path
 
 

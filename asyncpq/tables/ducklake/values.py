@@ -89,7 +89,7 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of a DuckLake type without children; None for a type that is not read."""
+    """Return the Arrow type of a DuckLake type without children; None for a type that asyncpq does not support."""
     match = _DECIMAL.fullmatch(name)
     if match is not None:
         return pa.decimal128(int(match[1]), int(match[2]))
@@ -97,23 +97,24 @@ def arrow_type(name: str) -> pa.DataType | None:
 
 
 def value_of_text(text: str, type_name: str) -> Scalar:
-    """Parse a value of the catalog.
+    """Parse the text of a value in the catalog.
 
-    Raises ValueError if DuckDB does not write the type like this, or Python has no such value (infinity, BC).
+    Raises ValueError if the text is not in DuckDB's format for the type, or Python cannot represent the value
+    (infinity, BC).
     """
     if type_name in ("varchar", "json"):
         return text
     pattern, parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name, (None, str))
     if pattern is None or pattern.fullmatch(text) is None:
-        raise ValueError(f"not the text of a value of type {type_name}: {text!r}")
+        raise ValueError(f"{text!r} is not the text of a value of type {type_name}")
     return parse(text)
 
 
 def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) -> ColumnBounds | None:
-    """Bounds of a file's column from its row of ``ducklake_file_column_stats``; None where the type has no bounds.
+    """Decode a file's bounds from a row of ``ducklake_file_column_stats``; None if the type has no usable bounds.
 
-    A text that cannot be parsed is no bound. For types without text bounds the whole row is ignored: DuckDB writes a
-    null count of 0 for them in any case.
+    A bound whose text cannot be parsed is unknown. For types without text bounds the whole row is ignored: DuckDB
+    always writes a null count of 0 for them.
     """
     if type_name not in _BOUNDED and not type_name.startswith("decimal("):
         return None
@@ -183,7 +184,7 @@ def _single(text: str) -> float:
 
 
 def _blob(text: str) -> bytes:
-    r"""Parse bytes: those that are not printable ASCII are written as ``\xAA``."""
+    r"""Parse bytes; bytes that are not printable ASCII are written as ``\xAA``."""
     return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
 
 
@@ -191,13 +192,13 @@ def _interval(text: str) -> bytes:
     """Parse an interval into Parquet's form: months, days and milliseconds, none of them negative."""
     match = _INTERVAL.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"not an interval: {text!r}")
+        raise ValueError(f"{text!r} is not an interval")
     counts = {"months": 0, "days": 0, "micros": 0}
     words = match["words"].split()
     for count, unit in zip(words[::2], words[1::2], strict=True):
         part, factor = _INTERVAL_UNITS.get(unit.removesuffix("s"), (None, 0))
         if part is None:
-            raise ValueError(f"not an interval: {text!r}")
+            raise ValueError(f"{text!r} is not an interval: unknown unit {unit!r}")
         counts[part] += int(count) * factor
     if match["hours"] is not None:
         seconds = (int(match["hours"]) * 60 + int(match["minutes"])) * 60 + int(match["seconds"])
@@ -205,10 +206,10 @@ def _interval(text: str) -> bytes:
         counts["micros"] += -clock if match["sign"] == "-" else clock
     try:
         if counts["micros"] % 1000:
-            raise ValueError(f"Parquet holds no microseconds of intervals: {text!r}")
+            raise ValueError(f"Parquet intervals have milliseconds, but {text!r} has microseconds")
         return struct.pack("<III", counts["months"], counts["days"], counts["micros"] // 1000)
     except struct.error:
-        raise ValueError(f"Parquet holds no such interval: {text!r}") from None
+        raise ValueError(f"Parquet cannot represent the interval {text!r}: a part is negative or too large") from None
 
 
 def _time_in_utc(text: str) -> dt.time:
@@ -219,7 +220,7 @@ def _instant(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
     except OverflowError as error:
-        raise ValueError(f"Python has no such time in UTC: {text!r}") from error
+        raise ValueError(f"Python cannot represent the time {text!r} in UTC") from error
 
 
 def _nanoseconds(text: str) -> Timestamp:
@@ -257,7 +258,7 @@ _BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timet
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
-    """A ``snapshot_time`` in UTC. Databases without timestamps hold text.
+    """Return a ``snapshot_time`` in UTC; None is unknown. Databases without timestamps store text.
 
     Raises ValueError if the text is not a timestamp with a zone.
     """

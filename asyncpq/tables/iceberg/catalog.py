@@ -57,11 +57,12 @@ class IcebergCatalog:
     Args:
         table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), or the url of a
             ``.metadata.json`` file. The session's stores read the files, with its ``storage_options``.
-        snapshot_id, ref, as_of: chooses a snapshot by number, by branch or tag, or by time. The read then uses the
-            snapshot's schema, otherwise the table's current one, as pyiceberg does.
+        snapshot_id, ref, as_of: at most one; selects a snapshot by its id, by branch or tag, or by time. The read then
+            uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
 
     Raises:
-        InvalidOptionError: ``table`` is no table, two snapshots are chosen, or the time has no zone.
+        InvalidOptionError: ``table`` is neither a table nor such a url, two snapshots are selected, or the time has no
+            zone.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class IcebergCatalog:
             raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
         if isinstance(table, str) and not table.endswith(".metadata.json"):
             raise InvalidOptionError(
-                "the url of an Iceberg table is that of its metadata file", url=safe_url(table), hint=_METADATA_HINT
+                "the url of an Iceberg table must name its metadata file, *.metadata.json",
+                url=safe_url(table),
+                hint=_METADATA_HINT,
             )
         if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
-            raise InvalidOptionError("snapshot_id, ref and as_of each choose a snapshot: give one of them")
+            raise InvalidOptionError("snapshot_id, ref and as_of each choose a snapshot: give one of them only")
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError(
                 f"the time {as_of} has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC)."
@@ -94,11 +97,11 @@ class IcebergCatalog:
         )
 
     async def snapshot(self, reader: Reader) -> IcebergSnapshot:
-        """The table's current or chosen snapshot.
+        """Return the selected snapshot, by default the current one.
 
         Raises:
-            InvalidOptionError: there is no such snapshot.
-            UnsupportedFeatureError: the table has a feature that is not read.
+            InvalidOptionError: the snapshot does not exist.
+            UnsupportedFeatureError: the table has a feature that asyncpq does not support.
         """
         metadata = await self._load(reader)
         table = self._table
@@ -111,7 +114,9 @@ class IcebergCatalog:
             try:
                 schema = metadata.schema_by_id(snapshot.schema_id) or schema
             except ValueError as error:
-                raise CorruptFileError(f"{name}: snapshot {snapshot.snapshot_id} has an unknown schema") from error
+                raise CorruptFileError(
+                    f"{name}: snapshot {snapshot.snapshot_id} refers to a schema that the metadata does not have"
+                ) from error
         mapping = _name_mapping(metadata, name)
         others = [other for other in metadata.schemas if other.schema_id != schema.schema_id]
         return IcebergSnapshot(
@@ -156,9 +161,9 @@ class IcebergCatalog:
 
 
 def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
-    """Column names in files without field ids; None if the table has no readable mapping.
+    """Return the mapping of column names for files without field ids; None if the table has no readable mapping.
 
-    Without a mapping, files without field ids are refused. Files with field ids need none.
+    Without a mapping, files without field ids are refused. Files with field ids do not need a mapping.
     """
     try:
         return metadata.name_mapping()
@@ -186,7 +191,7 @@ class IcebergSnapshot:
     )
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """The files that may hold rows for which ``where`` is true, in the order of the manifests."""
+        """Return the files that may contain rows for which ``where`` is true, in the order of the manifests."""
         if self.manifest_list is None:
             return ()
         manifests = self._manifests
@@ -215,7 +220,7 @@ class IcebergSnapshot:
             return self.specs[manifest.partition_spec_id]
         except KeyError:
             raise CorruptFileError(
-                f"{self.name} has no partition spec {manifest.partition_spec_id}",
+                f"{self.name} has no partition spec {manifest.partition_spec_id}, which a manifest refers to",
                 url=safe_url(store_url(manifest.manifest_path)),
             ) from None
 
@@ -230,7 +235,7 @@ class IcebergSnapshot:
 
 
 class _ManifestFiles:
-    """The data files of manifests, with the bounds of some columns. Made once, selected from often."""
+    """The data files of manifests, with the bounds of some columns. Made once, then filtered for each read."""
 
     def __init__(
         self,
@@ -241,7 +246,10 @@ class _ManifestFiles:
         equality: EqualityIndex,
         table: str,
     ) -> None:
-        """``bounded``: the leaves whose bounds are decoded; ``equality`` takes the equality deletes."""
+        """Convert the entries of manifests to data files.
+
+        ``bounded``: the leaves whose bounds are decoded. ``equality``: the index that equality deletes are added to.
+        """
         data: list[ManifestFileEntry] = []
         deletes: list[ManifestFileEntry] = []
         for manifest, entries in manifests:
@@ -255,7 +263,7 @@ class _ManifestFiles:
         self._files = [self._data_file(entry, index) for entry, _ in self._entries]
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
-        """The files that a filter keeps. Equal results are the same object, so callers can cache by identity."""
+        """Return the files that a filter keeps. If it keeps all, the result is always the same object, for caches."""
         if all(partitions.keeps_all(spec) for spec in self._specs.values()):
             return self._files
         pairs = zip(self._files, self._entries, strict=True)
@@ -263,7 +271,7 @@ class _ManifestFiles:
         return self._files if len(kept) == len(self._files) else kept
 
     def _data_file(self, entry: ManifestFileEntry, index: DeleteIndex) -> DataFile:
-        """One file. A file that cannot be read carries the error, since a read may not need the file."""
+        """Convert one entry. A file that cannot be read carries its error, since a read may not need the file."""
         unreadable: AsyncpqError | None = None
         partition: dict[str, Any] = {}
         deletes: Deletes | None = None
@@ -295,7 +303,7 @@ class _ManifestFiles:
         )
 
     def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
-        """Values of the columns that have one value in the whole file."""
+        """Return the values of the columns that have one value in the whole file, keyed by column name."""
         return {
             column.name: partition_value(column, entry.partition[position], self._table, entry.url)
             for position, column in self._identities[entry.spec_id]
@@ -304,7 +312,7 @@ class _ManifestFiles:
 
 
 def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
-    """Position and column of each identity partition."""
+    """Return pairs of position in the partition values and column, one for each identity partition."""
     top = {column.field_id: column for column in schema.fields}
     identities = []
     for position, part in enumerate(spec.fields):

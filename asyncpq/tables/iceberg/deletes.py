@@ -28,7 +28,7 @@ _FILE_PATH_ID = 2147483546  # field id of the column file_path in every position
 
 @dataclass(frozen=True, slots=True)
 class PositionDeletes:
-    """Rows of a data file that position delete files name."""
+    """The rows of a data file that position delete files delete."""
 
     data_path: str  # the data file, as the metadata writes it
     urls: tuple[str, ...]  # the delete files, ascending
@@ -38,7 +38,7 @@ class PositionDeletes:
         return ("iceberg position deletes", self.data_path, self.urls)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows."""
+        """Read the delete files; return the numbers of the deleted rows in a data file of ``num_rows`` rows."""
         rows = RowRanges.empty()
         for deleted in await call_each(partial(self._positions, reader), self.urls, at_once=_CONCURRENT_FILES):
             rows |= deleted
@@ -54,14 +54,15 @@ class PositionDeletes:
             table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
         except QueryError as error:
             raise CorruptFileError(
-                "not a position delete file: it has no column pos, or no file_path of text", url=safe_url(url)
+                "the file is not a position delete file: it has no column pos, or no column file_path of text",
+                url=safe_url(url),
             ) from error
         return await asyncio.to_thread(decode_positions, table["pos"], url)
 
 
 @dataclass(frozen=True, slots=True)
 class CombinedDeletes:
-    """The union of several deletes."""
+    """The rows that any of several deletes deletes."""
 
     parts: tuple[Deletes, ...]
 
@@ -70,7 +71,7 @@ class CombinedDeletes:
         return tuple(part.identity for part in self.parts)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows."""
+        """Return the numbers of the deleted rows in a data file of ``num_rows`` rows."""
         deleted = RowRanges.empty()
         for part in self.parts:
             deleted |= await part.rows(reader, num_rows)
@@ -78,10 +79,10 @@ class CombinedDeletes:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, by the data files that they may apply to."""
+    """The delete files of a snapshot, keyed by the data file or partition that they may apply to."""
 
     def __init__(self, entries: Iterable[ManifestFileEntry], equality: EqualityIndex, table: str) -> None:
-        """``entries``: those of the delete manifests; ``equality`` takes their equality deletes."""
+        """Arrange the ``entries`` of the delete manifests; equality deletes are added to ``equality``."""
         self._table = table
         self._equality = equality
         self._by_path: dict[str, list[ManifestFileEntry]] = defaultdict(list)
@@ -96,7 +97,7 @@ class DeleteIndex:
                 self._by_partition[entry.partition_key].append(entry)
 
     def deletes_of(self, data: ManifestFileEntry) -> Deletes | None:
-        """The deletes of a data file."""
+        """Return the deletes that apply to a data file; None if no delete applies."""
         parts = [part for part in (self._by_position(data), self._equality.deletes_of(data)) if part is not None]
         return CombinedDeletes(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
@@ -106,7 +107,8 @@ class DeleteIndex:
         vectors = [entry for entry in applied if entry.format == "PUFFIN"]
         if len(vectors) > 1:
             raise CorruptFileError(
-                f"{self._table} has {len(vectors)} deletion vectors for one file", url=safe_url(data.url)
+                f"{self._table} has {len(vectors)} deletion vectors for one data file, at most one is allowed",
+                url=safe_url(data.url),
             )
         if vectors:  # a vector replaces the position deletes before it
             return _vector(vectors[0], data)
@@ -117,7 +119,7 @@ class DeleteIndex:
 
 
 def _referenced_path(entry: ManifestFileEntry) -> str | None:
-    """The data file of a position delete file or vector, if it is for a single one and says so."""
+    """Return the path of the only data file that a delete file applies to; None if it may apply to several."""
     if entry.referenced_path is not None:
         return entry.referenced_path
     low, high = entry.lower_bounds.get(_FILE_PATH_ID), entry.upper_bounds.get(_FILE_PATH_ID)
@@ -136,10 +138,13 @@ def _applies(delete: ManifestFileEntry, data: ManifestFileEntry) -> bool:
 
 def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector:
     if entry.content_offset is None or entry.content_size is None or entry.referenced_path is None:
-        raise CorruptFileError("deletion vector without its place in the file", url=safe_url(entry.url))
+        raise CorruptFileError(
+            "the manifest does not say where the deletion vector is in its file", url=safe_url(entry.url)
+        )
     if entry.content_offset < 0 or entry.content_size < 0:
         raise CorruptFileError(
-            f"deletion vector at {entry.content_offset}, {entry.content_size} bytes", url=safe_url(entry.url)
+            f"deletion vector at byte {entry.content_offset} with {entry.content_size} bytes: neither may be negative",
+            url=safe_url(entry.url),
         )
     return DeletionVector(
         url=entry.url,

@@ -42,21 +42,21 @@ _CONVERTED = "?"  # suffix of a part that compares in another form than the colu
 
 
 class KeyColumns:
-    """The key columns of equality deletes, by field id.
+    """The key columns of equality deletes, keyed by field id.
 
     The field ids serve as names, since a dropped column may share its name with another one. A column has the type of
     the newest schema that contains it.
     """
 
     def __init__(self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str) -> None:
-        """``schemas``: all schemas of the table: the one that is read, then the others from new to old."""
+        """Keep all ``schemas`` of the table: first the schema that is read, then the others from new to old."""
         self._schemas = schemas
         self._mapping = mapping
         self._table = table
         self._fields: dict[tuple[int, ...], tuple[TableField, ...]] = {}
 
     def fields_of(self, field_ids: tuple[int, ...]) -> tuple[TableField, ...]:
-        """The columns with these field ids."""
+        """Return the columns with these field ids. Raises CorruptFileError if no schema has one of the ids."""
         if field_ids not in self._fields:
             missing = sorted(set(field_ids) - self.leaves.keys())
             if missing or not field_ids:
@@ -67,7 +67,7 @@ class KeyColumns:
 
     @cached_property
     def leaves(self) -> Mapping[int, NestedField]:
-        """Primitive fields outside of lists and maps, by field id."""
+        """The primitive fields outside of lists and maps, keyed by field id."""
         leaves: dict[int, NestedField] = {}
         parts = [field for schema in reversed(self._schemas) for field in schema.fields]
         while parts:
@@ -80,7 +80,7 @@ class KeyColumns:
 
 
 def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int]) -> list[NestedField]:
-    """The wanted fields inside the structs that contain them, over all versions of a struct."""
+    """Return the wanted fields inside the structs that contain them, merged over all versions of a struct."""
     newest: dict[int, NestedField] = {}
     structs: dict[int, list[tuple[NestedField, ...]]] = {}
     for version in versions:
@@ -112,10 +112,10 @@ class _KeyColumn(NamedTuple):
 
 
 class KeySet:
-    """A set of keys. :meth:`contains` says which rows of a table are in it."""
+    """A set of keys, used to find the rows of a table that are equal to a key."""
 
     def __init__(self, keys: pa.Table) -> None:
-        """``keys``: the result of :func:`comparable`."""
+        """Build the set from ``keys``, one key in each row; the table is a result of :func:`comparable`."""
         self._steps: list[_KeyColumn] = []
         self._names = keys.column_names
         self.num_bytes = 0
@@ -134,7 +134,7 @@ class KeySet:
             self.num_bytes += values.nbytes + (0 if prefixes is None else prefixes.nbytes)
 
     def contains(self, rows: pa.Table) -> pa.Array:
-        """Return whether each row is a key; ``rows`` is a result of :func:`comparable`."""
+        """Return a boolean for each row: whether the row is a key. ``rows`` is a result of :func:`comparable`."""
         code: pa.Array | None = None
         for step, column in zip(self._steps, rows.itercolumns(), strict=True):
             position = pc.index_in(column.combine_chunks(), step.values)  # null where no key has the value
@@ -145,7 +145,7 @@ class KeySet:
 
     @cached_property
     def near(self) -> Expression | None:
-        """A predicate that is true for every key, and maybe for other rows; None where any row may be a key."""
+        """A predicate that is true for every key, and perhaps for other rows; None if any row may be a key."""
         terms: list[Expression] = []
         for name, step in zip(self._names, self._steps, strict=True):
             if _is_comparable_with_literals(name, step.values.type):
@@ -155,7 +155,7 @@ class KeySet:
 
 
 def comparable(rows: pa.Table) -> pa.Table:
-    """Convert columns so that Arrow equality is Iceberg's: structs become their parts, floats their bits.
+    """Convert columns so that Arrow's equality gives Iceberg's results: structs to their parts, floats to their bits.
 
     A column whose values stay the same keeps its dotted path as its name.
     """
@@ -180,7 +180,7 @@ def _parts(name: str, column: pa.Array) -> list[tuple[str, pa.Array]]:
 
 
 def _pairs(prefix: pa.Array, value: pa.Array, num_values: int) -> pa.Array:
-    """One number for each pair of positions below 2**31; null where either is null."""
+    """Combine each pair of numbers into one distinct number; null if either is null. Both are below 2**31."""
     return pc.add(pc.multiply(prefix.cast(pa.int64()), num_values), value.cast(pa.int64()))
 
 
@@ -211,7 +211,7 @@ class KeyFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Rows of a data file that equal a key of one of its delete files."""
+    """The rows of a data file that are equal to a key of one of its delete files."""
 
     data_url: str
     groups: tuple[KeyFiles, ...]  # the delete files by key columns
@@ -224,7 +224,7 @@ class EqualityDeletes:
         return ("iceberg equality deletes", self.data_url, self.groups)
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
-        """Numbers of the deleted rows."""
+        """Compare the file's rows with the keys; return the numbers of the deleted rows."""
         deleted = RowRanges.empty()
         for group in self.groups:
             fields = self.columns.fields_of(group.field_ids)
@@ -255,7 +255,7 @@ class _Distinct:
         self._lock = asyncio.Lock()
 
     async def add(self, rows: pa.Table) -> None:
-        """Add the rows of a table. Raises ResourceLimitError if the distinct rows take too much memory."""
+        """Add the rows of a table. Raises ResourceLimitError if the distinct rows need too much memory."""
         async with self._lock:
             self._tables.append(rows)
             self._num_bytes += rows.nbytes
@@ -265,7 +265,7 @@ class _Distinct:
                 self._most_bytes = max(_BUFFER_BYTES, 2 * distinct.nbytes)
                 if distinct.nbytes > _MAX_KEY_BYTES:
                     raise ResourceLimitError(
-                        f"the equality deletes of one file have keys of more than {_MAX_KEY_BYTES >> 20} MiB",
+                        f"the keys of the equality deletes of one file exceed {_MAX_KEY_BYTES >> 20} MiB, the limit",
                         hint="Rewrite the table's data files (compaction), which applies the deletes.",
                     )
 
@@ -275,7 +275,7 @@ class _Distinct:
 
 
 async def _load_keys(reader: Reader, group: KeyFiles, fields: tuple[TableField, ...]) -> tuple[KeySet, int]:
-    """The keys of delete files, and their bytes in memory."""
+    """Read the keys of delete files; return the keys and the bytes of memory that they occupy."""
     distinct = _Distinct()
     empty = pa.schema([pa.field(part.name, part.type) for part in fields]).empty_table()
     await distinct.add(comparable(empty))
@@ -294,12 +294,12 @@ async def _load_keys(reader: Reader, group: KeyFiles, fields: tuple[TableField, 
 
 
 class EqualityIndex:
-    """The equality delete files of a snapshot, by partition."""
+    """The equality delete files of a snapshot, keyed by partition."""
 
     def __init__(
         self, columns: KeyColumns, specs: Mapping[int, PartitionSpec], untrusted: Collection[int] | None, table: str
     ) -> None:
-        """``untrusted``: ids of fields whose bounds are not used; None: bounds of all fields are ignored."""
+        """Make an empty index. ``untrusted``: ids of fields whose bounds are not used; None: no bounds are used."""
         self._columns = columns
         self._specs = specs
         self._untrusted = untrusted
@@ -309,7 +309,7 @@ class EqualityIndex:
         self._bounds: dict[tuple[int, int], ColumnBounds] = {}
 
     def add(self, entry: ManifestFileEntry) -> None:
-        """Add a delete file."""
+        """Add an equality delete file to the index."""
         spec = self._specs[entry.spec_id]
         if all(isinstance(part.transform, VoidTransform) for part in spec.fields):
             self._everywhere.append(entry)
@@ -317,10 +317,10 @@ class EqualityIndex:
             self._by_partition[entry.partition_key].append(entry)
 
     def deletes_of(self, data: ManifestFileEntry) -> EqualityDeletes | None:
-        """The equality deletes of a data file.
+        """Return the equality deletes that apply to a data file; None if no delete applies.
 
-        A delete file applies if it is newer, is global or in the file's partition, and the bounds of both files leave
-        room for a common key.
+        A delete file applies if it is newer than the data file, is global or in the same partition, and the bounds of
+        both files allow a common key.
         """
         candidates = [*self._everywhere, *self._by_partition.get(data.partition_key, ())]
         applied = [
@@ -367,7 +367,7 @@ class EqualityIndex:
 
 
 def check_parquet(entries: Iterable[ManifestFileEntry], table: str) -> None:
-    """Check that all delete files are Parquet."""
+    """Raise UnsupportedFeatureError if a delete file is not Parquet. ``table``: the table's name, for the message."""
     for entry in entries:
         if entry.format != "PARQUET":
             content = "equality" if entry.content == EQUALITY_DELETES else "position"

@@ -69,7 +69,7 @@ class ManifestFileEntry:
 
     @property
     def partition_key(self) -> Hashable:
-        """A key that is equal for all files of a partition; NaN equals NaN."""
+        """A key that is equal for all files of a partition; in keys, NaN equals NaN."""
         return (self.spec_id, *("nan" if value != value else value for value in self.partition))
 
 
@@ -82,12 +82,16 @@ def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
         version = document["format-version"]
         types = list(_column_types(document.get("schemas") or [document["schema"]]))
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
-        raise CorruptFileError(f"not the metadata of an Iceberg table: {error}", url=safe_url(url)) from error
+        raise CorruptFileError(
+            f"the file is not the metadata of an Iceberg table: {error}", url=safe_url(url)
+        ) from error
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise UnsupportedFeatureError(f"Iceberg format version {version} is not read", url=safe_url(url))
+        raise UnsupportedFeatureError(f"asyncpq does not support Iceberg format version {version}", url=safe_url(url))
     for column, column_type in types:
         if _PRIMITIVE.fullmatch(column_type) is None:
-            raise UnsupportedFeatureError(f"Iceberg type {column_type} is not read", url=safe_url(url), column=column)
+            raise UnsupportedFeatureError(
+                f"asyncpq does not support Iceberg type {column_type}", url=safe_url(url), column=column
+            )
     try:
         return FromByteStream.table_metadata(io.BytesIO(text))
     except Exception as error:
@@ -95,7 +99,7 @@ def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
 
 
 def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Names and types of the primitive parts of each schema."""
+    """Iterate over names and types of the primitive parts of each schema, as pairs of texts."""
     parts = [("", part) for schema in schemas for part in schema["fields"]]
     while parts:
         prefix, part = parts.pop()
@@ -113,7 +117,7 @@ def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
-    """Decode a manifest list into the manifests that may hold live files."""
+    """Decode a manifest list; return the manifests that may contain live files."""
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
     except Exception as error:
@@ -121,13 +125,13 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
     for manifest in manifests:
         if manifest.key_metadata:
             raise UnsupportedFeatureError(
-                "encrypted Iceberg manifests are not read", url=safe_url(store_url(manifest.manifest_path))
+                "asyncpq does not support encrypted Iceberg manifests", url=safe_url(store_url(manifest.manifest_path))
             )
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
-    """Decode the live files of a manifest, in its order."""
+    """Decode a manifest; return its live files in the order of the manifest."""
     url = store_url(manifest.manifest_path)
     try:
         # read with the newest schema: fields that the manifest lacks are None
@@ -141,7 +145,7 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEn
 
 
 class _ExactDoubleReader(DoubleReader):
-    """Reads doubles exactly: pyiceberg 0.12.0 cuts them to single precision (iceberg-python #3808)."""
+    """A reader of exact doubles: pyiceberg 0.12.0 rounds doubles to single precision (iceberg-python #3808)."""
 
     def read(self, decoder: BinaryDecoder) -> float:
         (value,) = struct.unpack("<d", decoder.read(8))
@@ -163,11 +167,13 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestF
     sequence_number = record.sequence_number
     if sequence_number is None:  # inherited from the manifest that added the file
         if record.status != _ADDED and manifest.sequence_number != 0:
-            raise CorruptFileError(f"{safe_url(file.file_path)} has no sequence number", url=safe_url(url))
+            raise CorruptFileError(
+                f"{safe_url(file.file_path)} has no sequence number in its manifest", url=safe_url(url)
+            )
         sequence_number = manifest.sequence_number
     if file.key_metadata:
         raise UnsupportedFeatureError(
-            "encrypted files of an Iceberg table are not read", url=safe_url(store_url(file.file_path))
+            "asyncpq does not support encrypted files of an Iceberg table", url=safe_url(store_url(file.file_path))
         )
     # the record has no attributes for the fields of format version 3, only positions
     referenced_path, content_offset, content_size = (file[position] for position in _VERSION_3_POSITIONS)
@@ -190,7 +196,7 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestF
 
 
 def store_url(path: str) -> str:
-    """The url of a location in Iceberg's metadata: translates ``s3n://`` and Hadoop's ``file:/path``."""
+    """Return the url of a location in Iceberg's metadata; translates ``s3n://`` and Hadoop's ``file:/path``."""
     if path.startswith("s3n://"):
         return "s3" + path[3:]
     if path.startswith("file:") and not path.startswith("file://"):
@@ -199,7 +205,7 @@ def store_url(path: str) -> str:
 
 
 class _InMemory(InputFile):
-    """Bytes as an input file of pyiceberg."""
+    """Bytes in memory that pyiceberg reads like a file."""
 
     def __init__(self, location: str, data: bytes) -> None:
         super().__init__(location)

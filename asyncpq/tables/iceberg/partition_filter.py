@@ -61,10 +61,10 @@ _COLUMN_TYPES: dict[type, type[types.IcebergType]] = {
 
 
 class PartitionFilter:
-    """Rules out manifests by their partition summaries and files by their partition values."""
+    """A filter that rules out manifests with their partition summaries, and files with their partition values."""
 
     def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, types.NestedField]) -> None:
-        """``leaves``: the result of :func:`asyncpq.tables.iceberg.schema.struct_leaves` for ``schema``."""
+        """Translate ``where``; None keeps all files. ``leaves``: the ``struct_leaves`` of ``schema``."""
         self._schema = schema
         self._expr = predicates.AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
@@ -76,7 +76,7 @@ class PartitionFilter:
         return self._manifest[spec.spec_id](manifest)
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
-        """Return whether the predicate rules out no partition of a spec."""
+        """Return whether the filter keeps every partition of a spec."""
         return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
@@ -87,19 +87,19 @@ class PartitionFilter:
         return self._file[spec.spec_id](file)
 
     def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
-        """The predicate on the partition values of a spec."""
+        """Return the predicate on the partition values of a spec."""
         return inclusive_projection(self._schema, spec)(self._expr)
 
 
 class _Translation:
-    """Translates predicates to pyiceberg's."""
+    """A translation of predicates to pyiceberg's predicates."""
 
     def __init__(self, leaves: dict[str, types.NestedField]) -> None:
         self._leaves = leaves
         self._domains: dict[str, ValueDomain] = {}
 
     def may_be(self, expr: tree.Expression, truth: Truth) -> predicates.BooleanExpression:
-        """A predicate that is true for each row where ``expr`` is ``truth``, and maybe for other rows."""
+        """Return a predicate that is true for each row where ``expr`` is ``truth``, and perhaps for other rows."""
         return follow(expr, truth, self._atom, _all_of, _any_of)
 
     def _atom(self, atom: tree.Atom, truth: Truth) -> predicates.BooleanExpression:
@@ -123,7 +123,7 @@ def _any_of(parts: Iterable[predicates.BooleanExpression]) -> predicates.Boolean
 
 
 def _term(column: str, iceberg_type: types.IcebergType, wanted: ResultValues) -> predicates.BooleanExpression:
-    """A predicate that is true for all members of the set, and maybe for other values."""
+    """Return a predicate on a column that is true for all values in ``wanted``, and perhaps for other values."""
     values = wanted.values
     if values in (EVERYTHING, Points((), inverted=True)):
         return predicates.AlwaysTrue() if wanted.null else _MAKE["not null"](column)
@@ -158,7 +158,7 @@ def _interval(column: str, interval: Interval) -> predicates.BooleanExpression:
 
 
 def _to_key(iceberg_type: types.IcebergType) -> ToKey:
-    """Keys of a column: literals as pyiceberg compares them."""
+    """Return the function that converts literals to the values that pyiceberg compares with the column."""
 
     def to_key(value: Scalar) -> Comparable | Incomparable:
         literal = _literal(iceberg_type, value)
@@ -170,7 +170,7 @@ def _to_key(iceberg_type: types.IcebergType) -> ToKey:
 def _literal(
     iceberg_type: types.IcebergType, value: Scalar
 ) -> bool | int | float | str | bytes | Decimal | dt.date | None:
-    """``value`` as pyiceberg compares it with a column of the type; None where it cannot, so it does not prune."""
+    """Convert ``value`` to a literal of the type; None if pyiceberg cannot compare the two, so nothing is pruned."""
     if isinstance(value, Decimal):
         return _scaled(iceberg_type, value)
     if isinstance(value, dt.datetime):
@@ -191,7 +191,7 @@ def _literal(
 
 
 def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
-    """``value`` with the column's scale; None where it would be rounded."""
+    """Return ``value`` with the column's scale; None if the scale would round the value."""
     if not isinstance(iceberg_type, types.DecimalType) or not value.is_finite():
         return None
     sign, digits, exponent = value.as_tuple()
@@ -203,12 +203,12 @@ def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
 
 
 def _is_early(literal: object) -> bool:
-    """Return whether a date is before 1970: early writers rounded its partition up, so it may be one too late."""
+    """Return whether a date is before 1970: early writers may have put it one partition too late."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 
 def _epoch(literal: dt.date) -> dt.date:
-    """The beginning of 1970, as a literal of the same type."""
+    """Return the beginning of 1970 as a date or time of the type and zone of ``literal``."""
     if isinstance(literal, dt.datetime):
         return dt.datetime(1970, 1, 1, tzinfo=literal.tzinfo)
     return dt.date(1970, 1, 1)

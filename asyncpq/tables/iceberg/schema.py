@@ -31,7 +31,7 @@ _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     """Convert a value that pyiceberg decoded from Avro, bytes or JSON (days, microseconds, ...) to a literal.
 
-    Raises ValueError, OverflowError or TypeError if it is no value of the type, or Python cannot hold it.
+    Raises ValueError, OverflowError or TypeError if the value is not of the type, or Python cannot represent it.
     """
     if value is None:
         return None
@@ -42,18 +42,18 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
 
 
 def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Scalar:
-    """The value of an identity partition: the column has it in all rows of the data file at ``url``."""
+    """Decode an identity partition's value, which the column has in all rows of the data file at ``url``."""
     assert isinstance(column.field_type, types.PrimitiveType)
     try:
         return as_literal(column.field_type, value)
     except (ValueError, TypeError, ArithmeticError):
         raise UnsupportedFeatureError(
-            f"{table}: partition value {value!r} is not read", url=safe_url(url), column=column.name
+            f"{table}: asyncpq cannot represent the partition value {value!r}", url=safe_url(url), column=column.name
         ) from None
 
 
 def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, types.NestedField]:
-    """The primitive fields outside of lists and maps, by dotted path. A path that names two fields is left out.
+    """Return the primitive fields outside of lists and maps, keyed by dotted path; ambiguous paths are left out.
 
     ``without``: ids of fields to leave out, with their children.
     """
@@ -79,7 +79,7 @@ def _leaves(
 
 
 def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
-    """Bounds of a primitive field outside of lists and maps, from a manifest entry."""
+    """Decode the bounds and counts of a field from a manifest entry. The field is primitive, not in a list or map."""
     iceberg_type = field.field_type
     field_id = field.field_id
     is_float = isinstance(iceberg_type, (types.FloatType, types.DoubleType))
@@ -111,16 +111,16 @@ def _bound(iceberg_type: types.IcebergType, bounds: dict[int, bytes] | None, fie
 
 
 def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
-    """The columns of ``schema``.
+    """Convert the columns of ``schema`` to table fields.
 
-    ``mapping``: column names in files without field ids; None refuses such files. ``table``: names the table in errors.
+    ``mapping``: column names in files without field ids; None: such files are refused. ``table``: its name, for errors.
     """
     names = None if mapping is None else _by_id(mapping.root)
     return tuple(_field(field, names, table) for field in schema.fields)
 
 
 def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
-    """Ids of fields whose statistics and partition values may belong to another column.
+    """Return ids of fields whose statistics and partition values may belong to another column.
 
     In files without field ids, a name may have moved from one field to another: a rename, then a new column under the
     old name. Manifests still give the statistics of that name to the first field.
@@ -155,7 +155,9 @@ def _field(field: types.NestedField, names: Mapping[int, tuple[str, ...]] | None
     elif isinstance(iceberg_type, types.MapType):
         parts = (iceberg_type.key_field, iceberg_type.value_field)
     elif isinstance(iceberg_type, _REFUSED):
-        raise UnsupportedFeatureError(f"{table}: Iceberg type {iceberg_type} is not read", column=field.name)
+        raise UnsupportedFeatureError(
+            f"{table}: asyncpq does not support Iceberg type {iceberg_type}", column=field.name
+        )
     children = tuple(_field(part, names, table) for part in parts)
     return TableField(
         name=field.name,
@@ -184,16 +186,18 @@ def _arrow_type(iceberg_type: types.IcebergType, children: tuple[TableField, ...
 
 
 def _default(field: types.NestedField, table: str) -> Any:
-    """The column's value in files that are older than the column."""
+    """Return the column's value in files that are older than the column; None is null."""
     if field.initial_default is None:
         return None
     if not isinstance(field.field_type, types.PrimitiveType):
-        raise UnsupportedFeatureError(f"{table}: a default of a nested column is not read", column=field.name)
+        raise UnsupportedFeatureError(
+            f"{table}: asyncpq does not support a default of a nested column", column=field.name
+        )
     try:
         value = as_literal(field.field_type, field.initial_default)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise UnsupportedFeatureError(
-            f"{table}: the default {field.initial_default!r} is not read", column=field.name
+            f"{table}: asyncpq cannot represent the default {field.initial_default!r}", column=field.name
         ) from error
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))

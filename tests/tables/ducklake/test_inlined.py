@@ -283,8 +283,8 @@ async def test_rows_of_later_snapshots_before_format_0_4(sqlite_lake: Lake, info
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE ducklake_metadata SET value = '2.0' WHERE key = 'version'", "DuckLake format 2.0 is not read"),
-        ("UPDATE ducklake_metadata SET key = 'x' WHERE key = 'version'", "DuckLake format None is not read"),
+        ("UPDATE ducklake_metadata SET value = '2.0' WHERE key = 'version'", "does not support DuckLake format 2.0"),
+        ("UPDATE ducklake_metadata SET key = 'x' WHERE key = 'version'", "does not support DuckLake format None"),
         ("UPDATE ducklake_data_file SET encryption_key = 'a'", "main.t: encrypted files"),
         ("UPDATE ducklake_data_file SET file_format = 'vortex'", "main.t: files of format vortex"),
         ("UPDATE ducklake_data_file SET mapping_id = 7", "main.t: files with column mapping 7"),
