@@ -63,7 +63,7 @@ async def test_two_hundred_cold_lookups_are_one(cancelled: bool) -> None:
 
 
 async def test_every_leader_is_cancelled_in_turn() -> None:
-    async with ObjectServer(latency_s=0.01) as server:
+    async with ObjectServer(latency_s=0.05) as server:
         server.put(PATH, DATA)
         async with asyncpq.Session(server.storage_options, requests=REQUESTS) as session:
             reads = [asyncio.ensure_future(whole_read(session, "scan")) for _ in range(20)]
