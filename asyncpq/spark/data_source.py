@@ -51,7 +51,7 @@ def require_safe_pushdown(version: str = pyspark.__version__) -> None:
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < _FIXED_IN:
         raise UnsupportedFeatureError(
-            f"pushdown=true gives wrong rows with Spark {version}, where a DataFrame or view is used twice"
+            f"pushdown=true returns wrong rows with Spark {version} if a DataFrame or view is used twice"
             f" (SPARK-58551, fixed in Spark {'.'.join(map(str, _FIXED_IN))})",
             hint="Use asyncpq.spark.scan(spark, url, where=...), or the options predicate or where.",
         )
@@ -132,7 +132,7 @@ class AsyncpqDataSource(spark.DataSource):
         return lake_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
-        """Refuse to write streams."""
+        """Raise UnsupportedFeatureError: asyncpq does not support writing streams."""
         raise UnsupportedFeatureError(
             "asyncpq does not support writing streams",
             hint="Write batches: writeStream.foreachBatch with df.write in its function.",
@@ -252,7 +252,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
                     f"{batch.expected - batch.num_files} of the {batch.expected} files of this batch were replaced or"
                     " deleted before they were read",
                     url=safe_url(batch.gone or str(self._options.lake.target)),
-                    hint="The option ignoreMissingFiles=true skips them; their replacements are read later.",
+                    hint="Set ignoreMissingFiles=true to skip these files; a later batch reads their replacements.",
                 )
             if batch.opened is None or not batch.num_files:
                 return None

@@ -291,7 +291,7 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
         places = opened.columns([name]) or opened.columns([unquoted(name)])
         if not places:
             raise ColumnNotFoundError(
-                "the lake has no such column", url=opened.state.url, column=name, hint="See the option columns."
+                "the lake has no such column", url=opened.state.url, column=name, hint="Correct the option columns."
             )
         fields_read.append(opened.struct.fields[places[0]])
     return StructType(fields_read)

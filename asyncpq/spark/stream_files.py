@@ -68,7 +68,7 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ListedOffset:
-    """Offset of a stream over listings."""
+    """Offset of a stream over listings, which records the files that the stream has read."""
 
     after: tuple[int, str] = (-(2**63), "")  # all files up to this key count as read
     marks: frozenset[bytes] = frozenset()  # of later files that were read
@@ -190,7 +190,7 @@ class StreamLimits(NamedTuple):
 
 
 class StreamBatch(NamedTuple):
-    """The files between two offsets."""
+    """A batch of a stream: the files between two offsets."""
 
     opened: OpenLake | None  # the dataset with these files only, pinned to their versions; None if there are none
     num_files: int  # how many of them still exist

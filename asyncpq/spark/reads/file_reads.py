@@ -47,9 +47,9 @@ _UNITS = {"s", "ms", "us"}
 
 
 class OwnColumns(NamedTuple):
-    """The lake's columns as one file has them."""
+    """The lake's columns as one file stores them."""
 
-    fields: tuple[TableField, ...] | None  # for each column of the lake; None if the file has them as the lake does
+    fields: tuple[TableField, ...] | None  # for each column of the lake; None if the file stores all as the lake does
     ambiguous: Mapping[str, AmbiguousColumnError]  # columns of the lake that match several columns of the file
 
 
@@ -181,7 +181,8 @@ def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> Type
 
 
 def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
-    """Whether Spark reads each value of ``have`` as the equal value of ``asked``, so that comparisons agree."""
+    """Return whether Spark reads every value of the type ``have`` as an equal value of the type ``asked``, so that
+    comparisons of both have the same results."""
     have, asked = (kind.value_type if isinstance(kind, pa.DictionaryType) else kind for kind in (have, asked))
     if have.equals(asked):
         return True
@@ -441,7 +442,7 @@ def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[s
         if name in names and name in file.partition and name not in texts:
             if unescaped(key) != name:
                 raise UnsupportedFeatureError(
-                    f"Spark reads the column name {unescaped(key)!r} from the folder {segment!r}, and asyncpq {name!r}",
+                    f"from the folder {segment!r}, Spark reads the column name {unescaped(key)!r}, asyncpq {name!r}",
                     column=name,
                     hint="Rename the folder, or read it with spark.read.parquet.",
                 )

@@ -85,7 +85,7 @@ class LakeTarget:
 
 @dataclass(frozen=True, slots=True)
 class OpenLake:
-    """An opened dataset."""
+    """An opened dataset, with its columns as Spark infers them."""
 
     state: DatasetState  # files may lack columns of the first file
     struct: StructType  # the columns as Spark has them

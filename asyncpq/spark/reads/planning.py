@@ -79,7 +79,7 @@ _PIECES: Final = 64  # pieces grow with the plan: its second half has about so m
 
 @dataclass(frozen=True, kw_only=True)
 class LakePlan:
-    """A planned read."""
+    """The plan of a read: its splits, and the cost of planning."""
 
     lake: LakeScan
     splits: tuple[tuple[SplitPiece, ...], ...]  # one for each task
@@ -107,7 +107,7 @@ async def plan_lake(
     where: Expression | None = None,
     parallelism: int = 1,
 ) -> LakePlan:
-    """Prune an opened dataset by a predicate and pack the remaining rows into splits.
+    """Prune an opened dataset with a predicate, and pack the remaining rows into splits.
 
     Without a predicate, files are not opened if the listing identifies their versions.
 

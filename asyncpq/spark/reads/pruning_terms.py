@@ -40,7 +40,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\
 
 
 class LakeColumn(NamedTuple):
-    """A column, or a field in structs."""
+    """A column, or a field inside of structs, with its types in Spark and in asyncpq."""
 
     name: str  # in asyncpq's predicates
     kind: T.DataType  # Spark's type
@@ -48,7 +48,7 @@ class LakeColumn(NamedTuple):
 
     @property
     def is_floating(self) -> bool:
-        """Whether its values may include NaN."""
+        """Whether the column has a float type, so that its values may include NaN."""
         return isinstance(self.kind, (T.FloatType, T.DoubleType))
 
 

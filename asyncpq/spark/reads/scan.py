@@ -121,7 +121,7 @@ def explain_scan(
 
 @dataclass(frozen=True, kw_only=True)
 class SparkScanPlan:
-    """A planned scan."""
+    """The plan of a :func:`scan`, to print, to inspect or to convert to a DataFrame."""
 
     read: LakePlan
     condition: Condition | None  # selects the rows to return; None for all rows
@@ -134,7 +134,7 @@ class SparkScanPlan:
 
     @property
     def splits(self) -> int:
-        """Number of tasks."""
+        """Number of splits, each of which one task reads."""
         return len(self.read.splits)
 
     @property

@@ -92,11 +92,11 @@ class PlannedFile:
 
     @property
     def payload_bytes(self) -> int:
-        """Size of ``footers`` and ``pages``."""
+        """Size of the contents of ``footers`` and ``pages``, in bytes."""
         return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
 
     def without_payloads(self) -> PlannedFile:
-        """The file without ``footers`` and ``pages``."""
+        """Return a copy of the planned file without ``footers`` and ``pages``."""
         return replace(self, footers={}, pages={})
 
 

@@ -59,7 +59,7 @@ def row_schema(text: str | None) -> T.StructType | None:
 def _safe(value: Any, depth: int) -> Any:
     """Return the JSON of a type, with user-defined types that pyspark would import replaced by their storage types."""
     if depth > _MAX_DEPTH:
-        raise ValueError("nested too deeply")
+        raise ValueError(f"the type is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str) and _UNKNOWN_TO_PYSPARK.fullmatch(value):
         raise UnsupportedFeatureError(f"the file's Spark schema has the type {value}, which pyspark does not have")
     if isinstance(value, list):
@@ -261,7 +261,7 @@ def annotation(element: SchemaElement) -> LogicalType | None:
     if logical is None:
         return None
     if logical.kind is LogicalKind.UNRECOGNISED:
-        raise UnsupportedFeatureError(f"the Parquet type {logical.kind.value} is not supported")
+        raise UnsupportedFeatureError(f"Spark does not support the column's Parquet annotation ({logical.kind.value})")
     if converted is not None and converted is not _converted(logical):
         return from_converted(converted, element.precision, element.scale)
     return logical

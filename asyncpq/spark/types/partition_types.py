@@ -160,7 +160,7 @@ def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
         number = decimal.Decimal(value)
         if kind.scale and number.as_tuple().exponent != -kind.scale:
             raise UnsupportedFeatureError(
-                f"Spark ignores the decimal point of {value!r} when it reads it as {kind.simpleString()}",
+                f"Spark ignores the decimal point of the value {value!r} in the path for {kind.simpleString()}",
                 hint="Declare the column as a string, and cast it.",
             )
         return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
