@@ -1,4 +1,4 @@
-"""asyncpq on Spark: the extra ``asyncpq[spark]``; see docs/spark.md.
+"""Read and write Parquet lakes with asyncpq in Spark. Needs the extra ``asyncpq[spark]``; see docs/spark.md.
 
 The driver opens a lake (``reads/opened_lake``), plans it into splits (``reads/planning``), and returns a frame
 whose tasks read their splits (``reads/splits``) with the session of their process (``sessions``) and convert values to

@@ -48,12 +48,12 @@ _WRITTEN: Final = pa.schema(
 
 
 def _written(write: LakeWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write a partition in its order; yield descriptions of its files."""
+    """Write the rows of a partition in their order; yield a batch that describes the written files."""
     yield pa.RecordBatch.from_pylist([asdict(file) for file in write.write(batches).files], schema=_WRITTEN)
 
 
 def write_frame(frame: DataFrame, write: LakeWrite) -> list[AddedFile]:
-    """Write all partitions; return their files in order. Files of failed attempts stay in the folder."""
+    """Write all partitions of ``frame``; return the files in order. Files of failed attempts stay in the folder."""
     write = replace(write, struct=frame.schema)
     with raised_as_asyncpq():
         # mapInArrow reads dots in names as struct fields
@@ -77,12 +77,12 @@ class OptimizeResult:
     """Result of :func:`optimize`.
 
     Attributes:
-        target: url.
-        files: paths relative to ``target``.
+        target: url of the folder with the written files.
+        files: paths of the written files, relative to ``target``.
         rows: number of rows in all files.
-        bytes_before: size of the source's files; None if Spark does not tell its files.
+        bytes_before: size of the source's files; None if the source is a DataFrame, or a store cannot list the files.
         bytes_after: size of the written files.
-        checksums: of the source, and of the rows that were read back.
+        checksums: checksums of the source's rows; those of the written rows are the same.
         snapshot: number of the snapshot of the index that lists the files.
         seconds: duration of each step.
     """
@@ -137,24 +137,24 @@ def optimize(
 
     Args:
         source: a url, files or a pattern, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame, which
-            must give the same rows each time. Spark's own reader reads local files.
+            must return the same rows each time. Spark's own reader reads local files.
         target: url of an empty folder that does not overlap the source.
         columns: columns to write; None for all.
         where: condition of the rows to write, as in :func:`asyncpq.spark.scan`.
-        bloom_filters: for columns of equality lookups that are not sorted. The number of distinct values is measured
-            unless it is given.
+        bloom_filters: for columns of equality lookups that are not sorted. asyncpq measures the number of distinct
+            values of a column unless its ``BloomFilter`` has one.
         compression, compression_level, page_rows, page_bytes, row_group_rows, row_group_bytes, file_bytes,
             dictionary_columns: see :class:`asyncpq.spark.WriteOptions`.
         partitions: number of writing tasks; None: enough for files of ``file_bytes``.
-        salt: divide a key with more rows than a file among several tasks.
+        salt: divide the rows of a key among several tasks if they are more than the average rows of a task.
         timestamp_loss: "error" or "truncate", for nanosecond timestamps that are not whole microseconds.
         publish: "index": readers use the index in ``target``, which lists all files at once. "plain": readers may also
-            list the folder after ``_SUCCESS`` exists, which is written last; earlier they may see some of the files.
+            list the folder as soon as ``_SUCCESS`` exists, the last file; a listing before shows some of the files.
         settings: of :class:`asyncpq.spark.settings.SparkSettings`.
 
     Raises:
         InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.
-        UnsupportedFeatureError: a type that cannot be written, or timestamps that would lose digits.
+        UnsupportedFeatureError: asyncpq cannot write a column's type, or timestamps would lose digits.
         CorruptFileError: the files differ from the source; nothing is committed, and the files are deleted.
         AsyncpqError: a store failed; written files are deleted if possible.
     """
@@ -220,7 +220,7 @@ def optimize(
 
 
 class _Steps:
-    """Measures the duration of each step."""
+    """Measures the seconds of each step, by its name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -236,7 +236,7 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Measurements of one read of the source."""
+    """Measurements of the source's rows before they are written."""
 
     checksums: Checksums
     partitions: int
@@ -281,7 +281,7 @@ def _verify(
     settings: Mapping[str, Any],
     folder: str,
 ) -> None:
-    """Read the files back with asyncpq; CorruptFileError if they do not have the expected rows."""
+    """Read the files back with asyncpq. Raises CorruptFileError if their rows differ from the checksums ``wanted``."""
     if not files and not wanted.rows:
         return
     differences = ["all rows"]
@@ -297,13 +297,13 @@ def _verify(
         raise CorruptFileError(
             f"the written files differ from the source: {shown}",
             url=safe_url(folder),
-            hint="Nothing was committed. The source must not change meanwhile, and a DataFrame must give the same rows"
-            " each time.",
+            hint="Nothing was committed. Run optimize() while the source does not change; a DataFrame must return the"
+            " same rows each time.",
         )
 
 
 def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
-    """Refuse a target that equals, contains, or is inside of one of these urls (InvalidOptionError)."""
+    """Raise InvalidOptionError if ``folder`` equals or contains one of ``urls``, or is inside one of them."""
     if any(overlaps(url, folder) for url in urls):
         raise InvalidOptionError(
             "the target and the source overlap, so readers of the source would see rows twice",
@@ -313,14 +313,14 @@ def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
 
 
 async def _check_target(session: Session, folder: str, job: str | None = None) -> None:
-    """Check that the folder has no files but those of ``job``, and that its store has atomic commits."""
+    """Raise an error if the folder has files other than those of ``job``, or if its store lacks atomic commits."""
     paths = [item.url[len(folder) :] for item in await listed(session, folder)]
     others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]
     if others:
         raise InvalidOptionError(
-            f"the target is not empty: it holds {others[0]!r}",
+            f"the target is not empty: the folder contains {others[0]!r}",
             url=safe_url(folder),
-            hint="Write to another folder. Files below data/ alone may come from a run that was broken off: then delete"
+            hint="Write to another folder. If all files are below data/, an interrupted run may have left them: delete"
             " them.",
         )
     await lake_backend(session.runtime, folder, create=True)

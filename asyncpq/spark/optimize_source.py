@@ -44,12 +44,12 @@ _FILES_A_TASK: Final = 32
 
 
 def has_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether asyncpq's type contains nanosecond timestamps, INT96 included."""
+    """Return whether an Arrow type contains nanosecond timestamps at any depth, as asyncpq also reads INT96."""
     return _holds(kind, lambda timestamp: bool(timestamp.unit == "ns"))
 
 
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
-    """Convert integers of a frame read with :data:`NANOS_AS_LONG` to timestamps, rounded down.
+    """Convert nanoseconds in BIGINT columns, as Spark reads with :data:`NANOS_AS_LONG`, to timestamps, rounded down.
 
     With ``zoneless``, timestamps that are not adjusted to UTC become TIMESTAMP_NTZ, as Spark reads them by default.
     """
@@ -64,7 +64,7 @@ def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = Tru
 
 
 def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
-    """Names of the columns that :func:`in_microseconds` changes."""
+    """Return names of the columns that :func:`in_microseconds` changes."""
     types = {field.name: field.type for field in schema}
     return [
         field.name
@@ -75,14 +75,14 @@ def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class TimestampSearch:
-    """Checks files on executors; names of columns are in lower case."""
+    """Searches files on executors for timestamps that Spark cannot read exactly. Column names are in lower case."""
 
     columns: frozenset[str]  # that must not lose digits
     numbers: frozenset[str]  # that Spark reads as BIGINT
     settings: SparkSettings
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the problems of the files with these urls."""
+        """Yield url, column and problem ("unit" or "digits") for the files whose urls are in ``batches``."""
         for batch in batches:
             problems = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
             yield pa.RecordBatch.from_pylist(problems, schema=_PROBLEMS)
@@ -112,10 +112,10 @@ def check_timestamps(
     columns: Sequence[str],
     numbers: Sequence[str],
 ) -> None:
-    """Open all files and read their nanosecond columns.
+    """Open all files and check their nanosecond columns.
 
-    ``columns`` must not lose digits: UnsupportedFeatureError for a timestamp that microseconds cannot hold. Spark reads
-    ``numbers`` as BIGINT: SchemaMismatchError for a file that has one in another unit.
+    Raises UnsupportedFeatureError if a timestamp in ``columns`` is not a whole number of microseconds, and
+    SchemaMismatchError if a file has another unit in one of ``numbers``, columns that Spark reads as BIGINT.
     """
     if not urls:
         return
@@ -133,7 +133,7 @@ def check_timestamps(
                 hint="Rewrite files of each unit separately.",
             )
         raise UnsupportedFeatureError(
-            "the column has timestamps with digits below a microsecond, which Spark cannot hold",
+            "the column has timestamps with digits below a microsecond, which Spark's types cannot represent",
             url=safe_url(row["url"]),
             column=row["column"],
             hint="Pass timestamp_loss='truncate' to drop these digits. INT96 outside of the years 1677 to 2262 gives"
@@ -148,7 +148,7 @@ def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _has_digits(values: Any) -> bool:
-    """Whether a nanosecond timestamp in ``values``, at any depth, is not a whole number of microseconds."""
+    """Return whether ``values`` contain, at any depth, nanoseconds that are not whole microseconds."""
     kind = values.type
     if _types.is_timestamp(kind) and kind.unit == "ns":
         numbers = values.cast(pa.int64())
@@ -164,14 +164,14 @@ def _has_digits(values: Any) -> bool:
 
 
 def _has_long(kind: DataType, stored: pa.DataType) -> bool:
-    """Whether Spark reads a timestamp, at any depth, as BIGINT."""
+    """Return whether a type contains, at any depth, a timestamp (``stored``) that Spark reads as BIGINT (``kind``)."""
     return (_types.is_timestamp(stored) and isinstance(kind, LongType)) or any(
         _has_long(*pair) for pair in _inner(kind, stored)
     )
 
 
 def _inner(kind: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
-    """The types one level down, as pairs of Spark's and Arrow's."""
+    """Return the types of fields, elements, or keys and values, as pairs of Spark's and Arrow's; empty for leaves."""
     if isinstance(kind, StructType):
         return [(field.dataType, stored.field(field.name).type) for field in kind.fields]
     if isinstance(kind, ArrayType):
@@ -213,10 +213,10 @@ _FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
 
 @dataclass(frozen=True)
 class RewriteSource:
-    """Rows to rewrite."""
+    """The rows to rewrite, as a DataFrame, and the files that contain them."""
 
-    frame: DataFrame  # reads them; use it while ``settings`` are held
-    urls: tuple[str, ...]  # of its files; empty if Spark does not tell
+    frame: DataFrame  # the rows; use it inside of held_settings with ``settings``
+    urls: tuple[str, ...]  # urls of the frame's files; empty if Spark lists none
     num_bytes: int | None = None  # of these files; None if unknown
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # for asyncpq.spark.driver.held_settings
 
@@ -241,8 +241,8 @@ def open_source(
 ) -> RewriteSource:
     """Open a source: a DataFrame as it is, local files with Spark's own reader, all else with asyncpq.
 
-    ``settings`` were made of ``given``. If Spark does not see all files, it raises InvalidOptionError; for a timestamp
-    that microseconds cannot hold, unless it may be truncated, UnsupportedFeatureError.
+    ``settings`` were made of ``given``. Raises InvalidOptionError if Spark's reader lists other files than asyncpq, and
+    UnsupportedFeatureError for a timestamp that is not whole microseconds, unless ``timestamp_loss`` is "truncate".
     """
     if isinstance(source, DataFrame):
         frame = _chosen(source, columns, where)
@@ -278,9 +278,10 @@ def _read(spark: SparkSession, source: object, files: _SourceFiles, given: Mappi
     seen = len(frame.inputFiles())
     if seen != len(files.urls):
         raise InvalidOptionError(
-            f"Spark's reader finds {seen} files, and asyncpq finds {len(files.urls)}",
+            f"Spark and asyncpq list different files: Spark's reader finds {seen} files, and asyncpq finds"
+            f" {len(files.urls)}",
             url=safe_url(paths[0]),
-            hint="Pass a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
+            hint="Pass a DataFrame as the source: from spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
         )
     if not {name.lower() for name in files.schema.names} <= {name.lower() for name in frame.columns}:
         return scan(spark, source, **given)  # for patterns and single files, Spark reads no columns from paths
@@ -296,7 +297,7 @@ def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> D
 
 
 def _is_of(asked: str, name: str) -> bool:
-    """Whether a requested name may be a column or a part of it, by the most lenient rules of Spark."""
+    """Return whether ``asked`` may be the column ``name`` or a field in this column, ignoring case and backquotes."""
     asked, name = asked.replace("`", "").lower(), name.lower()
     return asked == name or asked.startswith(f"{name}.")
 
@@ -314,24 +315,24 @@ async def _look(session: Session, source: Any) -> _SourceFiles:
 
 
 def source_paths(source: object) -> list[str]:
-    """The urls of a source, which must be a url or a list of urls (InvalidOptionError)."""
+    """Return the urls of a source. Raises InvalidOptionError if it is not a url or a list of urls."""
     given: Sequence[Any] = source if isinstance(source, (list, tuple)) else [source]
     if not given or not all(isinstance(url, (str, os.PathLike)) for url in given):
         raise InvalidOptionError(
-            f"source: must be a url, a list of them, or a DataFrame, not a {type(source).__name__}",
+            f"source: must be a url, a list of urls (at least one), or a DataFrame, not {type(source).__name__}",
             hint="For a table, pass asyncpq.spark.scan(spark, table).",
         )
     return [os.fspath(url) for url in given]
 
 
 def overlaps(url: str, target: str) -> bool:
-    """Whether one url equals or contains the other."""
+    """Return whether the urls are equal or one is a folder that contains the other."""
     pairs = itertools.product(_places(url), _places(target))
     return any(left.startswith(right) or right.startswith(left) for left, right in pairs)
 
 
 def _places(url: str) -> set[str]:
-    """Canonical forms of a url, with a slash at its end.
+    """Return the canonical forms of a url, with a slash at their end.
 
     There are two forms if ``%`` may be literal, as asyncpq reads it, or an escape, as Spark writes it.
     """

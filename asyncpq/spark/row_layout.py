@@ -43,14 +43,14 @@ _SEED: Final = 7
 
 @dataclass(frozen=True)
 class ZOrder:
-    """A z-order for executors."""
+    """A z-order, with the tables from which executors compute the place of each row."""
 
     bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
     spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Make a z-order of ranks with ``bits`` bits. If there are fewer ranks, they are spread over all bits."""
+        """Make a z-order of ranks with ``bits`` bits for each column; fewer ranks are spread over all bits."""
         columns = len(bounds)
         tables = []
         for at, values in enumerate(bounds):
@@ -60,7 +60,7 @@ class ZOrder:
         return cls(tuple(bounds), tuple(tables))
 
     def places(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """int64 places without nulls of the rows with these values, one array for each of ``bounds``."""
+        """Return the place of each row as int64, without nulls. ``columns`` are values in the order of ``bounds``."""
         bits = [
             pc.take(spread, self.ranks(values, bounds))
             for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
@@ -69,13 +69,16 @@ class ZOrder:
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """0 for nulls; for other values 1 plus the number of ``bounds`` that are not greater."""
+        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater."""
         places = pc.search_sorted(bounds, _orderable(values), side="right")
         return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 
 
 def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Column:
-    """The bigint place of each row in a z-order from a sample of ``frame``, which has about ``rows`` rows."""
+    """Return a bigint column: each row's place in a z-order of ``columns``, from quantiles of a sample of ``frame``.
+
+    ``rows`` is the approximate number of rows of ``frame``.
+    """
     chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
     if rows > _SAMPLE:
         chosen = chosen.sample(fraction=_SAMPLE / rows, seed=_SEED)
@@ -92,7 +95,7 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
 
 
 def _bounds(values: pa.Array, most: int) -> pa.Array:
-    """At most ``most`` distinct ascending values that divide ``values`` evenly."""
+    """Return at most ``most`` distinct ascending values that divide ``values`` into parts of equal size."""
     ordered = _orderable(values).drop_null()
     ordered = ordered.take(pc.sort_indices(ordered))
     count = min(most, len(ordered))
@@ -101,7 +104,7 @@ def _bounds(values: pa.Array, most: int) -> pa.Array:
 
 
 def _orderable(values: pa.Array) -> pa.Array:
-    """Numbers or bytes in Spark's order of ``values``, of a type that pyarrow can search."""
+    """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
     kind = values.type
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())  # may merge close values
@@ -117,7 +120,7 @@ def _orderable(values: pa.Array) -> pa.Array:
 
 
 def _spread(rank: int, columns: int, at: int) -> int:
-    """The bits of ``rank`` at distances of ``columns``; those of the first column are the highest."""
+    """Return ``rank`` with its bits ``columns`` places apart, for the column at position ``at`` (0: highest bits)."""
     spread, step = 0, columns - 1 - at
     while rank:
         spread |= (rank & 1) << step
@@ -149,7 +152,7 @@ _RANKED: Final = (*_SAME_ORDER, T.FloatType, T.DoubleType)
 
 @dataclass(frozen=True)
 class SortKey:
-    """A column to sort by."""
+    """A column, or a field in structs, by which rows are sorted."""
 
     path: tuple[str, ...]  # names of the column and of the struct fields down to the leaf
     at: int  # position of the column
@@ -157,7 +160,7 @@ class SortKey:
 
     @property
     def name(self) -> str:
-        """The dotted path."""
+        """The dotted path of the leaf."""
         return ".".join(self.path)
 
     @property
@@ -169,8 +172,8 @@ class SortKey:
 def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, conf: ReadConf) -> tuple[SortKey, ...]:
     """Find the columns of an option by name, or by dotted path in structs, with Spark's case sensitivity.
 
-    ColumnNotFoundError: a name does not exist. AmbiguousColumnError: it matches several columns. InvalidOptionError: a
-    column is named twice, or something is not a name.
+    Raises ColumnNotFoundError if a name matches no column, AmbiguousColumnError if a name matches several, and
+    InvalidOptionError if a column is named twice or an item is not a string.
     """
     keys: list[SortKey] = []
     for name in [names] if isinstance(names, str) else names:
@@ -182,7 +185,7 @@ def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, con
             raise ColumnNotFoundError(f"{option}: the written columns do not include it", column=name, hint=hint)
         keys.append(key)
     if len({key.path for key in keys}) != len(keys):
-        raise InvalidOptionError(f"{option}: a column is named twice")
+        raise InvalidOptionError(f"{option}: a column is named twice: {', '.join(key.name for key in keys)}")
     return tuple(keys)
 
 
@@ -214,25 +217,25 @@ class RowLayout:
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
-            raise InvalidOptionError("sort_by, zorder_by: name at least one column")
+            raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
         if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns")
+            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
         if both:
-            raise InvalidOptionError("a column is in sort_by and zorder_by", column=".".join(min(both)))
+            raise InvalidOptionError("sort_by and zorder_by contain the same column", column=".".join(min(both)))
         for key in self.keys:
             if not _has_order(key.kind):
                 raise InvalidOptionError(
-                    f"sort_by: values of {key.kind.simpleString()} have no order in Spark", column=key.name
+                    f"sort_by: Spark cannot sort values of type {key.kind.simpleString()}", column=key.name
                 )
         for key in self.z_keys:
             if not isinstance(key.kind, _RANKED) and not _is_plain_text(key.kind):
                 raise InvalidOptionError(
-                    f"zorder_by: values of {key.kind.simpleString()} cannot be ranked", column=key.name
+                    f"zorder_by: asyncpq does not support values of type {key.kind.simpleString()}", column=key.name
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
-        """The leading columns that Parquet and Spark order alike."""
+        """Return the leading ``keys`` whose types Parquet and Spark sort in the same order, for the files' metadata."""
 
         def is_same(key: SortKey) -> bool:
             is_ambiguous = any("." in name for name in key.path)
@@ -241,7 +244,7 @@ class RowLayout:
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
     def heavy_keys(self) -> Column:
-        """An aggregate over a frame of :func:`numbered`: hashes and counts of the most frequent keys."""
+        """Return an aggregate over a frame of :func:`numbered`: hashes and counts of the most frequent keys."""
         return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
 
     def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
@@ -280,7 +283,7 @@ def _is_plain_text(kind: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _SampleEncoder:
-    """Encodes a sample on executors."""
+    """A function for ``mapInArrow`` that encodes a sample as Parquet and yields its rows and bytes."""
 
     schema: T.StructType
     conf: ReadConf
@@ -302,7 +305,7 @@ class _SampleEncoder:
 
 
 def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf) -> int:
-    """Estimate the size of ``rows`` rows in Parquet files from the first rows."""
+    """Estimate the bytes of ``rows`` rows in Parquet files from the encoded size of the first rows of ``frame``."""
     sample = numbered(frame).limit(min(rows, _SAMPLE_ROWS))
     encoding = _SampleEncoder(sample.schema, conf, compression)
     sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")
@@ -315,7 +318,7 @@ def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf)
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Number of nulls, and the exclusive or and sum of the hashes of values in any order."""
+    """Checksum of a column: number of nulls, and exclusive or and sum of the values' hashes, in any order."""
 
     nulls: int
     xor: int
@@ -324,7 +327,7 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """Checksums of a DataFrame."""
+    """Checksums of the rows and columns of a DataFrame."""
 
     rows: int  # number of rows
     whole: Checksum  # of the rows; a row's hash combines those of its values
@@ -343,12 +346,12 @@ class Checksums:
 
 
 def numbered(frame: DataFrame) -> DataFrame:
-    """The frame with columns named ``c0``, ``c1``, ..., since names may contain dots or differ only in case."""
+    """Rename columns to ``c0``, ``c1`` and so on, since names may contain dots or differ only in case."""
     return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
 def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tuple[Checksums, Mapping[str, Any]]:
-    """Compute checksums, and further aggregates over the columns of :func:`numbered`, in one read of ``frame``."""
+    """Compute checksums, and the aggregates ``more`` over the columns of :func:`numbered`, in one read of ``frame``."""
     fields, more = frame.schema.fields, more or {}
     hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), field.dataType)) for at, field in enumerate(fields)]
     hashed = numbered(frame).select("*", *[column.alias(f"h{at}") for at, column in enumerate(hashes)])
@@ -364,7 +367,7 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
 
 
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
-    """A 64-bit hash of columns, which distinguishes null from all values."""
+    """Return a 64-bit hash of these columns with their types; null and other values have different hashes."""
     parts = [part for column, kind in columns for part in _inside(column, kind)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
 
@@ -382,12 +385,12 @@ def _checksum(row: Any, name: str, nulls: int) -> Checksum:
 
 
 def _inside(value: Column, kind: T.DataType) -> list[Column]:
-    """The result of :func:`_hashable` with a null flag, since xxhash64 skips nulls."""
+    """Return the columns of :func:`_hashable` after a null flag, since xxhash64 skips nulls."""
     return [value.isNull(), *_hashable(value, kind)]
 
 
 def _hashable(value: Column, kind: T.DataType) -> list[Column]:
-    """Columns that xxhash64 accepts for ``value``: it refuses maps and variants, and lists must hash apart."""
+    """Return columns that xxhash64 accepts for ``value``: not maps and variants, and lists with their sizes."""
     if isinstance(kind, T.MapType):
         of_key, of_value = kind.keyType, kind.valueType
         entries = F.transform(

@@ -1,4 +1,4 @@
-"""One asyncpq session and event loop for each process and each group of settings, on the driver and on executors.
+"""Share one asyncpq session and event loop among all calls of a process with the same settings, in driver and tasks.
 
 A PySpark worker process serves many tasks, so the caches of its session serve all of them. The event loop runs in a
 thread of the process, since tasks have none. Errors of a task reach the driver as the asyncpq error that the task
@@ -49,7 +49,7 @@ _NO_PROVIDER: Final = (
 
 
 class ProcessSession:
-    """A session with an event loop of its own. Threads of the process may share it."""
+    """A session with an event loop of its own, which threads of the process may share."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self.users = 0  # calls in progress
@@ -74,7 +74,7 @@ class ProcessSession:
             raise
 
     def call(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work`` in the session's loop; return its result."""
+        """Run the coroutine of ``work`` in the session's loop, wait for it, and return its result."""
         return self._portal.call(work(self._session))
 
     def close(self) -> None:
@@ -94,8 +94,8 @@ def run(
 ) -> T:
     """Run ``work`` with the process's session and return its result.
 
-    If the credentials have expired and the provider gives new ones, ``work`` runs a second time, unless ``repeatable``
-    returns False. CredentialsError: the provider failed, or the store refused its credentials.
+    If the store refuses the credentials and the provider returns new ones, ``work`` runs a second time, unless
+    ``repeatable`` returns False. Raises CredentialsError if the provider failed or the store refused its credentials.
     """
     for attempt in _attempts(settings, repeatable):
         with attempt as session:
@@ -104,10 +104,10 @@ def run(
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
-    """Iterate over the batches of a read, which prefetches within the limits of the session.
+    """Yield the batches of a read, which prefetches within the limits of the session.
 
     ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
-    read starts again, as in :func:`run`.
+    read starts again with new ones, as in :func:`run`.
     """
     given_out = False
 
@@ -125,8 +125,8 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
 def _attempts(
     settings: SparkSettings, repeatable: Callable[[], bool]
 ) -> Iterator[AbstractContextManager[ProcessSession]]:
-    """One attempt with the process's session; another one if the first ends with a CredentialsError that it may
-    avoid."""
+    """Yield an attempt with the process's session; a second one if the first failed with a CredentialsError and the
+    provider has new credentials."""
     refused: list[CredentialsError] = []
     yield _attempt(settings, repeatable, refused)
     if refused:
@@ -192,7 +192,7 @@ _frozen = False
 
 
 def _take(settings: SparkSettings) -> ProcessSession:
-    """The session for these settings, with its user counted."""
+    """Return the session for these settings, made if necessary, and count the caller as its user."""
     key = (json.dumps(settings.storage, sort_keys=True), *[getattr(settings, name) for name in _DEFINING])
     session = _known(key)
     if session is None:  # made outside of the lock: the provider may take long, and other sessions must not wait
@@ -214,7 +214,10 @@ def _take(settings: SparkSettings) -> ProcessSession:
 
 
 def _known(key: tuple[object, ...]) -> ProcessSession | None:
-    """Return the session with its user counted. None: the caller makes it, and other threads wait for that."""
+    """Return the open session with this key, and count the caller as its user.
+
+    None if there is no such session: the caller must make the session, for which other threads with the key wait.
+    """
     global _process
     with _changed:
         if _process != os.getpid():  # after a fork: the loops run in the parent
@@ -232,7 +235,7 @@ def _known(key: tuple[object, ...]) -> ProcessSession | None:
 
 
 def _drop(session: ProcessSession) -> None:
-    """Give the session to no further call. Calls that use it may continue."""
+    """Take the session out of use for further calls. Calls that use the session already may continue."""
     with _changed:
         for key in [key for key, other in _sessions.items() if other is session]:
             del _sessions[key]
@@ -248,7 +251,7 @@ def _give_back(session: ProcessSession) -> None:
 
 
 def _close(session: ProcessSession) -> None:
-    """Close a session. Errors are logged and ignored: the caller is doing something else."""
+    """Close a session. Errors are logged and not raised, since the caller's own work does not need this session."""
     try:
         session.close()
     except AsyncpqError as error:
@@ -267,7 +270,7 @@ def _freeze() -> None:
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Whether the provider now gives other credentials than those that ``session`` used."""
+    """Return whether the provider returns other credentials than ``session`` used. Its failure extends the hint."""
     if settings.credentials_provider is None:
         return False
     try:
@@ -298,7 +301,7 @@ def _disk_cache(settings: SparkSettings) -> DiskCacheOptions | None:
 
 
 def close_all() -> None:
-    """Close all idle sessions of the process."""
+    """Close all sessions of the process that no call is using."""
     with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []
@@ -317,14 +320,14 @@ _RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.M
 
 
 def named_error(name: str, message: str) -> AsyncpqError:
-    """Return an error of the class called ``name``, which another process raised."""
+    """Return an error of asyncpq's class ``name``, or an AsyncpqError if there is no such class."""
     error = getattr(errors, name, None)
     return error(message) if isinstance(error, type) and issubclass(error, AsyncpqError) else AsyncpqError(message)
 
 
 @contextmanager
 def raised_as_asyncpq() -> Iterator[None]:
-    """Raise the asyncpq error that a task failed with, with Spark's error as its cause; pass on other errors."""
+    """Convert Spark's error into the AsyncpqError with which a task failed; other errors pass unchanged."""
     try:
         yield
     except PySparkException as failed:
@@ -335,19 +338,20 @@ def raised_as_asyncpq() -> Iterator[None]:
 
 
 _AGAIN: Final = (
-    "It was replaced or deleted after the read was planned. Plan again: create a new DataFrame, or restart the stream."
+    "The file was replaced or deleted after the read was planned. Plan again: create a new DataFrame, or restart the"
+    " stream."
 )
-_REFRESH: Final = "It was replaced or deleted after the index was built. Refresh the index."
+_REFRESH: Final = "The file was replaced or deleted after the index was built. Refresh the index."
 
 
 def told_to_plan_again(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files that changed or vanished after planning; ``by_index``: an index lists them."""
+    """Add a hint to errors about files replaced or deleted after planning. ``by_index``: an index lists the files."""
     hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 
 def told_to_refresh(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files that changed or vanished while they are planned."""
+    """Add a hint to errors about files that were replaced or deleted since an index listed them (``by_index``)."""
     return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
 
 

@@ -1,8 +1,8 @@
-"""Settings that the workers of a Spark job get: read on the driver, frozen into the plan, free of secrets.
+"""Settings of a Spark job's workers: the driver reads them and puts them into the plan, without credentials.
 
 Spark shows settings and options in plans, logs and its UI, so values that look like credentials are refused.
 
-Credentials are resolved where they are used, and again when the store refuses them.
+Each process calls the provider of credentials itself, and again when a store refuses the credentials.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ def refuse_secrets(where: str, value: object) -> None:
 
 
 def looks_secret(name: str) -> bool:
-    """Whether an option, header or parameter of this name is a credential, in any spelling of its words."""
+    """Return whether the name of an option, header or parameter looks like a credential's, in any spelling."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", unquote(name)).replace("-", "_").lower()
     return _SECRET.search(words) is not None or _SECRET.search(words.replace("_", "")) is not None
 
 
 def secret_refused(what: str) -> InvalidOptionError:
-    """The error for a credential in ``what``."""
+    """Return the error for a value that looks like a credential; ``what`` names its place."""
     return InvalidOptionError(
-        f"{what} looks like a credential: settings and options of Spark are shown in plans, logs and its UI",
+        f"{what} looks like a credential, but Spark shows settings and options in plans, logs and its UI",
         hint="Set credentials_provider='module:function' (option credentialsProvider), which is called where files are"
         " read, or put the credentials into the environment of the executors.",
     )
 
 
 def listed_in(value: str) -> object:
-    """The urls of a JSON list, as Spark passes several paths; any other text unchanged."""
+    """Return the items of a JSON list, as which Spark passes several paths; any other text unchanged."""
     if not value.startswith("["):
         return value
     try:
@@ -131,14 +131,14 @@ class SparkSettings:
         try:
             options = json.loads(self.storage_options)
         except (TypeError, ValueError) as error:
-            raise InvalidOptionError("storage_options: must be JSON") from error
+            raise InvalidOptionError("storage_options: must be JSON text; its value cannot be parsed") from error
         if not isinstance(options, dict):
-            raise InvalidOptionError("storage_options: must be a mapping")
+            raise InvalidOptionError(f"storage_options: must be a mapping, not a JSON {type(options).__name__}")
         refuse_secrets("storage_options", options)
         if self.disk_cache not in get_args(DiskTier):
             raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
         if self.disk_cache == "host" and not self.disk_cache_folder:
-            raise InvalidOptionError("disk_cache='host': disk_cache_folder must name the folder")
+            raise InvalidOptionError("disk_cache='host': disk_cache_folder must name a folder, but is not set")
         for name, least in _LEAST.items():
             if getattr(self, name) is not None or name != "memory_cache_bytes":
                 _require_whole(name, getattr(self, name), least)
@@ -146,18 +146,18 @@ class SparkSettings:
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         provider = self.credentials_provider
         if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
-            raise InvalidOptionError("credentials_provider: must be 'module:function'")
+            raise InvalidOptionError("credentials_provider: must be 'module:function', a module's path and a function")
         if self.work_folder is not None and safe_url(self.work_folder) != self.work_folder:
-            raise InvalidOptionError("work_folder: must be a url without user, password and query")
+            raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
 
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
-        """Read ``spark.asyncpq.*``; values in ``given``, by attribute name, take precedence.
+        """Make settings from ``spark.asyncpq.*``; values in ``given``, keyed by attribute name, take precedence.
 
         ``given["storage_options"]`` is a mapping that is merged over the setting, protocol by protocol.
 
         Raises:
-            InvalidOptionError: an invalid or unknown setting, or one that looks like a credential.
+            InvalidOptionError: a setting is invalid or unknown, or looks like a credential.
         """
         found: dict[str, str] = {}
         for name in SETTING_NAMES:
@@ -169,7 +169,10 @@ class SparkSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Read the settings among the options of a data source, in any case; InvalidOptionError as :meth:`of`."""
+        """Make settings from the options of a data source, ignoring case; other options are skipped.
+
+        Raises InvalidOptionError for an invalid setting, or an option that looks like a credential.
+        """
         names = {camel_case(name).lower(): name for name in SETTING_NAMES}
         for name, value in options.items():
             if looks_secret(name) and name.lower() not in names:
@@ -184,9 +187,9 @@ class SparkSettings:
         values = {name: _typed(name, text, types[name]) for name, text in found.items()}
         unknown = given.keys() - set(SETTING_NAMES)
         if unknown:
-            hint = f"Look at the arguments' names; settings are {', '.join(SETTING_NAMES)}."
+            hint = f"Check the spelling of the argument. The settings are {', '.join(SETTING_NAMES)}."
             raise InvalidOptionError(
-                f"there is no setting or argument {min(unknown)!r}",
+                f"the function has no argument {min(unknown)!r}, and asyncpq has no such setting",
                 hint=nearest(min(unknown), SETTING_NAMES, hint),
             )
         for name, value in given.items():
@@ -202,9 +205,10 @@ class SparkSettings:
         return options
 
     def resolved_storage(self) -> dict[str, Any]:
-        """The storage options merged with those of the provider. Call it where files are read or written.
+        """Return the storage options merged with those of the provider. Call it where files are read or written.
 
-        InvalidOptionError: the provider cannot be imported, or returns no mapping. CredentialsError: it failed.
+        Raises InvalidOptionError if the provider cannot be imported or does not return a mapping, and CredentialsError
+        if the provider raised an error.
         """
         if self.credentials_provider is None:
             return self.storage
@@ -219,7 +223,8 @@ class SparkSettings:
             ) from error
         if not isinstance(given, Mapping):
             raise InvalidOptionError(
-                f"the credentials provider {self.credentials_provider!r} gave a {type(given).__name__}, not a mapping"
+                f"the credentials provider {self.credentials_provider!r} must return a mapping, but returned a value of"
+                f" type {type(given).__name__}"
             )
         return _united(self.storage, given)
 
@@ -229,7 +234,7 @@ SETTING_NAMES: Final = tuple([item.name for item in fields(SparkSettings) if not
 
 
 def flag_option(given: Mapping[str, str], name: str) -> bool:
-    """The value of a boolean option, whose name is in lower case in ``given``; False if it is not given."""
+    """Return the value of a boolean option; False if ``given``, whose names are in lower case, lacks the option."""
     value = given.get(name.lower(), "false")
     if value.lower() not in ("true", "false"):
         raise InvalidOptionError(f"{name}={value!r}: must be true or false")
@@ -246,7 +251,7 @@ def _provider(name: str) -> Callable[[], object]:
             hint="Its module must be importable on the driver and on executors; spark.addArtifacts ships a module.",
         ) from error
     if not callable(provider):
-        raise InvalidOptionError(f"the credentials provider {name!r} is not a function")
+        raise InvalidOptionError(f"the credentials provider {name!r} is not a function but a {type(provider).__name__}")
     return provider  # type: ignore[no-any-return]  # its result is checked after the call
 
 
@@ -257,7 +262,7 @@ def _merged(base: str, more: object) -> str:
     try:
         return json.dumps(_united(json.loads(base), more), sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"storage_options: must be values of JSON: {error}") from error
+        raise InvalidOptionError(f"storage_options: a value cannot be converted to JSON: {error}") from error
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,14 +275,14 @@ def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def camel_case(name: str) -> str:
-    """The spelling of an option or setting in Spark."""
+    """Return an attribute's name in camel case, the spelling of options and settings in Spark."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
 @contextmanager
 def told_as_options(names: Collection[str]) -> Iterator[None]:
-    """Rename attributes in InvalidOptionErrors to the spelling of options and settings."""
+    """Rename the attributes ``names`` in messages of InvalidOptionErrors to camel case, as users spell options."""
     try:
         yield
     except InvalidOptionError as error:
@@ -300,8 +305,10 @@ def _require_whole(name: str, value: object, least: int) -> None:
 
 
 def _check_settings(spark: SparkSession) -> None:
-    """Check all settings of the session for unknown names and credentials, at most once a minute: PySpark fetches them
-    one by one."""
+    """Raise InvalidOptionError if a setting of the session has an unknown name or looks like a credential.
+
+    Checks at most once a minute, since PySpark fetches the settings one by one.
+    """
     now = time.monotonic()
     if now - _checked.get(spark, -math.inf) < _CHECK_AGE_S:
         return
@@ -315,6 +322,6 @@ def _check_settings(spark: SparkSession) -> None:
         elif looks_secret(name):
             raise secret_refused(f"the setting {setting}")
         else:
-            hint = nearest(name, known, f"Known: {', '.join(known)}.")
-            raise InvalidOptionError(f"there is no setting {setting}", hint=hint)
+            hint = nearest(name, known, f"asyncpq's settings are {', '.join(known)}.")
+            raise InvalidOptionError(f"asyncpq has no setting {setting}", hint=hint)
     _checked[spark] = now

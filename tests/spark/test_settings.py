@@ -85,7 +85,7 @@ def test_arguments_come_on_top_of_settings() -> None:
         ({"credentialsProvider": "module"}, "credentialsProvider: must be 'module:function'"),
         ({"storageOptions": "[1]"}, "storageOptions: must be a mapping"),
         ({"storageOptions": "{"}, "storageOptions: must be JSON"),
-        ({"splitSize": "1"}, "there is no setting spark.asyncpq.splitSize.*Did you mean 'splitBytes'"),
+        ({"splitSize": "1"}, "asyncpq has no setting spark.asyncpq.splitSize.*Did you mean 'splitBytes'"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, str], said: str) -> None:
@@ -194,7 +194,7 @@ def test_a_provider_adds_to_the_options() -> None:
         ("no_such_module:f", "cannot be imported"),
         (f"{__name__}:nothing", "cannot be imported"),
         (f"{__name__}:_SECRETS", "is not a function"),
-        ("os:getpid", "gave a int"),
+        ("os:getpid", "returned a value of type int"),
     ],
 )
 def test_providers_that_are_none(provider: str, said: str) -> None:
