@@ -227,7 +227,7 @@ def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultV
     """
     make = _RESULT_VALUES.get(type(atom))
     if make is None:
-        raise TypeError(f"expected a comparison, not {atom!r}")
+        raise TypeError(f"{atom!r} is not a comparison")
     return make(atom, truth, domain)
 
 
