@@ -69,7 +69,7 @@ class SortCheck:
 def _compared(
     ones: pa.ChunkedArray, others: pa.ChunkedArray, column: SortedBy
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return two boolean arrays: whether each of ``ones`` sorts before its partner in ``others``, or equals."""
+    """Return two boolean arrays: which of ``ones`` sort before their partners in ``others``, and which equal them."""
     if column.descending:
         return _compared(others, ones, SortedBy(column=column.column, nulls_first=not column.nulls_first))
     before, equal = pc.less(ones, others), pc.equal(ones, others)

@@ -242,7 +242,7 @@ class _BuildCall:
         return await index_opening.open_existing(session.runtime, self.at, table, options, building, None, executor)
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
-        """Run ``work``, which builds or refreshes the index, in the process's session; summarize the result."""
+        """Run ``work``, which builds or refreshes the index, in the process's session; return a summary."""
 
         async def build(session: Session) -> BuiltIndex:
             index = await self._caller.interruptible(work(session))
@@ -283,7 +283,7 @@ class SparkExecutor:
     rounds: int = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """Return the number of files of one commit: ``checkpoint_files``, or more to limit the segments."""
+        """Return the number of files of one commit: ``checkpoint_files``, or more to respect ``max_segments``."""
         most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
         self.rounds = max(1, -(-num_files // most))
         return most

@@ -329,7 +329,7 @@ class CutPieces:
 
 @dataclass(frozen=True)
 class WriteSegments:
-    """A function for ``mapInArrow`` that writes the rows of ranges as segments. Schemas: from ``MOVED`` to ``WRITTEN``.
+    """A function for ``mapInArrow`` that writes ranges (``MOVED``) as segments and describes them (``WRITTEN``).
 
     Each attempt of a task uses other names for its segments. Readers see only segments that a commit lists.
     """

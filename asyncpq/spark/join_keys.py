@@ -1,4 +1,4 @@
-"""Keys of a lookup join: from a value of the left to the values that the lake's column may have, and to predicates.
+"""Keys of a lookup join: find the values of the lake's column that match a value of the left, and make predicates.
 
 Spark casts both sides of ``left = right`` to a common type. Here the left's key is cast to that type and then to the
 type of the lake's column. If the cast back gives the key again, that is the only value of the lake that can match. This
@@ -113,11 +113,13 @@ def _refusal(field: StructField) -> KeyRefused | None:
     """Return why values of this column cannot be keys; None if they can be keys."""
     kind = field.dataType
     if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
-        return KeyRefused(f"the collation {kind.collation} does not compare strings byte by byte")
+        return KeyRefused(
+            f"a key column has the collation {kind.collation}, which does not compare strings byte by byte"
+        )
     if not isinstance(kind, AtomicType):
         return KeyRefused(f"asyncpq does not support keys of type {kind.simpleString()}")
     if str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char"):
-        return KeyRefused("Spark pads CHAR values when it compares them")
+        return KeyRefused("Spark pads CHAR values with spaces when it compares keys, which asyncpq does not support")
     return None
 
 
@@ -192,7 +194,7 @@ def _comparisons(spark: SparkSession, pairs: Sequence[tuple[StructField, StructF
 
 
 def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
-    """Whether values that asyncpq reads as ``stored`` are Spark's values of type ``type_`` unchanged.
+    """Return whether a value that asyncpq reads as ``stored`` is the same value in Spark's type ``type_``.
 
     ``int96_is_shifted`` is ``spark.sql.parquet.int96TimestampConversion``.
     """

@@ -152,10 +152,10 @@ class _PinnedFiles:
 
 
 class _KeyRequests:
-    """Requests for the files of a join (:class:`asyncpq.datasets.dataset_files.FileRequests`).
+    """The requests for each file of a join (:class:`asyncpq.datasets.dataset_files.FileRequests`).
 
-    Rows that an index names are read without a filter. The join matches them once for all files, where a filter would
-    hold all keys for each file.
+    Rows that an index lists are read without a filter. The join matches these rows once for all files, where a filter
+    would need all keys for each file.
     """
 
     def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf) -> None:
@@ -212,7 +212,7 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
 
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
-    """Return the index table that maps keys of the columns ``names`` to rows; None if no index table of tasks does."""
+    """Return the index table that maps keys of the columns ``names`` to rows; None if no index for tasks has one."""
     index = index_of(opened_lake.state.source)
     if index is None or opened_lake.state.source.view is View.TABLE:  # tasks get only the files of a table
         return None

@@ -58,11 +58,11 @@ class LeftKeys:
 
     @property
     def all_met(self) -> bool:
-        """Whether the lake has every key."""
+        """Whether all distinct keys are marked as present in the lake."""
         return 0 not in self._met
 
     def pairs(self, columns: Sequence[pa.Array], positions: range, most: int) -> Iterator[Pairs]:
-        """Yield matching pairs, at most ``most`` at a time.
+        """Yield pairs of matching rows, at most ``most`` pairs at a time.
 
         ``columns`` are the key columns of the lake's rows, of the candidates' types; ``positions`` are those of the
         distinct keys that may match.

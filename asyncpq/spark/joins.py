@@ -199,7 +199,9 @@ def _rules(
         stored = opened.schema.field(opened.names[at]).type
         if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
             if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
-                return KeyRefused(f"spark.sql.parquet.int96TimestampConversion may move values of {field.name!r}")
+                return KeyRefused(
+                    f"spark.sql.parquet.int96TimestampConversion may shift values of {field.name!r} in time"
+                )
             return KeyRefused(
                 f"asyncpq does not support keys of column {field.name!r}: files store {stored} for Spark's"
                 f" {field.dataType.simpleString()}"
@@ -216,7 +218,7 @@ def _join_keys(
     types: pa.Schema,
     first_candidate: int,
 ) -> tuple[JoinKey, ...]:
-    """Return the key columns as tasks use them.
+    """Return the key columns of the join in the form that tasks need.
 
     ``read`` are the positions of the lake's columns that are read, ``types`` their Arrow types in Spark. Candidate
     columns follow the columns of the left, beginning at the position ``first_candidate``.
@@ -279,7 +281,7 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     place = find_name(names, name, conf)
     if place is None:
-        raise ColumnNotFoundError("the left side has no such column", column=name)  # Spark has found it
+        raise ColumnNotFoundError("the left DataFrame has no such key column", column=name)  # Spark has found it
     return place
 
 
@@ -288,7 +290,7 @@ _KEY_S: Final = 0.003  # processor time for one key
 
 @dataclass(frozen=True, kw_only=True)
 class JoinEstimate:
-    """Cost of a lookup join beside Spark's broadcast join.
+    """The estimated cost of a lookup join, and of Spark's broadcast join for comparison.
 
     Attributes:
         refused: why the keys cannot be looked up; None if they can.

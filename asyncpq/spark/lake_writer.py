@@ -191,7 +191,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     folder = lake_folder("the folder", given["path"])
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
-        raise InvalidOptionError(f"publish={given['publish']!r}: must be index or plain")
+        raise InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
@@ -233,7 +233,9 @@ def lake_folder(name: str, target: object) -> str:
         raise InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
     refuse_secrets(name, target)
     if any(character in target for character in "*?["):
-        raise InvalidOptionError(f"{name}: must be a folder, not a pattern", url=safe_url(target))
+        raise InvalidOptionError(
+            f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)", url=safe_url(target)
+        )
     return folder_url(target)
 
 
@@ -325,8 +327,8 @@ def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
         kind = _KINDS.get(record.get("kind", "")) if isinstance(record, dict) else None
         if kind is None:
             raise InvalidOptionError(
-                f"indexKinds: must be names of {', '.join(_KINDS)}, or objects such as"
-                ' {"kind": "keys", "columns": ["id"]}'
+                f"indexKinds: {item!r} is not an index kind. Items must be names of {', '.join(_KINDS)}, or objects"
+                ' such as {"kind": "keys", "columns": ["id"]}'
             )
         options = {name: value for name, value in record.items() if name not in ("kind", "columns")}
         try:

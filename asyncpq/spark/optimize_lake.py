@@ -220,7 +220,7 @@ def optimize(
 
 
 class _Steps:
-    """Measures the seconds of each step, by its name."""
+    """Measures the duration of each step, in seconds keyed by the step's name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -165,7 +165,7 @@ class SortKey:
 
     @property
     def column(self) -> Column:
-        """The leaf in a frame of :func:`numbered`."""
+        """The leaf as an expression over a DataFrame of :func:`numbered`."""
         return reduce(lambda column, name: column.getField(name), self.path[1:], F.col(f"c{self.at}"))
 
 
@@ -185,7 +185,7 @@ def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, con
             raise ColumnNotFoundError(f"{option}: the written columns do not include it", column=name, hint=hint)
         keys.append(key)
     if len({key.path for key in keys}) != len(keys):
-        raise InvalidOptionError(f"{option}: a column is named twice: {', '.join(key.name for key in keys)}")
+        raise InvalidOptionError(f"{option}: must not name a column twice: {', '.join(key.name for key in keys)}")
     return tuple(keys)
 
 
@@ -231,7 +231,7 @@ class RowLayout:
         for key in self.z_keys:
             if not isinstance(key.kind, _RANKED) and not _is_plain_text(key.kind):
                 raise InvalidOptionError(
-                    f"zorder_by: asyncpq does not support values of type {key.kind.simpleString()}", column=key.name
+                    f"zorder_by: asyncpq does not support columns of type {key.kind.simpleString()}", column=key.name
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
@@ -334,7 +334,7 @@ class Checksums:
     columns: Mapping[str, Checksum] = field(repr=False)  # by name
 
     def differences(self, other: Checksums) -> list[str]:
-        """Describe the differences, columns first; empty if both have the same rows."""
+        """Return texts that describe the differences, columns first; empty if the checksums are equal."""
         names = [name for name, mine in self.columns.items() if other.columns.get(name) != mine]
         names += [name for name in other.columns if name not in self.columns]
         named = [f"column {name!r}" for name in names]

@@ -266,7 +266,7 @@ def _merged(base: str, more: object) -> str:
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings recursively; ``more`` takes precedence."""
+    """Return a recursive merge of two mappings; values of ``more`` take precedence."""
     united = dict(base)
     for name, value in more.items():
         known = united.get(name)

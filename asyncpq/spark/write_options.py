@@ -19,7 +19,7 @@ COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class BloomFilter:
-    """A Bloom filter in each row group.
+    """Options for the Bloom filters of a column, one filter in each row group.
 
     Attributes:
         column: name, or dotted path of a leaf.
