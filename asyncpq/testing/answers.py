@@ -22,7 +22,7 @@ from asyncpq.testing.faults import Fault
 
 @dataclass(slots=True)
 class ServedObject:
-    """A served object."""
+    """One object of the server: its bytes and its version."""
 
     data: bytes
     etag: str  # verbatim, quotes included
@@ -43,13 +43,13 @@ class LoggedRequest:
 
     @property
     def range(self) -> str | None:
-        """The Range header."""
+        """The value of the Range header; None if the request has no such header."""
         return self.headers.get("range")
 
 
 @dataclass(slots=True)
 class Answer:
-    """An answer. The connection adds Content-Length and Date."""
+    """An HTTP answer. The connection adds the headers Content-Length and Date."""
 
     status: int
     headers: dict[str, str]
@@ -57,12 +57,12 @@ class Answer:
 
 
 def etag_of(data: bytes) -> str:
-    """The ETag of an object: its MD5, quoted."""
+    """Return the ETag of an object with these bytes: the MD5 in hexadecimal digits, in quotes."""
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
 def error_answer(status: int, code: str) -> Answer:
-    """S3's error document; no body if ``code`` is empty."""
+    """Return an answer with S3's XML error document for ``code``, such as NoSuchKey; without a body if it is empty."""
     if not code:
         return Answer(status, {})
     body = (
@@ -72,7 +72,7 @@ def error_answer(status: int, code: str) -> Answer:
 
 
 def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
-    """The answer of a fault that ignores the object; None if the fault does not."""
+    """Return the answer of a fault that answers regardless of the object; None if the fault is not of this kind."""
     if fault.status is not None:
         answer = error_answer(fault.status, fault.code)
         if fault.retry_after_s is not None:
@@ -102,7 +102,7 @@ def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
 
 
 def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> Answer:
-    """The answer to a GET or HEAD of an object. The connection drops the body of a HEAD."""
+    """Return the answer to a GET or HEAD of an object. The connection drops the body of a HEAD."""
     etag = {"none": "", "weak": f"W/{served.etag}", "other": '"another"'}.get(fault.etag or "", served.etag)
     headers = {"Last-Modified": formatdate(served.modified, usegmt=True), "Accept-Ranges": "bytes"}
     if etag:
@@ -130,7 +130,7 @@ def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> An
 
 
 def listing_query(request: LoggedRequest) -> dict[str, str] | None:
-    """The parameters of a LIST; None for other requests."""
+    """Return the query parameters of a LIST, keyed by name; None for other requests."""
     query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
     bucket = request.path[1:].rstrip("/")
     return query if request.method == "GET" and query.get("list-type") == "2" and "/" not in bucket else None
@@ -139,7 +139,7 @@ def listing_query(request: LoggedRequest) -> dict[str, str] | None:
 def answer_list(
     query: Mapping[str, str], bucket: str, objects: Mapping[str, ServedObject], page_keys: int, fault: Fault
 ) -> Answer:
-    """One page of a listing: at most ``page_keys`` keys and folders. ``objects`` are keyed by "bucket/key"."""
+    """Return one page of a listing: at most ``page_keys`` keys and folders. ``objects`` are keyed by "bucket/key"."""
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after, token = query.get("start-after", ""), query.get("continuation-token")
     if fault.ignore_start_after:
@@ -225,15 +225,15 @@ class Upload:
 
 
 class Uploads:
-    """The multipart uploads in progress."""
+    """The multipart uploads in progress, and the answers to their requests."""
 
     def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
-        """``put`` stores an object of a path, content and ETag."""
+        """Start without uploads. ``put`` stores an object, given its path, content and ETag."""
         self.running: dict[str, Upload] = {}
         self._put = put
 
     def answer(self, request: LoggedRequest, path: str, exists: bool) -> Answer | None:
-        """The answer to a request of a multipart upload; None to other requests.
+        """Return the answer to a request that belongs to a multipart upload; None for other requests.
 
         ``exists``: the object exists and the request must not replace it.
         """

@@ -13,12 +13,12 @@ _MAX_CHARACTERS = 300  # of a value in a message
 
 
 def checks_of(module: Mapping[str, Any]) -> tuple[Callable[[Any], Awaitable[None]], ...]:
-    """The functions ``check_...`` among the globals of a module, in their order."""
+    """Return the functions named ``check_*`` of a module, in order of definition. ``module``: the module's globals."""
     return tuple(value for name, value in module.items() if name.startswith("check_"))
 
 
 def equal(actual: object, expected: object, name: str) -> None:
-    """Raise AssertionError unless the values are equal; ``name`` says what they are."""
+    """Raise AssertionError unless the values are equal. ``name`` describes the value in the message."""
     if actual != expected:
         raise AssertionError(f"{name}: {_short(actual)} where {_short(expected)} should be")
 
@@ -29,11 +29,11 @@ async def raised(expected: type[E], work: Awaitable[object]) -> E:
         await work
     except expected as error:
         return error
-    raise AssertionError(f"no {expected.__name__}")
+    raise AssertionError(f"no {expected.__name__} was raised")
 
 
 def request_context(*, scan: bool = False) -> RequestContext:
-    """Return the context of a read with its own metrics."""
+    """Return a new context for requests, with metrics of its own. ``scan``: the requests belong to a scan."""
     return RequestContext(ReadMetrics(), scan)
 
 

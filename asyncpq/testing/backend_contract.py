@@ -45,7 +45,7 @@ _BATCH_ROWS = 300
 
 
 async def check_kinds(make: BackendMaker) -> None:
-    """Segments of each kind that the backend takes read back whole and by ranges, from other handles too."""
+    """Check that segments of each supported kind can be read whole and by ranges, also through another handle."""
     numbers = random.Random(1)
     async with _opened(make) as backend, _opened(make) as other:
         kinds = taken(backend)
@@ -58,7 +58,7 @@ async def check_kinds(make: BackendMaker) -> None:
 
 
 async def check_refused_kinds(make: BackendMaker) -> None:
-    """A kind that the backend does not take is refused by name, with a hint."""
+    """Check that the error for an unsupported kind names the kind and has a hint."""
     async with _opened(make) as backend:
         for kind in TABLE_SCHEMAS.keys() - set(taken(backend)):
             with _raises(InvalidOptionError, f"the kind {kind!r}") as errors:
@@ -68,7 +68,7 @@ async def check_refused_kinds(make: BackendMaker) -> None:
 
 
 async def check_few_rows(make: BackendMaker) -> None:
-    """Small segments read back: no rows, one row, one key, unknown keys only, long values."""
+    """Check that small segments can be read: no rows, one row, one key, unknown keys only, long values."""
     numbers = random.Random(2)
     async with _opened(make) as backend:
         kind = "bounds"
@@ -85,7 +85,7 @@ async def check_few_rows(make: BackendMaker) -> None:
 
 
 async def check_large(make: BackendMaker) -> None:
-    """A segment too large to be read whole gives the same answers."""
+    """Check reads of a segment that is too large to be read whole."""
     numbers = random.Random(3)
     async with _opened(make) as backend:
         if "keys" not in taken(backend):
@@ -95,11 +95,11 @@ async def check_large(make: BackendMaker) -> None:
         async with _opened(make) as other:
             await _compare(other, segment, rows, numbers, 2)
         found = await backend.read_segment(segment, [KeyRange(VALUE_TAG, AFTER_ALL)], limit=100)
-        assert found is None, "more rows than the limit are no answer"
+        assert found is None, "a read that finds more rows than the limit must return None"
 
 
 async def check_unsorted(make: BackendMaker) -> None:
-    """Rows that are unsorted or have another schema are refused and leave nothing."""
+    """Check that unsorted rows and rows of another schema are refused, and that no segment is left behind."""
     async with _opened(make) as backend:
         rows = random_rows("set", 3000, random.Random(4))
         for wrong in (rows.take(list(range(rows.num_rows - 1, -1, -1))), rows.select(["key"])):
@@ -110,7 +110,7 @@ async def check_unsorted(make: BackendMaker) -> None:
 
 
 async def check_broken_off(make: BackendMaker) -> None:
-    """An error of the rows reaches the caller, and no reader finds the segment."""
+    """Check that an error of the iterator of rows reaches the caller, and that no reader sees the segment."""
     rows = random_rows("set", 5000, random.Random(5))
 
     async def breaking() -> AsyncIterator[pa.RecordBatch]:
@@ -125,7 +125,7 @@ async def check_broken_off(make: BackendMaker) -> None:
 
 
 async def check_missing(make: BackendMaker) -> None:
-    """Reading a missing segment is a StaleSnapshotError; deleting it is no error."""
+    """Check that reading a missing segment raises StaleSnapshotError, and that deleting one raises nothing."""
     numbers = random.Random(6)
     async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 200, numbers)
@@ -144,7 +144,7 @@ async def check_missing(make: BackendMaker) -> None:
 
 
 async def check_incomplete(make: BackendMaker) -> None:
-    """A segment whose number of rows differs from the index's is a CorruptIndexError."""
+    """Check that CorruptIndexError is raised if a segment has another number of rows than the index says."""
     async with _opened(make) as backend:
         rows = random_rows("set", 900, random.Random(7))
         segment = await write(backend, "less", "set", rows)
@@ -154,7 +154,7 @@ async def check_incomplete(make: BackendMaker) -> None:
 
 
 async def check_listing(make: BackendMaker) -> None:
-    """Segments, manifests and builds are listed with their ages by the backend's clock."""
+    """Check that segments, manifests and builds are listed, with their ages in seconds on the backend's clock."""
     async with _opened(make) as backend, _opened(make) as other:
         for empty in (await backend.list_segments(), await backend.list_manifests(), await backend.builds()):
             equal(dict(empty), {}, "the listing of an empty backend")
@@ -180,7 +180,7 @@ async def check_listing(make: BackendMaker) -> None:
 
 
 async def check_ages(make: BackendMaker) -> None:
-    """A build's age grows until the next heartbeat."""
+    """Check that a build's age grows until the next heartbeat."""
     async with _opened(make) as backend:
         await backend.touch("build")
         before = after = 0.0
@@ -192,11 +192,11 @@ async def check_ages(make: BackendMaker) -> None:
             after = (await backend.builds())["build"]
             if after < before:
                 return
-        raise AssertionError(f"a heartbeat changed the age from {before} s to {after} s")
+        raise AssertionError(f"a heartbeat must reset a build's age, but the age went from {before} s to {after} s")
 
 
 async def check_manifests(make: BackendMaker) -> None:
-    """A manifest is written once, the newest is found, and each exists until it is deleted."""
+    """Check that a manifest is written once, the newest is found, and each exists until it is deleted."""
     async with _opened(make) as backend, _opened(make) as other:
         assert await backend.latest() is None, "there is no manifest yet"
         assert await backend.manifest(1) is None, "there is no manifest 1 yet"
@@ -215,7 +215,7 @@ async def check_manifests(make: BackendMaker) -> None:
 
 
 async def check_concurrent_commits(make: BackendMaker) -> None:
-    """Of many concurrent commits of one number exactly one succeeds, and its content is read."""
+    """Check that of concurrent commits of one number exactly one succeeds, and readers get the content of that one."""
     async with contextlib.AsyncExitStack() as stack:
         backends = [await stack.enter_async_context(_opened(make)) for _ in range(5)]
         for number in range(1, 5):
@@ -230,7 +230,7 @@ async def check_concurrent_commits(make: BackendMaker) -> None:
 
 
 async def check_reading_while_writing(make: BackendMaker) -> None:
-    """A reader sees a segment whole or not at all while others are written and deleted."""
+    """Check that a reader sees a segment whole or not at all, while segments are written and deleted."""
     numbers = random.Random(9)
     async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 3000, numbers)
@@ -264,7 +264,7 @@ async def check_reading_while_writing(make: BackendMaker) -> None:
 
 
 async def check_drop(make: BackendMaker) -> None:
-    """After drop() the backend is empty and can hold a new index."""
+    """Check that after drop() the backend is empty and can store a new index."""
     async with _opened(make) as backend:
         rows = random_rows("set", 100, random.Random(10))
         for name in ("first", "second"):
@@ -290,7 +290,7 @@ BACKEND_CHECKS: tuple[Callable[[BackendMaker], Awaitable[None]], ...] = checks_o
 
 
 def taken(backend: IndexBackend) -> list[str]:
-    """The kinds that the backend takes."""
+    """Return the kinds of index tables that the backend supports."""
     kinds = []
     for kind in TABLE_SCHEMAS:
         with contextlib.suppress(InvalidOptionError):
@@ -300,7 +300,7 @@ def taken(backend: IndexBackend) -> list[str]:
 
 
 def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
-    """Rows of an index table, sorted by key, with equal keys, ``UNKNOWN_KEY`` and other special keys."""
+    """Make random rows of an index table, sorted by key, with equal keys, ``UNKNOWN_KEY`` and other special keys."""
     schema = TABLE_SCHEMAS[kind]
     keys = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 1, 2, 8))) for _ in range(num_rows)]
     for _ in range(min(num_rows, 5)):
@@ -310,7 +310,7 @@ def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
 
 
 def _postings(num_rows: int, numbers: random.Random) -> pa.Table:
-    """Rows of the kind "keys" that compress badly."""
+    """Make random rows of the kind "keys" that compress badly."""
     some = numbers.randbytes(8 * num_rows)
     keys = sorted(VALUE_TAG + some[at : at + 8] for at in range(0, len(some), 8))
     rows = memoryview(numbers.randbytes(8 * num_rows)).cast("q").tolist()
@@ -331,7 +331,7 @@ def _value(field: pa.Field, numbers: random.Random) -> Any:
 
 
 async def write(backend: IndexBackend, name: str, kind: str, rows: pa.Table) -> Segment:
-    """Write sorted rows as a segment."""
+    """Write sorted rows as a segment, and return its description."""
     index_table = _part(kind)
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
@@ -393,7 +393,7 @@ async def _compare(
 
 
 def random_ranges(keys: Sequence[bytes], numbers: random.Random) -> list[KeyRange]:
-    """Ascending, disjoint ranges, often at existing keys."""
+    """Make random ranges of keys, ascending and disjoint, which often begin or end at existing keys."""
     some = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 2))) for _ in range(6)]
     if keys:
         some += [numbers.choice(keys) + numbers.choice((b"", b"", b"\x00", b"\xff")) for _ in range(20)]
@@ -419,7 +419,7 @@ def _within(rows: pa.Table, ranges: Sequence[KeyRange], keys: Sequence[bytes]) -
 
 
 def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
-    assert found is not None, f"no answer where there is one: {what}"
+    assert found is not None, f"the read returned None, expected {what}"
     if not found.schema.equals(expected.schema):
         equal(found.schema.to_string(), expected.schema.to_string(), f"the schema of {what}")
     if not found.equals(expected):
@@ -427,13 +427,13 @@ def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
 
 
 def _sortable(table: pa.Table) -> list[Any]:
-    """The rows in a canonical order: those of equal keys may come in any order."""
+    """Return the rows in a canonical order, since a backend may return rows of equal keys in any order."""
     by_key = groupby(table.to_pylist(), key=lambda row: row.get("key"))
     return [row for _, rows in by_key for row in sorted(rows, key=repr)]
 
 
 def _between(found: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
-    """Check a read with ``at_least``: rows of the range with smaller values may be missing."""
+    """Check the result of a read with ``at_least``, in which rows with values below ``least`` may be missing."""
     got = [repr(row) for row in found.to_pylist()]
     everything = [repr(row) for row in expected.to_pylist()]
     needed = [repr(row) for row in expected.to_pylist() if row[column] >= least]
@@ -461,13 +461,13 @@ async def _nothing_left(backend: IndexBackend, name: str) -> None:
 
 @contextlib.contextmanager
 def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str) -> Iterator[list[Any]]:
-    """Check that the block raises; the list then holds the error."""
+    """Check that the block raises an error of ``kind``; the list then contains the error. ``what``: for messages."""
     errors: list[Any] = []
     try:
         yield errors
     except kind as error:
         errors.append(error)
     if not errors:
-        raise AssertionError(f"{what}: no error")
+        raise AssertionError(f"{what}: no error was raised")
     if isinstance(errors[0], StoreError | CorruptIndexError) and errors[0].url is None:
-        raise AssertionError(f"{what}: the error does not say where")
+        raise AssertionError(f"{what}: the error has no url, which must say where it happened")

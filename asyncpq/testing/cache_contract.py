@@ -42,10 +42,10 @@ class TierStorage(Protocol):
         """Open another tier on the same storage, as another process would. The caller closes it."""
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """Replace each stored entry by ``change(entry)``; return the number of entries."""
+        """Replace each stored entry with ``change(entry)``; return the number of entries."""
 
     async def set_writable(self, writable: bool) -> bool:
-        """Make the storage read-only, or writable again. False: the storage cannot do so."""
+        """Make the storage read-only, or writable again. Return False if the storage does not support that."""
 
 
 class FolderStorage:
@@ -60,7 +60,7 @@ class FolderStorage:
         return tier
 
     async def set_writable(self, writable: bool) -> bool:
-        """Not possible here; a class of your own may know how."""
+        """Return False: this class cannot make its storage read-only. A subclass may override the method."""
         return False
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
@@ -92,7 +92,7 @@ class ServerStorage:
         return await asyncio.to_thread(self._rewrite, change)
 
     async def set_writable(self, writable: bool) -> bool:
-        """Not possible here; a class of your own may know how."""
+        """Return False: this class cannot make its storage read-only. A subclass may override the method."""
         return False
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
@@ -106,7 +106,7 @@ class ServerStorage:
 
 
 async def check_round_trip(storage: TierStorage) -> None:
-    """A put value is found, in other processes too."""
+    """Check that a value can be read back, also by a tier of another process."""
     entries = {key: bytes([place]) * (place + 1) for place, key in enumerate(_keys(20))}
     async with _opened(storage) as tier:
         await tier.put_many(entries)
@@ -119,7 +119,7 @@ async def check_round_trip(storage: TierStorage) -> None:
 
 
 async def check_misses(storage: TierStorage) -> None:
-    """A key that was not put gives None; empty calls do nothing."""
+    """Check that a key without a value gives None, and that calls without keys do nothing."""
     async with _opened(storage) as tier:
         equal(await tier.get_many(_keys(3)), [None, None, None], "keys that were not put")
         equal(await tier.get_many([]), [], "no keys")
@@ -128,7 +128,7 @@ async def check_misses(storage: TierStorage) -> None:
 
 
 async def check_order(storage: TierStorage) -> None:
-    """A multi-get answers in the order of its keys, with misses between and repeated keys repeated."""
+    """Check that a multi-get answers in the order of its keys, with None for misses, also for repeated keys."""
     keys = _keys(40)
     present = {key: repr(key).encode() for key in keys[::2]}
     repeated = [*keys, *keys[:7]]
@@ -139,7 +139,7 @@ async def check_order(storage: TierStorage) -> None:
 
 
 async def check_sizes(storage: TierStorage) -> None:
-    """Values of all sizes come back whole, the empty one included."""
+    """Check that values of all sizes, the empty value included, are returned unchanged."""
     values = [b"", b"\0", bytes(range(256)) * 16, random.Random(4).randbytes(1 << 16), bytes(100_001)]
     entries = dict(zip(_keys(len(values)), values, strict=True))
     async with _opened(storage) as tier:
@@ -148,7 +148,7 @@ async def check_sizes(storage: TierStorage) -> None:
 
 
 async def check_keys(storage: TierStorage) -> None:
-    """Keys that differ in any field are different keys."""
+    """Check that keys that differ in any field are different keys."""
     base = ContentKey(bytes(16), "page", 4, 100)
     keys = [
         base,
@@ -169,7 +169,7 @@ async def check_keys(storage: TierStorage) -> None:
 
 
 async def check_put_again(storage: TierStorage) -> None:
-    """A second put replaces the value, whatever their lengths."""
+    """Check that a second put replaces the value, whatever the lengths of both."""
     (key,) = _keys(1)
     async with _opened(storage) as tier:
         for value in (b"first", b"", b"the third, which is longer", b"4"):
@@ -178,7 +178,7 @@ async def check_put_again(storage: TierStorage) -> None:
 
 
 async def check_pointers(storage: TierStorage) -> None:
-    """A pointer's validator comes back exactly; its age is never made younger."""
+    """Check that a pointer's validator is returned unchanged, and its age never becomes younger."""
     now = time.monotonic()
     odd = "W/\"\udcff\ud800-é-\0-\U0001f5dd'"
     pointers = [
@@ -199,7 +199,7 @@ async def check_pointers(storage: TierStorage) -> None:
 
 
 async def check_newer_pointer(storage: TierStorage) -> None:
-    """A later validation replaces an earlier one, from any tier."""
+    """Check that a later validation replaces an earlier one, whichever tier writes it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), newer.validated_at - 50))
@@ -208,7 +208,7 @@ async def check_newer_pointer(storage: TierStorage) -> None:
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
-    """An earlier validation does not replace a later one, from any tier."""
+    """Check that an earlier validation does not replace a later one, whichever tier writes it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, newer)
@@ -219,7 +219,7 @@ async def check_older_pointer(storage: TierStorage) -> None:
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
-    """A dropped pointer is gone for all tiers; contents stay; dropping a missing pointer does nothing."""
+    """Check that a dropped pointer is gone for all tiers, contents stay, and a missing pointer can be dropped."""
     (key,) = _keys(1)
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.drop_pointer(_POINTER_KEY)
@@ -234,7 +234,7 @@ async def check_drop_pointer(storage: TierStorage) -> None:
 
 
 async def check_concurrent_use(storage: TierStorage) -> None:
-    """Concurrent calls through several tiers give right values, and at the end all values are there."""
+    """Check that concurrent calls through several tiers give right values, and at the end all values are there."""
     keys = _keys(60)
     values = {key: repr(key).encode() * 50 for key in keys}
     choose = random.Random(4)
@@ -252,7 +252,7 @@ async def check_concurrent_use(storage: TierStorage) -> None:
 
 
 async def check_cancellation(storage: TierStorage) -> None:
-    """A cancelled call does not affect other calls."""
+    """Check that a cancelled call does not affect other calls."""
     keys = _keys(30)
     async with _opened(storage) as tier:
         await tier.put_many(dict.fromkeys(keys, b"value"))
@@ -271,7 +271,7 @@ async def check_cancellation(storage: TierStorage) -> None:
 
 
 async def check_unwritable(storage: TierStorage) -> None:
-    """A read-only storage still answers, for open and new tiers, and writes raise nothing."""
+    """Check that read-only storage still answers open and new tiers, and that writes to it raise nothing."""
     kept, other_key = _keys(2)
     pointer_key = _POINTER_KEY._replace(identity="another")
     pointer = Pointer(Validator(1, '"a"'), time.monotonic())
@@ -300,7 +300,7 @@ async def check_unwritable(storage: TierStorage) -> None:
 
 
 async def check_closing(storage: TierStorage) -> None:
-    """A tier can be closed twice, and unused; a closed tier is empty."""
+    """Check that a tier can be closed twice, also if it was never used, and that a closed tier is empty."""
     await (unused := await storage.open()).close()
     await unused.close()
     tier = await storage.open()
@@ -318,7 +318,7 @@ async def check_closing(storage: TierStorage) -> None:
 
 
 async def check_damage(storage: TierStorage) -> None:
-    """A damaged entry is a miss or the value that was put, and its key can be put again."""
+    """Check that a damaged entry is a miss or its true value, and that its key can be put again."""
     first, second = _keys(2)
     pointer = Pointer(Validator(9, '"etag"'), time.monotonic() - 1000.0)
     async with _opened(storage) as tier:
@@ -357,7 +357,7 @@ CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = checks
 
 
 def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:
-    """Flip each byte, cut to each length, lengthen, blank and exchange entries."""
+    """Return changes that damage entries: flip each byte, cut to each length, lengthen, blank and exchange entries."""
 
     def flip(place: int, bits: int) -> Callable[[bytes], bytes]:
         return lambda entry: (
@@ -381,9 +381,9 @@ def _keys(count: int) -> list[ContentKey]:
 
 
 async def _check_pointer(tier: CacheTier, expected: Pointer, name: str, key: PointerKey = _POINTER_KEY) -> None:
-    """The tier gives the pointer with its validator, not younger than it is, and at most a little older."""
+    """Check that the tier returns the pointer with its validator, never younger and at most a little older."""
     found = await tier.get_pointer(key)
-    assert found is not None, f"{name} is not there"
+    assert found is not None, f"{name} is missing: the tier returned None"
     equal(found.validator, expected.validator, f"the validator of {name}")
     # 1 ms: the two clocks are read one after the other
     assert found.validated_at <= expected.validated_at + 0.001, f"{name} is younger than it is"

@@ -32,7 +32,7 @@ async def check_catalog(session: Session, catalog: Catalog) -> None:
     A read prunes files by these values alone, so a wrong value means wrong rows.
 
     Raises:
-        AssertionError: a value is wrong; names the file and the column.
+        AssertionError: a value is wrong; the message names the file and the column.
         AsyncpqError: the table cannot be read.
     """
     pinning = _PinningCatalog(catalog)
@@ -51,7 +51,7 @@ async def check_catalog(session: Session, catalog: Catalog) -> None:
 
 
 class _PinningCatalog:
-    """A catalog that keeps the snapshot of its last call."""
+    """A wrapper of a catalog that remembers the last snapshot and its reader in ``pinned``."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -69,12 +69,14 @@ async def _check_file(
     if file.num_rows is not None and file.deletes is not None:
         deleted_rows = await file.deletes.rows(reader, file.num_rows)
         assert deleted_rows.stop <= file.num_rows, (
-            f"{file.url}: row {deleted_rows.stop - 1} is deleted, of {file.num_rows}"
+            f"{file.url}: row {deleted_rows.stop - 1} is deleted, but the file has {file.num_rows} rows"
         )
         deleted = deleted_rows.num_rows
     rows = await dataset.read(access={file.url: AccessPlan.all()})
     if file.num_rows is not None:
-        assert rows.num_rows + deleted == file.num_rows, f"{file.url} has another number of rows than {file.num_rows}"
+        assert rows.num_rows + deleted == file.num_rows, (
+            f"{file.url} has {rows.num_rows + deleted} rows, not {file.num_rows}"
+        )
     for name in file.partition:
         assert rows.schema.get_field_index(name) >= 0, f"{file.url}: partition column {name} is not in the table"
     for name in names:
@@ -86,7 +88,7 @@ async def _check_file(
             if not _any(where, rows):  # NaN
                 continue
             selected = {other.url for other in await snapshot.files(where, reader)}
-            assert file.url in selected, f"{file.url}: left out for {where}, which is true of a row"
+            assert file.url in selected, f"{file.url}: left out for {where}, which is true for a row"
 
 
 def _check_bounds(
@@ -94,19 +96,23 @@ def _check_bounds(
 ) -> None:
     here = f"{file.url}, column {name}"
     if bounds.min is not None:
-        assert not _any(col(name) < bounds.min, rows), f"{here}: a value below the minimum {bounds.min!r}"
+        assert not _any(col(name) < bounds.min, rows), f"{here}: a value is below the minimum {bounds.min!r}"
     if bounds.max is not None:
-        assert not _any(col(name) > bounds.max, rows), f"{here}: a value above the maximum {bounds.max!r}"
+        assert not _any(col(name) > bounds.max, rows), f"{here}: a value is above the maximum {bounds.max!r}"
     if bounds.null_count is not None:
-        assert values.null_count <= bounds.null_count, f"{here}: more nulls than {bounds.null_count}"
-        assert has_deletes or values.null_count == bounds.null_count, f"{here}: fewer nulls than {bounds.null_count}"
+        assert values.null_count <= bounds.null_count, f"{here}: more nulls than its null_count of {bounds.null_count}"
+        assert has_deletes or values.null_count == bounds.null_count, (
+            f"{here}: fewer nulls than its null_count of {bounds.null_count}"
+        )
     if bounds.all_null:
-        assert values.null_count == len(values), f"{here}: a value that is not null"
+        assert values.null_count == len(values), f"{here} has a value that is not null, but all_null is set"
     if not bounds.may_be_nan and pa.types.is_floating(values.type):
-        assert not pc.any(pc.is_nan(values)).as_py(), f"{here}: a NaN"
+        assert not pc.any(pc.is_nan(values)).as_py(), f"{here} has a NaN, but may_be_nan is not set"
     if bounds.exact and len(values) and not has_deletes:
         for bound in (bounds.min, bounds.max):
-            assert bound is None or _any(col(name) == bound, rows), f"{here}: {bound!r} is no value"
+            assert bound is None or _any(col(name) == bound, rows), (
+                f"{here}: no row has the bound {bound!r}, but exact is set"
+            )
 
 
 def _any(where: Expression, rows: pa.Table) -> bool:
@@ -116,7 +122,7 @@ def _any(where: Expression, rows: pa.Table) -> bool:
 
 
 def _values(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or a part of a struct by its dotted path."""
+    """Return a column, or a part of a struct that is named by its dotted path."""
     top = name
     while rows.schema.get_field_index(top) < 0:
         top = top.rpartition(".")[0]
@@ -135,7 +141,7 @@ def _leaves(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
 
 
 def _is_plain(arrow_type: pa.DataType | None) -> bool:
-    """Whether predicates can compare values of the type with literals."""
+    """Return whether predicates can compare values of the type with literals."""
     if arrow_type is None or isinstance(arrow_type, pa.BaseExtensionType):
         return False
     return not pa.types.is_nested(arrow_type)

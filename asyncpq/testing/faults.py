@@ -15,13 +15,13 @@ from asyncpq.errors import InvalidOptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A way to answer requests badly, and the requests that it affects.
+    """A fault that the server injects into its answers, and the requests that the fault affects.
 
     A fault matches requests by ``method``, ``path`` and ``ranged``. It skips the first ``after`` matches, affects the
     next ``times`` and then ends. Only the first fault of a server's list that affects a request applies.
 
     Raises:
-        InvalidOptionError: a field has no effect without another one, or has an invalid value.
+        InvalidOptionError: a field has an invalid value, or has no effect without another field.
     """
 
     method: str | None = None  # "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any
@@ -73,30 +73,30 @@ class Fault:
         if self.etag not in (None, "none", "weak", "other"):
             raise InvalidOptionError(f'etag={self.etag!r}: must be "none", "weak" or "other"')
         if self.status is not None and self.status not in range(100, 600):
-            raise InvalidOptionError(f"status={self.status!r}: must be an HTTP status")
+            raise InvalidOptionError(f"status={self.status!r}: must be an HTTP status from 100 to 599")
         if self.truncate is not None and self.truncate < 0:
-            raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes")
+            raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes, 0 or more")
         if self.status is None and (self.retry_after_s is not None or self.code != "InternalError"):
-            raise InvalidOptionError("code and retry_after_s go with a status")
+            raise InvalidOptionError("code and retry_after_s require a status")
         if self.redirect_status not in (301, 302, 303, 307, 308):
             raise InvalidOptionError(f"redirect_status={self.redirect_status!r}: must be 301, 302, 303, 307 or 308")
         if self.redirect is None and self.redirect_status != 302:
-            raise InvalidOptionError("redirect_status goes with redirect")
+            raise InvalidOptionError("redirect_status requires redirect, the url to redirect to")
         if self.reset and self.truncate is None:
-            raise InvalidOptionError("reset goes with truncate", hint="Fault(truncate=0, reset=True) resets at once.")
+            raise InvalidOptionError("reset requires truncate", hint="Fault(truncate=0, reset=True) resets at once.")
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
-        """Return whether the fault matches such a request."""
+        """Return whether the fault matches a request. ``ranged``: the request has a Range header."""
         return self.method in (None, method) and (self.path or "") in path and self.ranged in (None, ranged)
 
     def applies(self, seen: int) -> bool:
-        """Return whether the fault affects the match that follows ``seen`` others."""
+        """Return whether the fault affects a matching request. ``seen``: the number of matching requests before it."""
         return seen >= self.after and (self.times is None or seen < self.after + self.times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The values that the catalogue's faults use."""
+    """Values that the faults in ``CATALOGUE`` need, such as another version of the object."""
 
     other: bytes  # another version of the object; one of equal size is the hardest to notice
     location: str  # the object's url, for a redirect loop

@@ -29,9 +29,9 @@ _NO_FAULT = Fault()
 
 
 class ObjectServer:
-    """Serves objects from memory on 127.0.0.1.
+    """An S3 server that serves objects from memory on 127.0.0.1.
 
-    Use it in a running loop (``async with ObjectServer() as server``) or in its own thread
+    Run the server in a running loop (``async with ObjectServer() as server``) or in a thread of its own
     (``with ObjectServer.in_thread() as server``).
     """
 
@@ -53,12 +53,12 @@ class ObjectServer:
 
     @property
     def endpoint(self) -> str:
-        """``http://127.0.0.1:port``, for ``endpoint_url``."""
+        """The server's url ``http://127.0.0.1:port``, for the option ``endpoint_url``."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """s3fs's options for this server."""
+        """The options with which s3fs, and asyncpq, connect to this server."""
         return {
             "key": "test",
             "secret": "test",
@@ -67,7 +67,7 @@ class ObjectServer:
         }
 
     def put(self, path: str, data: bytes, *, etag: str | None = None, modified: float | None = None) -> ServedObject:
-        """Store an object as ``"bucket/key"``. ``etag`` defaults to the MD5, quoted; ``modified`` to now."""
+        """Store an object. ``path``: "bucket/key". ``etag``: default the quoted MD5. ``modified``: default now."""
         tag = answers.etag_of(data) if etag is None else etag
         served = ServedObject(bytes(data), tag, time.time() if modified is None else modified)
         self.objects[path] = served
@@ -80,7 +80,7 @@ class ObjectServer:
 
     @property
     def faults(self) -> Sequence[Fault] | FaultHook:
-        """Faults, or a callable that gives the fault of each request. Assigning resets the counts of matches."""
+        """The faults, or a callable that returns the fault of each request. Assigning resets the counts of matches."""
         return self._faults
 
     @faults.setter
@@ -90,13 +90,13 @@ class ObjectServer:
 
     @property
     def bytes_sent(self) -> int:
-        """Body bytes of all answers."""
+        """The number of body bytes of all answers."""
         return sum(request.sent for request in self.log)
 
     # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen. Afterwards ``port`` is set."""
+        """Start to listen, and set ``port``."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self._connections, self._accept, self._answer, self._after), "127.0.0.1", self.port
@@ -105,7 +105,7 @@ class ObjectServer:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and drop all connections. Idempotent."""
+        """Stop listening and drop all connections. A second call does nothing."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -125,7 +125,7 @@ class ObjectServer:
     @classmethod
     @contextlib.contextmanager
     def in_thread(cls, *, port: int = 0, latency_s: float = 0.0) -> Iterator[ObjectServer]:
-        """A server with its own event loop and thread, for clients that block."""
+        """Run a server with its own event loop and thread, for clients that block."""
         server = cls(port=port, latency_s=latency_s)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="asyncpq-object-server", daemon=True)
@@ -144,7 +144,7 @@ class ObjectServer:
     # -- answers ----------------------------------------------------------------------------------
 
     def _accept(self, request: LoggedRequest) -> tuple[Fault, float]:
-        """Log a request. Returns its fault, and the delay of its answer in seconds."""
+        """Log a request. Return the fault that affects it, and the delay of the answer in seconds."""
         self.log.append(request)
         fault = self._fault_for(request)
         return fault, self.latency_s + fault.latency_s
@@ -194,7 +194,7 @@ class ObjectServer:
         return answers.answer_get(request, served, fault)
 
     def _after(self, request: LoggedRequest, fault: Fault) -> None:
-        """Change the object after the answer, as the fault says."""
+        """Replace or delete the object after the answer, if the fault demands it."""
         if fault.replace_after is not None:
             self._replace(request.path[1:], fault.replace_after, fault)
         if fault.delete_after:
@@ -205,7 +205,7 @@ class ObjectServer:
         self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
 
     def _refuses_put(self, request: LoggedRequest, path: str, fault: Fault) -> bool:
-        """Whether a condition of a PUT fails."""
+        """Return whether the If-None-Match or If-Match condition of a PUT fails."""
         served = self.objects.get(path)
         if request.headers.get("if-none-match") == "*" and self.creates and not fault.ignore_if_none_match:
             return served is not None

@@ -47,10 +47,10 @@ class StoreStorage(Protocol):
 
     @property
     def store(self) -> Store:
-        """The store, open."""
+        """The store to check, open."""
 
     def url(self, key: str) -> str:
-        """The url of the object ``key``, a plain name."""
+        """Return the url of the object ``key``, which is a plain name."""
 
     async def put(self, key: str, data: bytes) -> None:
         """Create or replace an object atomically."""
@@ -61,7 +61,7 @@ class StoreStorage(Protocol):
 
 @contextlib.asynccontextmanager
 async def filesystem_storage(prefix: str, storage_options: Mapping[str, Any]) -> AsyncIterator[StoreStorage]:
-    """A filesystem of fsspec, read as a session reads it and changed through fsspec. ``DATA`` is at "key".
+    """Open a filesystem of fsspec as a session reads it; objects are changed through fsspec. ``DATA`` is at "key".
 
     ``prefix``: url of a writable folder, with a trailing slash. ``storage_options``: options of the filesystem.
     """
@@ -103,7 +103,7 @@ class _FilesystemStorage:
 
 
 async def check_tail(storage: StoreStorage) -> None:
-    """A tail is the last bytes, or the whole shorter object, and the object's size, in one request."""
+    """Check that one request returns a tail (the last bytes, or all of a shorter object) and the object's size."""
     stored = await storage.store.open_object(storage.url("key"))
     for length in (1, 8, 1000, len(DATA) - 1, len(DATA), len(DATA) + 1, 10**9):
         context = request_context()
@@ -116,7 +116,7 @@ async def check_tail(storage: StoreStorage) -> None:
 
 
 async def check_ranges(storage: StoreStorage) -> None:
-    """A range gives exactly its bytes, of the pinned version."""
+    """Check that a range returns exactly its bytes, from the pinned version."""
     stored = await storage.store.open_object(storage.url("key"))
     pin = (await stored.fetch_tail(8, context=request_context())).validator
     numbers = random.Random(11)
@@ -131,7 +131,7 @@ async def check_ranges(storage: StoreStorage) -> None:
 
 
 async def check_many_at_once(storage: StoreStorage) -> None:
-    """A hundred concurrent ranges, half of them of a scan, all give their bytes."""
+    """Check that a hundred concurrent ranges, half of them for a scan, all return their bytes."""
     stored = await storage.store.open_object(storage.url("key"))
     pin = (await stored.fetch_tail(8, context=request_context())).validator
     context = request_context()
@@ -146,7 +146,7 @@ async def check_many_at_once(storage: StoreStorage) -> None:
 
 
 async def check_requests_are_recorded(storage: StoreStorage) -> None:
-    """A read's metrics record the purpose and the result of each request."""
+    """Check that a read's metrics record the purpose and the result of each request."""
     stored = await storage.store.open_object(storage.url("key"))
     context = request_context().step("index", 3)
     await stored.fetch_range(10, 30, context=context)
@@ -162,21 +162,21 @@ async def check_requests_are_recorded(storage: StoreStorage) -> None:
 
 
 async def check_nothing_there(storage: StoreStorage) -> None:
-    """A missing object is an error that names its url."""
+    """Check that a missing object raises an error with its url."""
     error = await raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
     assert error.url is not None, "the error names no url"
     assert error.url.endswith("missing"), "the error names another url"
 
 
 async def check_empty_object(storage: StoreStorage) -> None:
-    """An empty object is a NotParquetError."""
+    """Check that an empty object raises NotParquetError."""
     await storage.put("empty", b"")
     error = await raised(NotParquetError, _open_and_fetch(storage, "empty"))
     assert "empty" in str(error), "the error does not say that the object is empty"
 
 
 async def check_range_past_the_end(storage: StoreStorage) -> None:
-    """A range past the end is an error, not fewer bytes."""
+    """Check that a range past the end raises an error, and does not return fewer bytes."""
     stored = await storage.store.open_object(storage.url("key"))
     size = len(DATA)
     for start, stop in ((size - 10, size + 1), (size, size + 1), (size + 5, size + 9)):
@@ -184,7 +184,7 @@ async def check_range_past_the_end(storage: StoreStorage) -> None:
 
 
 async def check_another_version(storage: StoreStorage) -> None:
-    """A replaced object is noticed, whatever its length, and its new version can be read."""
+    """Check that a replaced object is noticed, whatever its length, and that its new version can be read."""
     stored = await storage.store.open_object(storage.url("key"))
     for length in (len(DATA), len(DATA) + 1, 10):
         first = await stored.fetch_tail(8, context=request_context())
@@ -203,7 +203,7 @@ async def check_another_version(storage: StoreStorage) -> None:
 
 
 async def check_deleted_between_reads(storage: StoreStorage) -> None:
-    """A deleted object counts as changed."""
+    """Check that a read of an object that was deleted meanwhile reports a changed object."""
     stored = await storage.store.open_object(storage.url("key"))
     pin = (await stored.fetch_tail(8, context=request_context())).validator
     await storage.delete("key")
@@ -211,7 +211,7 @@ async def check_deleted_between_reads(storage: StoreStorage) -> None:
 
 
 async def check_identities(storage: StoreStorage) -> None:
-    """Equal urls have equal identities, other urls others; the credentials have one identity."""
+    """Check that equal urls have equal identities, other urls have others, and the credentials have one identity."""
     stored = await storage.store.open_object(storage.url("key"))
     again = await storage.store.open_object(storage.url("key"))
     await storage.put("other", DATA)
@@ -224,7 +224,7 @@ async def check_identities(storage: StoreStorage) -> None:
 
 
 async def check_closing(storage: StoreStorage) -> None:
-    """A store can be closed twice; a closed store opens nothing."""
+    """Check that a store can be closed twice, and that a closed store opens no object."""
     stored = await storage.store.open_object(storage.url("key"))
     await stored.fetch_tail(8, context=request_context())
     await stored.close()
@@ -234,7 +234,7 @@ async def check_closing(storage: StoreStorage) -> None:
 
 
 async def check_cancellation(storage: StoreStorage) -> None:
-    """A cancelled fetch is cancelled or had finished; the store stays usable."""
+    """Check that a cancelled fetch ends, and that the store stays usable."""
     stored = await storage.store.open_object(storage.url("key"))
     pin = (await stored.fetch_tail(8, context=request_context())).validator
     for delay in (0.0, 0.0005, 0.001, 0.002):
@@ -252,7 +252,7 @@ async def check_cancellation(storage: StoreStorage) -> None:
 
 
 async def check_nothing_is_left(storage: StoreStorage) -> None:
-    """Closing frees descriptors (counted on Linux only), tasks and asyncpq's threads."""
+    """Check that closing frees descriptors (counted on Linux only), tasks and asyncpq's threads."""
 
     def held() -> tuple[int, int, set[str]]:
         threads = {thread.name for thread in threading.enumerate() if thread.name.startswith("asyncpq-")}
@@ -272,7 +272,7 @@ async def check_nothing_is_left(storage: StoreStorage) -> None:
 
 
 async def check_listing(storage: StoreStorage) -> None:
-    """A listing is complete, sorted, and names the versions that GETs give; or the store refuses with a hint."""
+    """Check that a listing is complete, sorted, and has the versions that GETs return; or is refused with a hint."""
     names = ["listed-10", "listed-2", "listed-\N{LATIN SMALL LETTER E WITH ACUTE}", "listed-a b+c%20"]
     for name in names:
         await storage.put(name, name.encode())
@@ -302,7 +302,7 @@ async def check_listing(storage: StoreStorage) -> None:
 
 
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:
-    """A url that cannot name an object gives one of asyncpq's errors."""
+    """Check that a url that cannot name an object raises one of asyncpq's errors."""
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
         await raised(AsyncpqError, _open_and_fetch(storage, key))
 
@@ -316,7 +316,7 @@ async def _open_and_fetch(storage: StoreStorage, key: str) -> bytes:
 
 
 def _gets(context: RequestContext) -> int:
-    """The number of requests for bytes, without redirects and a filesystem's requests for an object's info."""
+    """Return the number of requests for bytes, without redirects and a filesystem's requests for an object's info."""
     return sum(map(_is_get, context.metrics.log))
 
 

@@ -31,7 +31,7 @@ Check = Callable[[StoreStorage], Awaitable[None]]
 
 
 def _writing(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -> Check:
-    """The check of a store that can write; any other says so, with a hint."""
+    """Run the check on a store that can write; check that any other store refuses with a hint."""
 
     @functools.wraps(check)
     async def checked(storage: StoreStorage) -> None:
@@ -46,7 +46,7 @@ def _writing(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) ->
 
 
 def _creating(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -> Check:
-    """The check of a store that can refuse to create an existing object; any other says so, with a hint."""
+    """Run the check on a store that can refuse to create an existing object; others must raise an error with a hint."""
 
     async def checked(storage: StoreStorage, store: WritableStore) -> None:
         if await store.probe_create(storage.url("created/"), context=request_context()):
@@ -62,7 +62,7 @@ def _creating(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -
 
 @_writing
 async def check_put(storage: StoreStorage, store: WritableStore) -> None:
-    """A put object can be read and replaces the one before, also for objects that are open."""
+    """Check that a put object can be read and replaces the previous one, also for objects that are open."""
     url = storage.url("written/a b+c%20")
     stored = None
     for data in (b"one", b"", b"three" * 50_000):
@@ -80,7 +80,7 @@ async def check_put(storage: StoreStorage, store: WritableStore) -> None:
 
 @_writing
 async def check_put_after_missing(storage: StoreStorage, store: WritableStore) -> None:
-    """A missing object is not cached as missing."""
+    """Check that an object can be read after it was missing and then put."""
     url = storage.url("written-later")
     await raised(ObjectNotFoundError, _read(store, url))
     await store.put_object(url, b"here", context=request_context())
@@ -89,7 +89,7 @@ async def check_put_after_missing(storage: StoreStorage, store: WritableStore) -
 
 @_creating
 async def check_create(storage: StoreStorage, store: WritableStore) -> None:
-    """Creating succeeds once and never replaces an object."""
+    """Check that creating an object succeeds once and never replaces an object."""
     url = storage.url("created/1")
     outcomes = [await store.create_object(url, data, context=request_context()) for data in (b"one", b"two", b"one")]
     equal(outcomes, [True, False, False], "the results of create")
@@ -101,7 +101,7 @@ async def check_create(storage: StoreStorage, store: WritableStore) -> None:
 
 @_creating
 async def check_create_at_once(storage: StoreStorage, store: WritableStore) -> None:
-    """Of many concurrent creations of one object, exactly one succeeds."""
+    """Check that exactly one of many concurrent creations of one object succeeds."""
     for turn in range(5):
         url = storage.url(f"contended/{turn}")
         contents = [f"{turn} by {number}".encode() for number in range(12)]
@@ -113,7 +113,7 @@ async def check_create_at_once(storage: StoreStorage, store: WritableStore) -> N
 
 @_writing
 async def check_probe(storage: StoreStorage, store: WritableStore) -> None:
-    """The probe leaves nothing behind and runs once."""
+    """Check that ``probe_create`` leaves nothing behind, and that a second call sends no request."""
     folder = storage.url("probed/")
     answer = await store.probe_create(folder, context=request_context())
     context = request_context()
@@ -124,7 +124,7 @@ async def check_probe(storage: StoreStorage, store: WritableStore) -> None:
 
 @_writing
 async def check_put_file(storage: StoreStorage, store: WritableStore) -> None:
-    """A put file of any length replaces the object before."""
+    """Check that ``put_file`` replaces the previous object with a file of any length."""
     url = storage.url("stored/file")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "content")
@@ -139,7 +139,7 @@ async def check_put_file(storage: StoreStorage, store: WritableStore) -> None:
 
 @_creating
 async def check_create_stream(storage: StoreStorage, store: WritableStore) -> None:
-    """A created stream of any length appears once it is complete, replaces nothing, and leaves nothing if it fails."""
+    """Check that a streamed object appears when complete, replaces nothing, and leaves nothing on failure."""
     folder = storage.url("streamed/")
     for length in (0, 10, _LARGE_BYTES):
         url, data = f"{folder}{length}", random.Random(length).randbytes(length)
@@ -171,7 +171,7 @@ async def check_create_stream(storage: StoreStorage, store: WritableStore) -> No
 
 @_writing
 async def check_readers_see_whole_objects(storage: StoreStorage, store: WritableStore) -> None:
-    """A reader sees the old or the new content of an object that is replaced, never a mixture."""
+    """Check that a reader sees the old or the new content of an object that is replaced, never a mixture."""
     url = storage.url("replaced")
     contents = [bytes([number]) * 300_000 for number in range(4)]
     await store.put_object(url, contents[0], context=request_context())
@@ -196,7 +196,7 @@ async def check_readers_see_whole_objects(storage: StoreStorage, store: Writable
 
 @_writing
 async def check_delete(storage: StoreStorage, store: WritableStore) -> None:
-    """Deleting removes objects; a missing object is no error."""
+    """Check that deleting removes objects, and that deleting a missing object raises nothing."""
     urls = [storage.url(f"deleted/{number}") for number in range(20)]
     for url in urls[::2]:
         await store.put_object(url, b"1", context=request_context())
@@ -210,7 +210,7 @@ async def check_delete(storage: StoreStorage, store: WritableStore) -> None:
 
 @_writing
 async def check_clock(storage: StoreStorage, store: WritableStore) -> None:
-    """Listings and ``clock()`` use one clock, which is about right."""
+    """Check that listings and ``clock()`` use the same clock, and that the clock is about right."""
     url = storage.url("timed/object")
     before = await store.clock(storage.url("timed/"), context=request_context())
     await store.put_object(url, b"1", context=request_context())
@@ -225,7 +225,7 @@ async def check_clock(storage: StoreStorage, store: WritableStore) -> None:
 
 @_writing
 async def check_writes_are_recorded(storage: StoreStorage, store: WritableStore) -> None:
-    """Writes are recorded as requests, with their purpose."""
+    """Check that metrics record writes as requests, with their purpose."""
     context = request_context().step("data", 3)
     url = storage.url("recorded")
     await store.put_object(url, b"12345", context=context)
@@ -237,14 +237,14 @@ async def check_writes_are_recorded(storage: StoreStorage, store: WritableStore)
 
 @_writing
 async def check_writing_when_closed(storage: StoreStorage, store: WritableStore) -> None:
-    """A closed store writes nothing."""
+    """Check that a closed store writes nothing."""
     await store.close()
     await raised(UsageError, store.put_object(storage.url("late"), b"1", context=request_context()))
 
 
 @_writing
 async def check_writing_to_names_that_cannot_be(storage: StoreStorage, store: WritableStore) -> None:
-    """A url that cannot name an object is written to, or gives one of asyncpq's errors."""
+    """Check that writing to a url that cannot name an object succeeds or raises one of asyncpq's errors."""
     for key in ("x" * 2000, "nul\0", "key/below an object"):
         try:
             await store.put_object(storage.url(key), b"1", context=request_context())
@@ -265,4 +265,4 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _PiecesError(Exception):
-    """Raised by the pieces of a stream."""
+    """The error that the pieces of a failing stream raise."""

@@ -38,7 +38,7 @@ Fetch = Callable[[], Awaitable[RangeResult]]
 def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
     """Open all further objects of ``url``'s protocol through ``wrap(store)``, and return that wrapper.
 
-    Call it inside ``async with session``, before files are opened. A second wrapper goes around the first.
+    Call the function inside ``async with session``, before files are opened. A second wrapper wraps the first.
     """
     made: list[W] = []
 
@@ -82,11 +82,11 @@ class WrappedStore:
         self.inner = inner
 
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
-        """The result of a fetch; ``await fetch()`` calls ``inner``."""
+        """Return the result of a fetch. Override to change it; ``await fetch()`` calls ``inner``."""
         return await fetch()
 
     async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
-        """The result of a write; ``await write()`` calls ``inner``."""
+        """Return the result of a write. Override to change it; ``await write()`` calls ``inner``."""
         return await write()
 
     async def open_object(self, url: str) -> StoredObject:
@@ -146,7 +146,7 @@ class WrappedStore:
 
 
 class RecordingStore(WrappedStore):
-    """Records each fetch in ``calls``, in order, failed ones included."""
+    """A store that records each fetch in ``calls``, in order, failed fetches included."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -158,7 +158,7 @@ class RecordingStore(WrappedStore):
 
 
 class LatencyStore(WrappedStore):
-    """Delays each fetch like a distant store: by ``latency_s``, plus the bytes at ``bandwidth_bytes_s``."""
+    """A store that delays each fetch by ``latency_s`` seconds, plus the time of its bytes at ``bandwidth_bytes_s``."""
 
     def __init__(self, inner: Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
         super().__init__(inner)
@@ -173,7 +173,7 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Fetches that fail: of those whose url contains ``path``, skip the first ``after``, fail the next ``times``."""
+    """Fetches that fail: skip the first ``after`` whose url contains ``path``, and fail the next ``times``."""
 
     path: str | None = None  # part of the url; None for any
     after: int = 0
@@ -183,7 +183,7 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """Fails fetches. Like a store's own, its errors come after the retries: they are final for the call."""
+    """A store that fails fetches. Its errors are not retried, like errors that a store raises after its retries."""
 
     def __init__(self, inner: Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)
@@ -191,7 +191,7 @@ class FaultStore(WrappedStore):
 
     @property
     def faults(self) -> Sequence[StoreFault]:
-        """The faults in effect. Only the first that affects a fetch applies. Assigning resets the counts."""
+        """The faults in effect; the first that affects a fetch applies. Assigning resets the counts of fetches."""
         return self._faults
 
     @faults.setter
@@ -216,7 +216,7 @@ class FaultStore(WrappedStore):
 
 
 class _WrappedObject:
-    """See :class:`asyncpq.storage.base.StoredObject`."""
+    """An object whose fetches pass through the wrapper's ``around``; a :class:`asyncpq.storage.base.StoredObject`."""
 
     def __init__(self, inner: StoredObject, around: Callable[[StoreCall, Fetch], Awaitable[RangeResult]]) -> None:
         self._inner = inner

@@ -126,7 +126,7 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """Hits of a cache among the accesses that an unbounded cache would answer."""
+    """The hit rate of a cache, among the accesses that an unbounded cache would answer."""
 
     requests: int = 0  # number of accesses
     hits: int = 0
@@ -142,7 +142,7 @@ class HitRate:
         return self.hit_bytes / self.bytes if self.bytes else 1.0
 
     def count(self, weight: int, hit: bool) -> None:
-        """Count one access."""
+        """Count one access to a value of ``weight`` bytes. ``hit``: the cache had the value."""
         self.requests += 1
         self.bytes += weight
         if hit:
@@ -151,16 +151,17 @@ class HitRate:
 
 
 class Replay(NamedTuple):
-    """Hit rates of a replay: of all accesses, and of lookups' accesses to keys of earlier lookups."""
+    """The hit rates of a replay: for all accesses, and for lookups' accesses to keys that an earlier lookup used."""
 
     all: HitRate
     lookups: HitRate
 
 
 def replay(trace: Iterable[Access], cache: Cache) -> Replay:
-    """Replay a trace on ``cache``. A miss where the recording had a hit puts the value again, like a fetch.
+    """Replay a trace on ``cache`` and return its hit rates.
 
-    Accesses before the first put miss in every cache and are not counted.
+    A miss where the recording had a hit puts the value again, like a fetch. Accesses before the first put miss in
+    every cache and are not counted.
     """
     rates = Replay(HitRate(), HitRate())
     weights: dict[int, int] = {}

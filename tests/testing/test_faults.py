@@ -24,11 +24,11 @@ def test_every_fault_of_the_catalogue_is_one_that_happens_once() -> None:
         ({"etag": "strong"}, "etag='strong'"),
         ({"status": 42}, "status=42"),
         ({"truncate": -1}, "truncate=-1"),
-        ({"code": "SlowDown"}, "go with a status"),
-        ({"retry_after_s": 1.0}, "go with a status"),
-        ({"redirect_status": 307}, "goes with redirect"),
+        ({"code": "SlowDown"}, "require a status"),
+        ({"retry_after_s": 1.0}, "require a status"),
+        ({"redirect_status": 307}, "requires redirect"),
         ({"redirect": "http://h/", "redirect_status": 304}, "redirect_status=304"),
-        ({"reset": True}, "goes with truncate"),
+        ({"reset": True}, "requires truncate"),
     ],
 )
 def test_fields_without_effect_are_refused(fields: dict[str, Any], message: str) -> None:
