@@ -242,9 +242,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _seconds(name: str, text: str) -> float:
-    """Parse a duration such as ``"7d"``, ``"90m"`` or ``"30s"`` to seconds. Without a unit, the number is milliseconds.
-
-    Raises InvalidOptionError for other texts."""
+    """Parse a duration such as ``"7d"`` or ``"90m"`` to seconds; a number without a unit is in milliseconds."""
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", text.lower())
     if match is None or (match[2] or "ms") not in _UNITS:
         raise InvalidOptionError(

@@ -181,8 +181,7 @@ def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> Type
 
 
 def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
-    """Return whether Spark reads every value of the type ``have`` as an equal value of the type ``asked``, so that
-    comparisons of both have the same results."""
+    """Return whether Spark reads every value of the type ``have`` as an equal value of the type ``asked``."""
     have, asked = (kind.value_type if isinstance(kind, pa.DictionaryType) else kind for kind in (have, asked))
     if have.equals(asked):
         return True
@@ -396,11 +395,8 @@ def index_of(source: FileProvider) -> OpenIndex | None:
 def narrowed_for_index(
     source: FileProvider, schema: pa.Schema, partitions: Collection[str], conf: ReadConf
 ) -> FileProvider:
-    """Return ``source`` itself, or a wrapper that passes an index only the conditions that it can evaluate.
-
-    The wrapper is used if the types of the index's columns differ from the lake's ``schema``. ``partitions`` are names
-    of columns from paths, whose types are not compared.
-    """
+    """Return ``source``, or a wrapper that passes only some conditions to an index whose column types differ from the
+    lake's ``schema``. Types of the columns ``partitions``, which come from paths, are not compared."""
     index = index_of(source)
     if index is None:
         return source

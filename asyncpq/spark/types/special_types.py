@@ -122,8 +122,7 @@ def wkb_field(field: T.StructField) -> pa.Field:
 
 
 class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """GeoArrow's type "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. The type is not registered, so
-    readers get binary values."""
+    """GeoArrow's "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. Not registered: readers get binary."""
 
     def __init__(self, about: bytes) -> None:
         self._about = about
