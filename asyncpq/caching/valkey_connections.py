@@ -208,7 +208,7 @@ class ValkeyConnections:
         except BaseException as error:
             await self._discard(connection)
             self._connecting -= 1  # first: a refused waiter may call again before this task ends
-            self._refuse_waiting(f"the server could not be reached: {type(error).__name__}", error)
+            self._refuse_waiting(f"connecting failed: {type(error).__name__}", error)
             if not isinstance(error, _FAILURES):
                 raise
         else:

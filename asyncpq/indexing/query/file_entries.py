@@ -1,9 +1,9 @@
-"""What an index knows of single files: their entries, matched with a listing; their footers and page indexes.
+"""An index's data about single files: their entries, matched with a listing, their footers and page indexes.
 
-With these, a read fetches data pages of a file without opening it first.
+With these, a read fetches data pages of a file without opening the file first.
 
-The GET's ``If-Match`` validates them. If the version is another, all that the index knows of the file is dropped, and
-the file is opened like any other.
+The GET's ``If-Match`` validates them. If the file has another version, the read ignores the index's data about the
+file, and opens it like any other.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def known_version(
     validator: Validator,
     limits: LimitOptions,
 ) -> KnownVersion | None:
-    """Return a file's version as the index knows it; None if the index knows nothing of it. ``footers`` and ``pages``
-    are payloads by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or of some. Without leaf -1
-    in ``footers`` only the pages are known. A payload that is damaged, or of another version than ``validator``,
-    raises CorruptIndexError; callers treat it as missing."""
+    """Return a file version with its footer and page indexes, from the index's payloads; None if there are none.
+    ``footers`` and ``pages`` are payloads by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or
+    of some. Without leaf -1 in ``footers`` the result has page indexes only. Raises CorruptIndexError if a payload is
+    damaged or its version differs from ``validator``; callers treat such a payload as missing."""
     made = {
         (group, leaf): index
         for leaf, payload in pages.items()
@@ -60,7 +60,9 @@ def known_version(
         )
     shared = decode_shared(file, footers[SHARED], limits.max_footer_bytes)
     if shared.size != validator.size:
-        raise CorruptIndexError("an index has the footer of another version of the file")
+        raise CorruptIndexError(
+            f"the index's footer belongs to another version of the file: {shared.size} bytes, now {validator.size}"
+        )
     leaves = {leaf: decode_leaf(file, leaf, payload) for leaf, payload in footers.items() if leaf != SHARED}
     try:
         data = shared.pieces[0]
@@ -71,7 +73,7 @@ def known_version(
             data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
         )
     except AsyncpqError as error:
-        raise CorruptIndexError(f"the footer that an index has cannot be decoded: {error.message}") from error
+        raise CorruptIndexError(f"the index's copy of the footer cannot be decoded: {error.message}") from error
     return KnownVersion(
         validator=validator,
         metadata=metadata,
@@ -91,13 +93,13 @@ _MOST_AHEAD: Final = 2  # segments of a table that are read ahead; of more, only
 
 
 class FileEntry(NamedTuple):
-    """A file in an index."""
+    """A version of a file in an index, with its row groups."""
 
-    file: IndexedFile  # its version
-    row_groups: tuple[int, ...] | None  # number of rows of each; None if the file could not be read
+    file: IndexedFile
+    row_groups: tuple[int, ...] | None  # number of rows of each row group; None if the file could not be read
 
     def may_match(self, access: AccessPlan) -> bool:
-        """Whether the plan selects any row; also if it names rows that the file does not have."""
+        """Return whether ``access`` selects any row of the file; True too if it selects rows that do not exist."""
         return _selects_rows(access, self.row_groups)
 
 
@@ -112,7 +114,8 @@ def _selects_rows(access: AccessPlan, row_groups: tuple[int, ...] | None) -> boo
 
 
 def entries_in(table: pa.Table) -> dict[int, FileEntry]:
-    """Return the rows of the table "files", by id. Raises CorruptIndexError: a row is impossible."""
+    """Return the entries in ``table``, rows of the index table "files", by the file's id. Raises CorruptIndexError if
+    a row is impossible."""
     groups = table.column("row_groups").to_pylist()
     return {
         file.id: FileEntry(file, None if rows is None else tuple(rows))
@@ -121,7 +124,7 @@ def entries_in(table: pa.Table) -> dict[int, FileEntry]:
 
 
 def url_in(manifest: Manifest, path: str) -> str:
-    """Return the url of the file at ``path``, as listings of the dataset have it."""
+    """Return the url of the file at ``path``, spelled as in listings of the dataset."""
     root = manifest.root
     if not path:
         return root.removesuffix("/")
@@ -130,7 +133,7 @@ def url_in(manifest: Manifest, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListingMatch:
-    """Files of one listing, by what one snapshot of an index knows of them. All reads share it."""
+    """The files of one listing, matched with the entries of one snapshot of an index. All reads share a match."""
 
     files: Sequence[DataFile]  # the listing
     manifest: Manifest  # the snapshot
@@ -144,7 +147,8 @@ class ListingMatch:
     unknown: Sequence[int]
 
     def candidates(self, selection: FileSelection) -> list[tuple[int, FileEntry | None, AccessPlan]]:
-        """Return the positions of the files that may match, in order, with their entries and rows."""
+        """Return position, entry (None if the index lacks the file) and rows of each file that may match, in order of
+        the listing."""
         files: list[tuple[int, FileEntry | None, AccessPlan]] = []
         for file in list((selection.files & self.ids).rows()):
             position, entry = self.by_id[file]
@@ -157,7 +161,7 @@ class ListingMatch:
         return files
 
     def report(self) -> list[str]:
-        """Return lines for ``explain()``: how many files the index knows."""
+        """Return lines for ``explain()`` that state how many of the listed files the index has."""
         lines: list[str] = []
         if self.unknown:
             known = len(self.files) - len(self.unknown)
@@ -171,7 +175,7 @@ class ListingMatch:
 
 
 def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
-    """Compare the versions of listed files with those of ``catalog``, the index's entries by url."""
+    """Return the listed files, matched by url and version with ``catalog``, the index's entries by url."""
     by_id: dict[int, tuple[int, FileEntry]] = {}
     unsure: list[tuple[int, FileEntry]] = []
     unknown: list[int] = []
@@ -189,7 +193,8 @@ def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mappin
 
 
 class FooterReader:
-    """Reads footers and page indexes of files from an index, for one read. It is useful if the index has some."""
+    """Reads footers and page indexes of files from an index, for one read. ``is_useful`` is False if the index has none
+    of them."""
 
     def __init__(self, read: SnapshotRead, payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None) -> None:
         self._read = read
@@ -201,16 +206,17 @@ class FooterReader:
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
     def again(self) -> FooterReader:
-        """Return a reader for the same request over other files; it has the payloads that were read already."""
+        """Return a reader for the same request over other files, with a copy of the payloads read so far."""
         return FooterReader(self._read, self._payloads)
 
     def expect(self, ids: Sequence[int]) -> None:
-        """Expect the read to need these files, in this order."""
+        """Set the files that the read will need, in this order: footers are read ahead in that order."""
         self._ids = ids
         self._positions = {file: position for position, file in enumerate(ids)}
 
     def reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
-        """Return the reads of footers and page indexes that memory lacks, with the kind of their table."""
+        """Return the reads that load those footers and page indexes of the files ``ids`` that memory lacks, with the
+        kind of their table."""
         missing = [file for file in ids if self._held(file) is None] if self.is_useful else []
         if not missing:
             return []
@@ -225,14 +231,16 @@ class FooterReader:
         return ("known", self._read.manifest.index, file, self._leaves)
 
     def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
-        """Take the results of such reads. Raises CorruptIndexError: a row is impossible."""
+        """Keep the payloads in ``tables``, the results of :meth:`reads` for tables of ``kind``. Raises
+        CorruptIndexError if a key is impossible."""
         for table in tables:
             if table is not None:
                 for file, payloads in by_file(table).items():
                     self._payloads.setdefault(file, {}).setdefault(kind, {}).update(payloads)
 
     def entry(self, file: int, validator: Validator | None, access: AccessPlan) -> IndexEntry:
-        """Return what the index knows of a file, for the read."""
+        """Return the entry with which a read opens the file: the rows ``access``, and the index's footer, which is
+        loaded when it is needed."""
         known = partial(self._known, file, validator) if validator is not None and self.is_useful else None
         return IndexEntry(access=access, validator=validator, known=known)
 
@@ -255,7 +263,7 @@ class FooterReader:
         return version
 
     def _held(self, file: int) -> KnownVersion | None:
-        """Return the version that memory has."""
+        """Return the file's version with its footer from memory; None if memory lacks it."""
         held: KnownVersion | weakref.ref[KnownVersion] | None = self._read.runtime.memory.get(self._key(file))
         return held() if isinstance(held, weakref.ref) else held
 
@@ -270,7 +278,7 @@ class FooterReader:
         memory.put(key, version, metadata + spans + 500)
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
-        """Read the footers of the file and of those that follow it, once for all of them."""
+        """Read the footers of a chunk of files that includes ``file``, all at once; waiting reads share the result."""
         position = self._positions.get(file)
         if position is None:  # the read began again, with other files
             await self._load(operation, [file])
@@ -305,8 +313,8 @@ class FooterReader:
 
 
 def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
-    """Return reads that load the tables by file into memory, for later lookups: directories of segments, or more.
-    ``whole``: load all rows of small segments, because files are looked up next."""
+    """Return reads that load the tables by file into memory, for later lookups. Without ``whole``, these load only the
+    directories of segments; with ``whole``, all rows of small segments, because files are looked up next."""
     reads: Reads = []
     ranges: list[KeyRange] | None = None if whole else []
     limit = 0 if whole else None  # no rows are returned
@@ -318,10 +326,10 @@ def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
 
 
 def needed_leaves(manifest: Manifest, ask: ScanRequest) -> frozenset[int] | None:
-    """Return the ordinals of the leaves that a read needs; None for all.
+    """Return the ordinals of the leaf columns that a read needs; None for all leaves.
 
-    They are right for files that have the dataset's columns in its order. For other files they are a guess: the read
-    fetches what is missing from the file.
+    The ordinals are right for files with the dataset's columns in the dataset's order. For other files they are a
+    guess: the read fetches what is missing from the file.
     """
     spans, partitions = manifest.leaf_spans, manifest.partitions
     if manifest.num_leaves <= _MOST_LEAVES or ask.columns is None:

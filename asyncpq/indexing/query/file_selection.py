@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _FEW_ROWS = 1000  # take at most a few milliseconds in the event loop
 
-#: Reads rows of one segment; the operation counts the cost. None: the rows are not known.
+#: Reads rows of one segment; the operation counts the cost. Returns None if the segment could not give its rows.
 Read: TypeAlias = Callable[[Operation], Coroutine[Any, Any, pa.Table | None]]
 Reads: TypeAlias = list[Read]
 
@@ -42,7 +42,7 @@ class TableRows:
     """Rows of an index table."""
 
     rows: pa.Table  # rows of live files in the requested key ranges, sorted by key within each segment
-    unknown: RowRanges  # ids of live files that the table knows nothing of
+    unknown: RowRanges  # ids of live files that the table does not cover
 
 
 async def together(operation: Operation, reads: Sequence[Callable[[Operation], Coroutine[Any, Any, T]]]) -> list[T]:
@@ -67,7 +67,8 @@ async def together(operation: Operation, reads: Sequence[Callable[[Operation], C
 
 
 async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on so many rows; in a thread if they would hold up the event loop."""
+    """Return the result of ``work``, which handles ``rows`` rows; run it in a thread if these are too many for the
+    event loop."""
     return work() if rows <= _FEW_ROWS else await runtime.in_thread(work)
 
 
@@ -92,8 +93,8 @@ class SnapshotRead:
     ) -> Reads:
         """Return one read for each segment that may hold keys in ``ranges`` (see :meth:`IndexBackend.read_segment`).
 
-        ``ranges``: ascending and apart; None for all rows. ``tolerant``: a damaged segment gives None instead of an
-        error: pruning then does without it."""
+        ``ranges`` ascend and do not overlap; None for all rows. With ``tolerant``, a read of a damaged segment returns
+        None instead of raising an error: pruning then does without this segment."""
         reads: Reads = []
         for segment in self.manifest.segments_of(table):
             within = None if ranges is None else _ranges_in(segment, ranges)
@@ -110,7 +111,7 @@ class SnapshotRead:
         limit: int | None = None,
         tolerant: bool = False,
     ) -> Read:
-        """Return the read of one segment."""
+        """Return the read of one segment; the arguments are those of :meth:`segments`."""
 
         async def read(operation: Operation) -> pa.Table | None:
             try:
@@ -127,7 +128,7 @@ class SnapshotRead:
 
 
 def _ranges_in(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
-    """Return the ranges that reach into the segment; and the key of unknown files, if the segment has it."""
+    """Return those of ``ranges`` in which the segment may have keys; and ``UNKNOWN_KEY``, if the segment has it."""
     within: list[KeyRange] = []
     low, high = segment.low, segment.high
     if high and low <= high:
@@ -138,8 +139,8 @@ def _ranges_in(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
 
 
 def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table | None]) -> TableRows | None:
-    """Put the rows of the segments together; return None if some segment has no answer. Raises CorruptIndexError: a row
-    has no file."""
+    """Return the rows of live files from all segments together; None if one of ``pieces`` is None. Raises
+    CorruptIndexError if a row's file id is negative."""
     filled: list[pa.Table] = []
     has_unknown = False
     for piece in pieces:
@@ -155,7 +156,7 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
     live, files = manifest.live, rows.column("file")
     least, greatest = pc.min_max(files).values()
     if (least.as_py() or 0) < 0:
-        raise CorruptIndexError(f"a row of {table} is of no file")
+        raise CorruptIndexError(f"a row of index table {table} has the file id {least.as_py()}, expected at least 0")
     if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
         rows = rows.filter(_are_in(files, live))
     if has_unknown:
@@ -181,7 +182,7 @@ _FIRST = itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """A superset of the rows that match."""
+    """A superset of the rows that match a predicate, by file id."""
 
     files: RowRanges  # ids of the files that may match
     # rows of some of these files; of the others, all rows may match. No plan is empty
@@ -194,7 +195,7 @@ class FileSelection:
 
     @classmethod
     def of_plans(cls, plans: Mapping[int, AccessPlan]) -> FileSelection:
-        """Return the selection of these rows and no others."""
+        """Return the selection of the rows in ``plans``, by file id, and no others."""
         files: list[int] = []
         narrow: dict[int, AccessPlan] = {}
         for file, plan in sorted(plans.items(), key=_FIRST):
@@ -205,13 +206,13 @@ class FileSelection:
         return cls(RowRanges.from_rows(files), narrow)
 
     def plan(self, file: int) -> AccessPlan:
-        """Return the rows of ``file`` that may match."""
+        """Return the rows of the file with the id ``file`` that may match."""
         if file not in self.files:
             return AccessPlan.none()
         return self.plans.get(file, _ALL)
 
     def only(self, files: RowRanges) -> FileSelection:
-        """Return the part of the selection that is in ``files``."""
+        """Return the part of the selection that is in the files with the ids ``files``."""
         common = self.files & files
         if common.num_rows == self.files.num_rows:
             return self
@@ -252,12 +253,12 @@ _NONE = FileSelection(RowRanges.empty())
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Rows of one file that may match, by an index.
+    """Rows of one file that may match, according to an index.
 
     Attributes:
-        access: these rows; ``AccessPlan.none()`` if no row matches.
-        size, etag: of the indexed version, the ETag verbatim; None if unknown. If the file is seen to have others, the
-            slice is not used.
+        access: the rows that may match; ``AccessPlan.none()`` if no row matches.
+        size, etag: size in bytes and verbatim ETag of the indexed version; None if unknown. If the file turns out to
+            have another size or ETag, the slice is not used.
     """
 
     access: AccessPlan = field(default_factory=AccessPlan.all)
@@ -267,12 +268,12 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlices:
-    """A superset of the rows that match, by an index.
+    """A superset of the rows that match, according to an index.
 
     Attributes:
-        files: slices by url, as :meth:`asyncpq.Dataset.files` gives it, or by path below the dataset's url.
-        others: of files without a slice, "none" of the rows matches, or that is "unknown".
-        exact: all rows in ``files`` match. ``explain()`` shows it; the filter runs all the same.
+        files: slices by the url that :meth:`asyncpq.Dataset.files` returns, or by path below the dataset's url.
+        others: "none" if no row matches in files without a slice; "unknown" if these files must be read.
+        exact: whether all rows in ``files`` match. ``explain()`` shows it; the filter runs all the same.
     """
 
     files: Mapping[str, FileSlice]
@@ -285,16 +286,17 @@ class FileIndex(Protocol):
     """An index of the caller's own, for :meth:`asyncpq.Session.open_dataset` (``index=``)."""
 
     async def prune(self, where: Expression) -> FileSlices:
-        """Return at least the rows for which ``where`` is true; more are allowed, fewer are not.
+        """Return at least the rows for which ``where`` is true; more rows are allowed, fewer are not.
 
         Args:
-            where: over the dataset's columns, relative times resolved. :func:`asyncpq.expressions.column_ranges` gives
-                the values that each column may have in rows where it is true.
+            where: predicate on the dataset's columns, with relative times resolved.
+                :func:`asyncpq.expressions.column_ranges` returns the values that each column may have where it is true.
         """
 
 
 def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:
-    """Return the file with the rows that the caller's own indexes allow; None if they rule it out."""
+    """Return the file, restricted to the rows that the caller's own indexes allow; None if they allow no rows.
+    ``folder`` is the url that paths in ``own`` are relative to."""
     if not own:
         return file
     access = _own_access(own, file, folder)
@@ -331,13 +333,13 @@ _FEW_RANGES: Final = 8  # compared one after the other, each with all rows at on
 class SelectedRows(NamedTuple):
     """The answer of one table to one lookup."""
 
-    selection: FileSelection  # rows that may match; all rows of files that the table knows nothing of
-    num_rows: int | None  # how many rows the table names; None if it does not know the rows of some file
+    selection: FileSelection  # rows that may match; all rows of files that the table does not cover
+    num_rows: int | None  # number of rows that the table found; None if it cannot find rows in all files
 
 
 def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], *, every: bool) -> SelectedRows:
-    """Return the files and rows that the table has for keys in ``ranges``, out of ``rows``, which hold more perhaps.
-    With ``every``, only files and rows that occur in each of the ranges."""
+    """Return the files and rows that the table has for keys in ``ranges``. ``rows`` are its rows of these ranges, and
+    perhaps others. With ``every``, only files and rows that occur in each of the ranges are returned."""
     if table.kind == "bounds":
         return SelectedRows(_zones(_overlapping(rows.rows, ranges)) | FileSelection(rows.unknown), None)
     if not every:
@@ -354,7 +356,7 @@ def select_rows(table: IndexTable, rows: TableRows, ranges: Sequence[KeyRange], 
 
 
 def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
-    """Return the rows with keys in one of the ranges. Rows of several segments are not sorted by key."""
+    """Return the rows of ``table`` whose key is in one of ``ranges``. The rows need not be sorted by key."""
     keys = table.column("key")
     if not table.num_rows:
         return table
@@ -374,7 +376,7 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
-    """Return the zones whose interval, its end included, meets one of the ranges."""
+    """Return the rows of ``table`` (zones) whose interval, its end included, overlaps one of ``ranges``."""
     if not table.num_rows:
         return table
     lows, highs = table.column("key"), table.column("max")
@@ -390,7 +392,7 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 
 def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bool]:
-    """For each interval, its end included: whether it meets one of the ranges."""
+    """Return for each interval from ``lows`` to ``highs``, its end included, whether it overlaps one of ``ranges``."""
     ordered = sorted(ranges, key=itemgetter(0))
     begins = [begin for begin, _ in ordered]
     ends: list[bytes | None] = []  # the greatest end so far; None: no end
@@ -405,7 +407,8 @@ def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRan
 
 
 def _zones(table: pa.Table) -> FileSelection:
-    """Select the row groups of the zones. Each row group has zones of its own, beside those of the whole file."""
+    """Return the selection of the row groups of the zones in ``table``. Zones of whole files (group -1) are ignored,
+    because each row group has zones of its own."""
     masks: dict[int, int] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:

@@ -51,11 +51,11 @@ from asyncpq.storage.threads import results_of
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """Rows of a table with keys in ``ranges``."""
+    """A lookup of the rows of a table with keys in ``ranges``."""
 
     table: IndexTable
     ranges: Ranges
-    points: tuple[bytes, ...] | None  # the keys, if all ranges are single keys
+    points: tuple[bytes, ...] | None  # the keys, if all ranges are single keys; else None
     every: bool = False  # only files and rows that occur in each of the ranges count
     result: SelectedRows | None = None  # None before the lookup, and if the table has no answer
     is_asked: bool = False  # whether the lookup was made
@@ -66,7 +66,7 @@ class _Lookup:
 
 @dataclass(slots=True, eq=False)
 class _BloomProbe:
-    """Row groups that may hold any of ``keys``."""
+    """A search in a table of Bloom filters for the row groups that may have any of ``keys``."""
 
     table: IndexTable
     keys: tuple[bytes, ...]
@@ -78,7 +78,7 @@ class _BloomProbe:
 
 @dataclass(slots=True, eq=False)
 class _Combined:
-    """The intersection of ``args``; with ``either`` their union."""
+    """The intersection of the selections of ``args``; if ``either``, their union."""
 
     either: bool
     args: tuple[_Node, ...]
@@ -108,7 +108,7 @@ class _FirstAnswer:
 
     @property
     def due(self) -> tuple[_Lookup, ...]:
-        """The lookups made so far; and the next one, if none of them has an answer."""
+        """The lookups made so far; and the next lookup, if none of those made has an answer."""
         for position, lookup in enumerate(self.lookups):
             if not lookup.is_asked:
                 return self.lookups[:position] if self.selection() is not None else self.lookups[: position + 1]
@@ -116,7 +116,7 @@ class _FirstAnswer:
 
 
 class _NoRows:
-    """No row can match."""
+    """The node for a predicate that no row can match."""
 
     def selection(self) -> FileSelection | None:
         return FileSelection.none()
@@ -133,11 +133,11 @@ class _Wanted(NamedTuple):
 
 
 class IndexQuery:
-    """One predicate, asked of the tables of one snapshot.
+    """A search for the rows that match one predicate, in the tables of one snapshot.
 
-    ``where`` is over the dataset's columns, simplified, relative times resolved. A lookup that would read more than
-    ``LimitOptions.max_postings`` rows of one segment has no answer. ``bloom_tables`` may rule out more row groups once
-    few files are left."""
+    ``where`` is a simplified predicate on the dataset's columns, with relative times resolved. A lookup that would
+    read more than ``LimitOptions.max_postings`` rows of one segment has no answer. ``bloom_tables`` may rule out more
+    row groups once few files are left."""
 
     def __init__(self, read: SnapshotRead, where: Expression) -> None:
         self._read = read
@@ -151,12 +151,13 @@ class IndexQuery:
 
     @property
     def first_tables(self) -> list[IndexTable]:
-        """The tables that the first step asks."""
+        """The tables in which the first step looks up keys."""
         return list(dict.fromkeys([lookup.table for lookup in _due_lookups(self._root)]))
 
     async def run(self, beside: Reads | None = None) -> FileSelection:
-        """Ask all tables at once; ask again for lookups that take the place of some without an answer. ``beside``:
-        reads that run along, for what they leave in memory. Raises StaleSnapshotError: a segment is gone."""
+        """Make all lookups at once, then those that replace lookups without an answer, and return the files and rows
+        that may match. ``beside`` are reads that run at the same time and only fill memory. Raises
+        StaleSnapshotError if a segment is gone."""
         while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
             await self._look_up(due, beside or ())
             beside = None
@@ -187,12 +188,12 @@ class IndexQuery:
                 lookup.result = select_rows(table, rows, lookup.ranges, every=lookup.every)
 
     def selection(self) -> FileSelection:
-        """Return the files and rows that may match, by the answers so far."""
+        """Return the files and rows that may match according to the answers so far."""
         selection = None if self._root is None else self._root.selection()
         return FileSelection(self._manifest.live) if selection is None else selection.only(self._manifest.live)
 
     def take_blooms(self, table: IndexTable, filters: pa.Table) -> None:
-        """Take rows of a "bloom" table, for the files that are left."""
+        """Rule out row groups with the Bloom filters in ``filters``, rows of ``table`` for the files that are left."""
         by_file: dict[int, dict[int, bytes]] = {}
         payloads = filters.column("payload")
         for position, key in enumerate(filters.column("key").to_pylist()):
@@ -214,7 +215,7 @@ class IndexQuery:
         return FileSelection(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
 
     def report(self) -> tuple[str, ...]:
-        """Say how many files and rows each table left, for ``explain()``."""
+        """Return lines for ``explain()`` that state how many files and rows each table left."""
         lines: dict[str, None] = {}
         total = self._manifest.live.num_rows
         for lookup in _due_lookups(self._root):
@@ -244,7 +245,7 @@ class IndexQuery:
         return self._read.segments(table, below, at_least=least, tolerant=True)
 
     def _disjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where any of ``args`` holds; None: any row may be one."""
+        """Return the lookups for rows where any of ``args`` is true; None if no lookup can rule out rows."""
         nodes = [self._conjunction([arg]) for arg in args]
         if None in nodes:
             return None
@@ -252,7 +253,8 @@ class IndexQuery:
         return _Combined(True, possible) if possible else _NoRows()
 
     def _conjunction(self, args: Iterable[_Node | _Wanted | None]) -> _Node | None:
-        """Return the lookups for rows where all of ``args`` hold; the ranges of one column are intersected first."""
+        """Return the lookups for rows where all of ``args`` are true; None if no lookup can rule out rows. The ranges
+        of one column are intersected first."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
         for arg in args:
@@ -301,7 +303,7 @@ class IndexQuery:
     def _add_ranges(self, nodes: list[_Node], tables: Sequence[IndexTable], ranges: Ranges) -> None:
         """Add the lookups of one column's ranges to ``nodes``.
 
-        Of single keys, postings say all that sets and bounds do: these are read only if there are too many postings.
+        For single keys, "keys" tables are enough: sets and bounds are read only if there are too many postings.
         """
         if not ranges and tables:
             nodes.append(_NoRows())
@@ -325,7 +327,7 @@ class IndexQuery:
                 nodes.append(probe)
 
     def _lookup(self, table: IndexTable, ranges: Ranges, *, every: bool = False) -> _Lookup:
-        """Return the lookup of these keys; the same one for the same keys."""
+        """Return the lookup of ``ranges`` in ``table``; equal arguments return the same object."""
         lookup = self._lookups.get((table, ranges, every))
         if lookup is None:
             lookup = self._lookups[table, ranges, every] = _Lookup(table, ranges, point_keys(ranges), every)
@@ -333,7 +335,7 @@ class IndexQuery:
 
 
 def _due_lookups(node: _Node | None) -> Sequence[_Lookup]:
-    """Return the lookups that were made or are to be made now, in the order of the predicate, each once."""
+    """Return the lookups below ``node`` that were made or are to be made now, in the predicate's order, each once."""
     if isinstance(node, _Lookup):
         return (node,)
     if isinstance(node, _FirstAnswer):
@@ -352,7 +354,7 @@ def _probes(node: _Node | None) -> Iterator[_BloomProbe]:
 
 
 def _is_wide(ranges: Ranges) -> bool:
-    """Whether the ranges leave out some values rather than name some: nearly all rows would be read."""
+    """Return whether the ranges exclude some values rather than list some: a lookup would read nearly all rows."""
     begins = ends = False
     for low, high in ranges:
         begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
@@ -365,7 +367,7 @@ def _points(keys: Iterable[bytes]) -> Ranges:
 
 
 def intersected(left: Ranges, right: Ranges) -> Ranges:
-    """Return the keys in both, in ranges that ascend and are apart, as the given ones are."""
+    """Return the keys that are in both ``left`` and ``right``. All ranges ascend and do not overlap."""
     both: list[KeyRange] = []
     first, second = 0, 0
     while first < len(left) and second < len(right):
@@ -400,11 +402,11 @@ class OpenIndex:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether reads may use that snapshot without a check."""
+        """Return whether reads may use the snapshot without looking for a newer one."""
         return self.checked and time.monotonic() - self.head.checked_at < self.max_age_s
 
     async def advance(self, operation: Operation) -> None:
-        """Look for a newer snapshot, beside the other requests of a read."""
+        """Look for a newer snapshot, at the same time as the other requests of a read."""
         part = operation.part(self.backend.description, 0)
         try:
             await self.head.advance(part)
@@ -413,8 +415,8 @@ class OpenIndex:
         self.checked = True
 
     async def renew(self, used: Manifest, operation: Operation) -> None:
-        """Load the newest snapshot, after a segment of ``used`` was vacuumed. Raises StaleSnapshotError: there is no
-        newer one."""
+        """Load the newest snapshot, because a segment of the snapshot ``used`` was vacuumed. Raises
+        StaleSnapshotError if there is no newer snapshot."""
         if self.manifest is used:
             await together(operation, [self.head.reload])
 
@@ -430,12 +432,12 @@ class OpenIndex:
 class IndexAnswer:
     """Answers of the index and of the caller's own indexes to one predicate."""
 
-    selection: FileSelection | None  # files by id; None without an index
-    query: IndexQuery | None  # asked these; None without an index or a predicate
+    selection: FileSelection | None  # files by id; None if there is no index
+    query: IndexQuery | None  # the search that found the selection; None if there is no index or no predicate
     own: Sequence[FileSlices]  # answers of the caller's own indexes
 
     def report(self) -> tuple[str, ...]:
-        """Return lines for ``explain()``."""
+        """Return lines for ``explain()``: the answers of all tables, and of the caller's own indexes."""
         own = [
             f"of your own: {len(slices.files)} files named{', exactly' if slices.exact else ''}, others {slices.others}"
             for slices in self.own
@@ -446,9 +448,9 @@ class IndexAnswer:
 async def answer(
     read: SnapshotRead | None, index: OpenIndex | None, own: Sequence[FileIndex], ask: ScanRequest
 ) -> IndexAnswer:
-    """Ask one snapshot of an index, and the caller's own indexes, for the files that may match a request.
+    """Return the files that may match a request, according to an index's snapshot and the caller's own indexes.
 
-    Without a predicate, or where the request names rows, all files may.
+    If the request has no predicate, or lists rows of files, all files may match.
     """
     where = ask.where if ask.prune is None else ask.prune
     if where is None or ask.by_file is not None:
@@ -479,8 +481,8 @@ async def _ask_index(
 async def read_details(
     read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
 ) -> list[pa.Table | None]:
-    """Read the footers and Bloom filters of the files ``ids``, which are few, in one round; and ``others``, whose
-    results it returns. ``footers`` and ``query`` take what is theirs."""
+    """Read the footers and Bloom filters of the files ``ids``, which are few, together with ``others``, in one round.
+    Return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``."""
     footer_reads = footers.reads(list(ids.rows()))
     bloom_tables = () if query is None else query.bloom_tables
     blooms = [read.segments(table, id_ranges(ids), tolerant=True) for table in bloom_tables]

@@ -47,9 +47,9 @@ class IndexedFiles:
 
     The index changes no rows. If it is dropped, reads go on without it.
 
-    ``base`` provides the files. ``index`` is None with only the caller's own indexes, whose paths are relative to the
-    url ``folder``. ``partitions`` are the columns whose values were in paths when the dataset was opened; None if no
-    listing changes them.
+    ``base`` provides the files. ``index`` is None if there are only the caller's own indexes ``own``, whose paths are
+    relative to the url ``folder``. ``partitions`` are the columns whose values were in paths when the dataset was
+    opened; None if no listing changes them.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class IndexedFiles:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether a newer snapshot may know more of the files. Reads look for one beside their other requests."""
+        """Whether a newer snapshot may have more of the files. Reads then look for one beside their other requests."""
         match = self._match
         return self.index is not None and not self.index.is_fresh and match is not None and bool(match.unknown)
 
     async def _renewed(self, listed: FileSet, pruned: FileSet, prune: Prune, operation: Operation) -> FileSet:
-        """Return the files that are there now. A newer snapshot of the index is for the next read."""
+        """Return the pruned files of the newest listing. If there is a newer snapshot, the next read uses it."""
         if self._is_behind and self.index is not None:
             try:
                 await self.index.advance(operation)
@@ -136,7 +136,7 @@ class IndexedFiles:
             self.index = self._match = None
 
     async def _pruner(self, ask: ScanRequest, operation: Operation) -> Prune:
-        """Ask the index; return the function that prunes a listing by its answer."""
+        """Return a function that prunes a listing to the files that may match, according to the index's answer."""
         restarts = self._runtime.options.limits.max_restarts
         while (index := self.index) is not None:
             manifest = index.head.manifest
@@ -172,8 +172,8 @@ class IndexedFiles:
         return prune
 
     def _fits(self, files: Sequence[DataFile], manifest: Manifest) -> bool:
-        """Whether paths hold the same indexed columns as when the dataset was opened. Of a column that moved there, the
-        index knows the values in the files."""
+        """Return whether the same indexed columns have their values in paths as when the dataset was opened. If not,
+        the index may have values of a column from within the files, which the paths override."""
         if self._partitions is None or not files:
             return True
         changed = files[0].partition.keys() ^ set(self._partitions)
@@ -182,7 +182,7 @@ class IndexedFiles:
     async def _ask_with_catalog(
         self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
     ) -> tuple[Mapping[str, FileEntry], tuple[IndexAnswer, FileSelection]]:
-        """Ask the index, and load the entries of all files by url at the same time."""
+        """Return the entries of all files by url, and the index's answer with its selection; both load at once."""
         operation, loop = read.operation, asyncio.get_running_loop()
         beside = operation.part(operation.url, operation.metrics.rounds)
         loading = loop.create_task(self._catalog(index, replace(read, operation=beside)))
@@ -219,7 +219,7 @@ class IndexedFiles:
         selection: FileSelection,
         footers: FooterReader,
     ) -> FileSet:
-        """Leave out the files that cannot match. Files with other versions than the index knows all stay."""
+        """Return ``listed`` without the files that cannot match. Files whose version is not in the index all stay."""
         nothing_known = not selection.plans and not footers.is_useful and not match.unsure
         if nothing_known and selection.files == match.manifest.live:
             files: Sequence[DataFile] = listed.files  # the same list: what is cached for it still serves
@@ -237,7 +237,7 @@ class IndexedFiles:
     def _with_own(
         self, listed: FileSet, files: Sequence[DataFile], answered: IndexAnswer, match: ListingMatch | None
     ) -> FileSet:
-        """Return the files that the caller's own indexes allow."""
+        """Return ``listed`` with those of ``files`` that the caller's own indexes allow."""
         if answered.own:
             files = [file for file in (with_own(file, answered.own, self._folder) for file in files) if file]
         total = len(listed.files) if listed.total is None else listed.total
@@ -260,7 +260,7 @@ def _report(answered: IndexAnswer, match: ListingMatch | None, view: View, liste
 
 
 async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation) -> bool:
-    """Whether another snapshot replaced one whose segments are gone."""
+    """Load the newest snapshot; return whether it is newer than ``manifest``, whose segments are gone."""
     try:
         await index.renew(manifest, operation)
     except StaleSnapshotError:
@@ -311,7 +311,7 @@ class SnapshotFiles:
     async def _renewed(
         self, first: asyncio.Future[tuple[Manifest, FileSet]], ask: ScanRequest, operation: Operation
     ) -> FileSet:
-        """Return the files of :meth:`files`; or those of a newer snapshot, if there is one."""
+        """Return the files of ``first``, or those of a newer snapshot if there is one and its files differ."""
         await self.index.advance(operation)
         manifest, first_files = await first
         if self.index.manifest is manifest:
@@ -321,7 +321,7 @@ class SnapshotFiles:
         return first_files if is_same else again
 
     async def _find_newest(self, ask: ScanRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
-        """Return the newest known snapshot, and the files by it."""
+        """Return the newest loaded snapshot, and its files that may match."""
         index_reads = operation.part(self.index.backend.description, rounds)
         try:
             for _ in range(self._runtime.options.limits.max_restarts):
@@ -355,7 +355,8 @@ class SnapshotFiles:
 async def _entries(
     read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None
 ) -> dict[int, FileEntry]:
-    """Return the entries of files; of a few files, read footers and Bloom filters in the same round."""
+    """Return the entries of the files ``ids``, by id. If there are few, footers and Bloom filters are read in the same
+    round. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
     entries: dict[int, FileEntry] = {}
@@ -372,7 +373,7 @@ async def _entries(
         if table is not None:
             entries.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
     if not all(file in entries for file in ids.rows()):
-        raise CorruptIndexError("the index does not list all of its files", url=read.backend.description)
+        raise CorruptIndexError("the index's list of files lacks some of its live files", url=read.backend.description)
     if few:
         for file, entry in entries.items():
             memory.put(("index entry", index, file), entry, 600 + len(entry.file.path))
@@ -386,7 +387,7 @@ def _data_files(
     footers: FooterReader,
     ask: ScanRequest,
 ) -> list[DataFile]:
-    """Return the files of ``plans``, by name, as listings have them."""
+    """Return the files of ``plans`` (rows by file id) as a listing would return them, sorted by url."""
     named = [(url_in(manifest, entries[file].file.path), file) for file in plans]
     if ask.by_file is not None:
         named = [item for item in named if item[0] in ask.by_file]
@@ -414,5 +415,5 @@ def _data_files(
 
 
 def _shown(file: DataFile) -> tuple[str, Validator | None, AccessPlan | None]:
-    """Return the file's version and rows."""
+    """Return the url, version and rows of a file, which tell whether two files are read in the same way."""
     return file.url, file.validator, None if file.entry is None else file.entry.access

@@ -1,7 +1,7 @@
-"""Key ranges of a predicate's atom: they hold the keys of all rows for which the atom may have a result.
+"""Key ranges of a predicate's atom: they contain the keys of all rows for which the atom may have a result.
 
-Every answer is a superset. Literals are compared as :mod:`asyncpq.pruning.literals` has them, which is how the filter
-compares them; what it does not compare exactly says nothing here. ``UNKNOWN_KEY`` is in no range and belongs to all.
+Every answer is a superset. Literals are compared as in :mod:`asyncpq.pruning.literals` and in the filter; a literal
+that cannot be compared exactly narrows nothing. ``UNKNOWN_KEY`` is in no range, but every lookup includes it.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _MAX_COMPOSITE: Final = 1000
 
 
 def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
-    """Return the keys of the rows for which ``atom``, a comparison on a column of ``type_``, may have the result
-    ``truth``. Keys of lists are those of their elements; a null list has null's. The ranges ascend and are apart. No
-    range: no such row. None: any row may be one."""
+    """Return ranges with the keys of all rows for which ``atom``, a comparison on a column of ``type_``, may have the
+    result ``truth``. The keys of a list are those of its elements; a null list has ``NULL_KEY``. The ranges ascend and
+    do not overlap. Empty if no row can have the result; None if any row may have it."""
     item = element_type(type_)
     domain, locate = _column(type_ if item is None else item)
     wanted = result_values(atom, truth, domain)
@@ -80,7 +80,7 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
 
 
 def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
-    """Return the same keys in ranges that ascend and do not meet, without empty ones."""
+    """Return the same keys in ranges that ascend and do not touch; empty ranges are left out."""
     merged: list[KeyRange] = []
     for low, high in sorted(ranges, key=_LOW):
         if high is not None and low >= high:
@@ -94,13 +94,13 @@ def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
 
 
 def point_key(range_: KeyRange) -> bytes | None:
-    """Return the only key in the range; None where there may be several."""
+    """Return the only key in the range; None if the range may contain several."""
     low, high = range_
     return low if high == low + b"\x00" or range_ in (NULLS, NANS) else None
 
 
 def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
-    """Return the keys in the ranges, if those are single keys; else None."""
+    """Return the only key of each range; None if one of the ranges may contain several keys."""
     keys = tuple(key for key in map(point_key, ranges) if key is not None)
     return keys if len(keys) == len(ranges) else None
 
@@ -110,7 +110,7 @@ def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a literal stands among the keys."""
+    """The position of a literal among the keys."""
 
     low: bytes  # keys of greater and equal values are at or above it
     high: bytes  # keys of less and equal values are below it. Where it is ``low``, no value is equal
@@ -128,7 +128,7 @@ def _at(key: bytes) -> _Place:
 
 
 def _after(key: bytes) -> _Place:
-    """Right after a key that is below the literal, where the next one is above it."""
+    """Return the place right after ``key``, for a literal between ``key`` and the next possible key."""
     return _Place(key + b"\x00", key + b"\x00")
 
 
@@ -224,13 +224,14 @@ def _outside(places: Iterable[_Place]) -> Ranges:
 def composite_ranges(
     per_column: Sequence[Ranges | None], types: Sequence[pa.DataType], limit: int = _MAX_COMPOSITE
 ) -> Ranges | None:
-    """Return the composite keys of the rows whose keys of each column are in that column's ranges.
+    """Return ranges with the composite keys of the rows whose key of each column is in that column's ranges.
 
     Single keys of the first columns are combined, as long as there are at most ``limit`` combinations; then come the
-    ranges of one more column. What is behind that narrows nothing.
+    ranges of one more column. Columns after that one are ignored.
 
-    ``per_column`` has the ranges of each column as :func:`atom_ranges` gives them; None: any key. There are at most
-    ``limit`` ranges: of a column with more, one range holds them all. The ranges ascend and are apart; None: any row.
+    ``per_column`` has the ranges that :func:`atom_ranges` returned for each column; None allows any key. A column with
+    more than ``limit`` ranges counts as one range that spans them all. The ranges ascend and do not overlap. The result
+    is empty if no row matches, None if any row may match.
     """
     if () in per_column:
         return ()
@@ -258,14 +259,14 @@ def composite_ranges(
 
 
 def _component(key: bytes, type_: pa.DataType) -> bytes:
-    """One column's key inside a composite one (see :func:`asyncpq.indexing.key_encoding.composite`)."""
+    """Return the bytes of one column's key in a composite key (:func:`asyncpq.indexing.key_encoding.composite`)."""
     if key[:1] != VALUE_TAG or not is_variable(type_):
         return key
     return _cut(key, type_) + END
 
 
 def _cut(cut: bytes, type_: pa.DataType) -> bytes:
-    """Return the bytes in a composite key that separate the same keys of one column as ``cut`` does."""
+    """Return the bound for composite keys that separates one column's keys at the same place as the bound ``cut``."""
     if cut[:1] != VALUE_TAG:
         return cut
     if is_variable(type_):
