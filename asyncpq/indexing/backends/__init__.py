@@ -1,8 +1,8 @@
-"""Backends: where an index is kept, behind :class:`asyncpq.indexing.index_model.IndexBackend`.
+"""Backends, which store an index and implement :class:`asyncpq.indexing.index_model.IndexBackend`.
 
-In come segments (sorted rows of one table) and manifests (bytes with a number); out come rows in key ranges, and
-manifests. :func:`open_backend` finds the backend for a url. ``folder`` keeps Parquet or JSON files in object stores
-(``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process. ``sorted_rows`` has what they share.
+They store segments (sorted rows of one table) and manifests (bytes with a number), and return rows in key ranges, and
+manifests. :func:`open_backend` finds the backend for a url. ``folder`` writes Parquet or JSON files to object stores
+(``objects``), ``sql`` and ``valkey`` use servers, ``memory_backend`` this process. ``sorted_rows`` has shared code.
 
 A new backend is a module, a name and perhaps a scheme here, and a name in ``asyncpq.indexing``. It passes the checks
 of :mod:`asyncpq.testing.backend_contract`.
@@ -28,16 +28,16 @@ _VALKEY: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
 async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
-    """Return the backend ``at``, or the one that it names: by the url of a folder, of an index in JSON (``.json``), of
-    SQLAlchemy (``sqlite:///...``, ``postgresql+psycopg://...``) or of a Valkey server. The session closes a backend
-    that is made here. Anything else raises InvalidOptionError. With ``create``, a store that cannot be written
-    raises UnsupportedStoreError."""
+    """Return the backend ``at``; or, if ``at`` is a url, a new backend for it: a folder, an index in JSON (``.json``),
+    an SQLAlchemy url (``sqlite:///...``, ``postgresql+psycopg://...``) or a Valkey server. The session closes a new
+    backend. Raises InvalidOptionError if ``at`` is anything else; with ``create``, UnsupportedStoreError if the store
+    cannot be written."""
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
-            raise InvalidOptionError(f"the place of an index is a url or a backend, not a {type(at).__name__}")
+            raise InvalidOptionError(f"the place of an index must be a url or a backend, not a {type(at).__name__}")
         return at
     if not at:
-        raise InvalidOptionError("the place of an index is a url or a backend, not ''")
+        raise InvalidOptionError("the place of an index must be a url or a backend, not an empty string")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     backend: IndexBackend
     if scheme in _SQL:

@@ -1,4 +1,4 @@
-"""Indexes in a folder of an object store or disk: segments are Parquet files, or JSON for small indexes."""
+"""Backends for indexes in a folder of an object store or disk: segments are Parquet files; JSON in small indexes."""
 
 from __future__ import annotations
 
@@ -65,29 +65,30 @@ class SegmentFile:
 
     @classmethod
     async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
-        """Load the footer, unless it is in memory. CorruptIndexError: it is not the file that was written."""
+        """Return the segment's file with its footer, from memory or the store. Raises CorruptIndexError if the file is
+        not the one that was written."""
         metrics = operation.metrics
         version = await load_version(source, RequestContext(metrics, round=metrics.rounds + 1))
         metadata = version.metadata
         if version.size != segment.size or metadata.num_rows != segment.num_rows:
             raise CorruptIndexError(
-                f"{version.size} bytes and {metadata.num_rows} rows, where the index has a segment of "
-                f"{segment.size} and {segment.num_rows}",
+                f"its file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} bytes and "
+                f"{segment.num_rows} rows",
             )
 
         def make() -> KeyGroups:
             if digest_of(metadata.data) != segment.extra["footer"]:
-                raise CorruptIndexError("its footer is not what was written")
+                raise CorruptIndexError("the checksum of its footer differs from the one in the manifest")
             return row_groups(metadata)
 
         groups = version.derived(("row groups of a segment", segment.extra["footer"]), make, lambda made: made.weight)
         if groups.num_rows != segment.num_rows:
-            raise CorruptIndexError(f"its row groups have {groups.num_rows} rows of {segment.num_rows}")
+            raise CorruptIndexError(f"its row groups have {groups.num_rows} rows, expected {segment.num_rows}")
         return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
-        """Return all rows of some row groups, with ``columns`` in the order of the schema. Few row groups take one
-        round. A scan keeps nothing in memory."""
+        """Return all rows of the row groups ``ordinals``, with ``columns``, which are in the order of the schema. A few
+        row groups take one round of requests. With ``scan``, nothing is kept in memory."""
         memory, names = self.source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self.version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
@@ -117,7 +118,7 @@ class SegmentFile:
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:
-    """Return the key ranges of the row groups. A bound is parsed when a lookup needs it: it needs few of many."""
+    """Return the key ranges of a file's row groups. Each bound is parsed when first used: a lookup needs only few."""
     groups = metadata.row_groups
     bounds = {
         leaf.dotted: (_Bound(metadata, leaf.index, least=True), _Bound(metadata, leaf.index, least=False))
@@ -128,7 +129,7 @@ def row_groups(metadata: FileMetadata) -> KeyGroups:
 
 
 class _Bound(Sequence[bytes]):
-    """Least or greatest values of a column, by row group; each is parsed when first needed."""
+    """The least values (with ``least``, else the greatest) of a column in each row group, parsed when first used."""
 
     def __init__(self, metadata: FileMetadata, leaf: int, *, least: bool) -> None:
         self._groups = metadata.row_groups
@@ -140,13 +141,13 @@ class _Bound(Sequence[bytes]):
         return len(self._known)
 
     def __getitem__(self, ordinal: int) -> bytes:  # type: ignore[override]  # no slices
-        """Raises CorruptIndexError: a row group has no bounds."""
+        """Return the bound of a row group. Raises CorruptIndexError if the row group has no bounds."""
         value = self._known[ordinal]
         if value is None:
             statistics = self._groups[ordinal].parse_chunk(self._leaf).statistics
             value = None if statistics is None else statistics.min_value if self._least else statistics.max_value
             if value is None:
-                raise CorruptIndexError("a row group without bounds of its keys")
+                raise CorruptIndexError(f"row group {ordinal} has no bounds of its keys")
             self._known[ordinal] = value
         return value
 
@@ -160,10 +161,10 @@ _HINT = "BuildOptions.folder names another folder for local files."
 class FolderBackend(ObjectBackend):
     """An index in a folder; each segment is a Parquet file.
 
-    The first lookup of a segment of at most ``RequestOptions.whole_segment_bytes`` fetches all of it in one request,
-    and keeps it decoded in the session's memory. Of a larger segment the session keeps the footer; a lookup takes one
-    round, with one request for each run of row groups. An empty list of ranges loads only what is kept: of a segment
-    above 64 KiB the footer, by which later lookups read it.
+    The first lookup in a segment of at most ``RequestOptions.whole_segment_bytes`` fetches the whole segment in one
+    request, and keeps its decoded rows in the session's memory. Of a larger segment the session keeps the footer; a
+    lookup takes one round, with one request for each run of row groups. A read with an empty list of ranges only fills
+    memory: with the footer of a segment above 64 KiB, which later lookups use, or with all of a smaller one.
 
     Args:
         session, url, single_writer: see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
@@ -172,7 +173,7 @@ class FolderBackend(ObjectBackend):
     _suffix = ".parquet"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Every kind may be kept in a folder."""
+        """Accept every kind: a folder can store all of them."""
 
     async def write_segment(
         self,
@@ -183,7 +184,7 @@ class FolderBackend(ObjectBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment by way of a local file."""
+        """Write the segment to a local temporary file, then to the store."""
         most = whole_bytes(index_table, self._runtime.options.requests.whole_segment_bytes)
         url, in_thread = self._segment_url(name), self._runtime.in_thread
         store, order = await self._writable(), OrderCheck(index_table, safe_url(url))
@@ -245,7 +246,7 @@ class FolderBackend(ObjectBackend):
         check_num_rows(segment, num_rows, self._shown(segment))
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
-        """Whether a lookup fetches all of the segment and keeps it, rather than some of its row groups."""
+        """Return whether a lookup fetches and keeps the whole segment, rather than some of its row groups."""
         most = self._runtime.options.requests.whole_segment_bytes
         if "whole" not in segment.extra or (segment.size > most and segment.size > whole_bytes(segment.table, most)):
             return False
@@ -259,14 +260,14 @@ class FolderBackend(ObjectBackend):
         return source.held_version() is None
 
     async def _load_whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
-        """Return a small segment, decoded; fetch it in one request."""
+        """Fetch a small segment in one request, and return its decoded rows."""
         url = self._segment_url(segment.name)
         with self._reading(operation, url) as part, self._typed(segment):
             data = await self._fetch(part, url, at_most=segment.size)
             if data is None:
                 raise segment_gone(segment, self._shown(segment))
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
-                raise segment_corrupt(segment, self._shown(segment), "it is not what was written")
+                raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
             # the rest makes no request
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
@@ -284,7 +285,7 @@ class FolderBackend(ObjectBackend):
                 await source.handle.close()
 
     async def _source(self, segment: Segment) -> ObjectSource:
-        """Open the segment's file; the caller closes the handle."""
+        """Open the segment's file and return it; the caller closes its handle."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
         tail_hint = safe_url(url)  # its own tail size is known
         stop = segment.size - extra["tail"]
@@ -295,7 +296,7 @@ class FolderBackend(ObjectBackend):
 
     @contextmanager
     def _typed(self, segment: Segment) -> Iterator[None]:
-        """Turn errors of a segment's file into errors of the index."""
+        """Convert errors of the segment's file that are raised inside the block into errors of the index."""
         try:
             yield
         except (BucketNotFoundError, ResourceLimitError):
@@ -305,7 +306,7 @@ class FolderBackend(ObjectBackend):
         except FormatError as error:
             raise segment_corrupt(segment, self._shown(segment), error.message) from error
         except KeyError as error:
-            raise segment_corrupt(segment, self._shown(segment), f"the manifest does not say its {error}") from None
+            raise segment_corrupt(segment, self._shown(segment), f"the manifest lacks its field {error}") from None
 
 
 def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
@@ -313,13 +314,13 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="asyncpq-segment-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         where = parent or tempfile.gettempdir()
-        raise StoreError(f"a segment needs a local file: {error}", url=where, hint=_HINT) from error
+        raise StoreError(f"no local file can be made for a segment: {error}", url=where, hint=_HINT) from error
 
 
 MAX_ROWS: Final = 10_000  # of a segment
 _KINDS: Final = frozenset({"files", "bounds", "set", "manifest"})
 _SUFFIX = ".json"
-_JSON_HINT = "Keep the index in a folder: a url that does not end in .json."
+_JSON_HINT = "Put the index into a folder: use a url that does not end in .json."
 
 
 class JsonBackend(ObjectBackend):
@@ -339,13 +340,15 @@ class JsonBackend(ObjectBackend):
 
     def __init__(self, session: HasRuntime | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not is_json(url):
-            raise InvalidOptionError(f"{safe_url(url)!r}: the url of an index in JSON ends in {_SUFFIX}")
+            raise InvalidOptionError(f"the url of an index in JSON must end in {_SUFFIX}, not {safe_url(url)!r}")
         super().__init__(session, url, single_writer=single_writer)
 
     def check(self, kinds: Sequence[str]) -> None:
         refused = sorted(set(kinds) - _KINDS)
         if refused:
-            raise InvalidOptionError(f"{refused[0]!r} is too large for JSON, at {self.description}", hint=_JSON_HINT)
+            raise InvalidOptionError(
+                f"the index in JSON at {self.description} cannot have {refused[0]!r}: too large", hint=_JSON_HINT
+            )
 
     async def write_segment(
         self,
@@ -369,7 +372,7 @@ class JsonBackend(ObjectBackend):
             batches.append(order.take(batch))
             if order.num_rows > MAX_ROWS:
                 raise ResourceLimitError(
-                    f"more than {MAX_ROWS:,} rows of {index_table} for one segment of JSON",
+                    f"{index_table} has more than {MAX_ROWS:,} rows, the limit of a segment in JSON",
                     url=safe_url(url),
                     hint=_JSON_HINT,
                 )
@@ -407,7 +410,7 @@ class JsonBackend(ObjectBackend):
         if data is None:
             raise segment_gone(segment, self._shown(segment))
         if digest_of(data) != segment.extra.get("digest"):
-            raise segment_corrupt(segment, self._shown(segment), "it is not what was written")
+            raise segment_corrupt(segment, self._shown(segment), "its content is not what was written")
         try:
             return SortedRows(_decode(data, segment.table))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
@@ -415,7 +418,7 @@ class JsonBackend(ObjectBackend):
 
 
 def is_json(url: str) -> bool:
-    """Whether a url names an index in JSON, with or without a slash at its end."""
+    """Return whether ``url`` names an index in JSON: it ends in ``.json`` or ``.json/``."""
     return url.removesuffix("/").endswith(_SUFFIX)
 
 

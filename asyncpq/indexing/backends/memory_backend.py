@@ -30,7 +30,7 @@ class MemoryBackend:
         return f"MemoryBackend({len(self._manifests)} manifests, {len(self._segments)} segments)"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Memory takes every kind."""
+        """Accept every kind: memory can store all of them."""
 
     async def write_segment(
         self,
@@ -128,4 +128,4 @@ class MemoryBackend:
             self._builds.clear()
 
     async def close(self) -> None:
-        """The content stays: another session may open it."""
+        """Do nothing: the content stays, because another session may open it."""

@@ -1,4 +1,4 @@
-"""Indexes in a folder of an object store or disk: all but the format of a segment."""
+"""The base of backends in a folder of an object store or disk: everything but the format of a segment."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ _DIGITS = 20  # of a number in an object's name: names sort as numbers do
 
 
 def encode_latest(number: int, content: bytes) -> bytes:
-    """Return the content of ``latest``: the manifest's number, and a copy of it."""
+    """Return the content of the object ``latest``: the manifest's number, and a copy of the manifest."""
     return b"%0*d\n%b" % (_DIGITS, number, content)
 
 
 def decode_latest(data: bytes, url: str) -> tuple[int, bytes]:
-    """Return the number and the content of a manifest out of ``latest``. Raises CorruptIndexError: the data is no such
-    copy."""
+    """Return the number and the content of the manifest in ``data``, the content of ``latest``. Raises
+    CorruptIndexError if ``data`` does not begin with a number."""
     number, newline, content = data.partition(b"\n")
     if not (newline and number.isdigit() and len(number) == _DIGITS):
-        raise CorruptIndexError("no copy of a manifest", url=url, hint="Drop the index and build it again.")
+        raise CorruptIndexError(
+            "the object does not begin with a manifest's number", url=url, hint="Drop the index and build it again."
+        )
     return int(number), content
 
 
@@ -48,7 +50,7 @@ _OF_ROWS = (
 
 
 class HasRuntime(Protocol):
-    """A session."""
+    """A session: any object with a runtime."""
 
     @property
     def runtime(self) -> Runtime: ...
@@ -60,8 +62,8 @@ class ObjectBackend:
     Objects: ``manifests/<number>.json``, each written once; ``latest``, a copy of a recent manifest;
     ``segments/<name>``; ``builds/<id>``.
 
-    ``session``: reads and writes the objects; a session, or its runtime. ``single_writer``: only one process writes
-    to the index. The store need not refuse to overwrite an object then.
+    ``session`` is a session or its runtime, which reads and writes the objects. ``single_writer`` promises that only
+    one process writes to the index; then the store need not be able to refuse overwriting an object.
     """
 
     _suffix: str  # of a segment's name
@@ -110,8 +112,8 @@ class ObjectBackend:
         digest: str,
         load: Callable[[], Coroutine[Any, Any, SortedRows]],
     ) -> SortedRows:
-        """Return a whole segment from the session's memory; or load it, and keep it there. Raises CorruptIndexError:
-        the segment has another number of rows than was written."""
+        """Return the rows of a whole segment from the session's memory; if it lacks them, ``load`` them into it. Raises
+        CorruptIndexError if the number of rows differs from the number that was written."""
         key = await self._key(segment, digest)
         rows: SortedRows | None = self._runtime.memory.get(key)
         if rows is None:
@@ -124,7 +126,7 @@ class ObjectBackend:
         return rows
 
     async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
-        """Return a whole segment if the session's memory has it."""
+        """Return the rows of a whole segment from the session's memory; None if memory lacks the segment."""
         rows: SortedRows | None = self._runtime.memory.get(await self._key(segment, digest))
         return rows
 
@@ -196,7 +198,7 @@ class ObjectBackend:
             await self._delete(operation, [item.url for item in listed])
 
     async def close(self) -> None:
-        """Nothing is open: the session owns the connections."""
+        """Do nothing: the session owns the connections."""
 
     def _context(self, operation: Operation | None, purpose: Purpose) -> RequestContext:
         metrics = self._metrics(operation)
@@ -211,7 +213,8 @@ class ObjectBackend:
 
     @contextmanager
     def _reading(self, operation: Operation | None, url: str) -> Iterator[Operation]:
-        """Count one of several concurrent reads in the caller's operation."""
+        """Yield an operation that counts one of several concurrent reads, and add its counts to ``operation``, or to
+        the session's metrics if that is None."""
         whole = operation or self._runtime.operation("read", safe_url(url))
         part = whole.part(safe_url(url), whole.metrics.rounds)
         try:
@@ -227,7 +230,7 @@ class ObjectBackend:
                 self._runtime.metrics.add(metrics)
 
     async def check_writable(self) -> None:
-        """Check that the store can be written. Raises UnsupportedStoreError: it cannot."""
+        """Raise UnsupportedStoreError if the store cannot be written."""
         await self._writable()
 
     async def _writable(self) -> WritableStore:
@@ -235,7 +238,8 @@ class ObjectBackend:
         return writable(store, self.description)
 
     async def _fetch(self, operation: Operation | None, url: str, *, at_most: int = _WHOLE) -> bytes | None:
-        """Return an object, or its last bytes if it has more than ``at_most``; None if there is no such object."""
+        """Return the content of the object at ``url``, or the last ``at_most`` bytes of a longer one; None if there is
+        no such object."""
         store, _ = await self._runtime.store(url)
         async with self._runtime.deadline(safe_url(url)):
             try:
@@ -260,7 +264,7 @@ class ObjectBackend:
         return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
 
     async def _ages(self, operation: Operation | None, folder: str, suffix: str) -> dict[str, float]:
-        """Return the names of the objects in a folder, without ``suffix``, with the seconds since each was written."""
+        """Return the seconds since each object in a folder was written, by the object's name without ``suffix``."""
         store = await self._writable()
         listed, now = await asyncio.gather(
             self._list(operation, folder), store.clock(self._folder, context=self._context(operation, "list"))

@@ -32,21 +32,21 @@ from asyncpq.metrics import Purpose, RequestRecord
 def segment_gone(
     segment: Segment, url: str, hint: str = "Open the index again: a vacuum may have removed the snapshot."
 ) -> StaleSnapshotError:
-    """Return the error for a segment that its backend does not have."""
+    """Return the error that reports that the backend does not have the segment."""
     return StaleSnapshotError(f"segment {segment.name} of the index is gone", url=url, hint=hint)
 
 
 def segment_corrupt(
     segment: Segment, url: str, why: str, hint: str = "Drop the index and build it again."
 ) -> CorruptIndexError:
-    """Return the error for a segment that is not what was written."""
+    """Return the error that reports that the segment differs from what was written; ``why`` completes the message."""
     return CorruptIndexError(f"segment {segment.name} of the index cannot be used: {why}", url=url, hint=hint)
 
 
 def check_num_rows(segment: Segment, num_rows: int, url: str) -> None:
-    """Check the number of rows of a segment. Raises CorruptIndexError: it is another one than was written."""
+    """Raise CorruptIndexError if ``num_rows`` differs from the number of rows that were written to the segment."""
     if num_rows != segment.num_rows:
-        raise segment_corrupt(segment, url, f"it has {num_rows} rows, where {segment.num_rows} were written")
+        raise segment_corrupt(segment, url, f"it has {num_rows} rows, expected {segment.num_rows} rows")
 
 
 _BLOCK_ROWS: Final = 256  # rows whose greatest value is kept, so that most blocks are skipped
@@ -64,7 +64,7 @@ class SortedRows:
 
     @property
     def weight(self) -> int:
-        """Bytes in memory, roughly."""
+        """Approximate bytes in memory."""
         return int(self.table.nbytes) + 1000
 
     def select(
@@ -75,7 +75,7 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does."""
+        """Return rows as :meth:`asyncpq.indexing.index_model.IndexBackend.read_segment` does; None above ``limit``."""
         rows = self.table
         if ranges is not None or at_least is not None:
             spans = self._within([KeyRange(b"", None)] if ranges is None else ranges)
@@ -93,7 +93,7 @@ class SortedRows:
     def _reaching(
         self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts of ``spans`` in blocks that may reach ``least``."""
+        """Yield the parts of ``spans`` whose blocks may have values of at least ``least`` in the column ``name``."""
         if name not in self._most:
             self._most[name] = [
                 [
@@ -111,7 +111,8 @@ class SortedRows:
                     yield piece, max(start, some[0] * _BLOCK_ROWS), min(stop, (some[-1] + 1) * _BLOCK_ROWS)
 
     def _within(self, ranges: Sequence[KeyRange]) -> Iterator[tuple[int, int, int]]:
-        """Yield the rows with keys in ``ranges``: number of the piece, first row, and the row after the last."""
+        """Yield each run of rows with keys in ``ranges``: number of the piece, first row, and the row after the
+        last."""
         first = 0
         for piece, (keys, _) in enumerate(self._pieces):
             low, last = keys[0], keys[-1]
@@ -127,7 +128,7 @@ class SortedRows:
 
 
 class OrderCheck:
-    """Checks the schema and the order of rows as they come, and counts them. Messages name ``backend``."""
+    """Checks the schema and the order of rows batch by batch, and counts the rows. Errors name ``backend``."""
 
     def __init__(self, index_table: IndexTable, backend: str) -> None:
         self._table = index_table
@@ -136,7 +137,7 @@ class OrderCheck:
         self.num_rows = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` with the table's own schema. Raises StoreError: the batch has other columns, or its keys do
+        """Return ``batch`` cast to the table's schema. Raises StoreError if the batch has other columns, or the keys do
         not ascend."""
         try:
             batch = batch.cast(self._table.schema)
@@ -156,7 +157,7 @@ class OrderCheck:
 
 
 class _Keys(Sequence[bytes]):
-    """The values of a binary array; each is made when it is read."""
+    """The values of a binary array as a sequence; each bytes object is created when it is accessed."""
 
     __slots__ = ("_data", "_offsets", "_size")
 
@@ -179,9 +180,9 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``bounds`` has the least and the
-    greatest value of each group by column, of ``key`` at least. The weight is the bytes in memory once all bounds
-    are parsed, roughly."""
+    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``num_rows`` has the rows of
+    each group; ``bounds`` the least and the greatest value of each group, by column: at least for ``key``. ``weight``
+    is approximately the bytes in memory once all bounds are parsed."""
 
     __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 
@@ -197,7 +198,8 @@ class KeyGroups:
         return len(self.group_rows)
 
     def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
-        """Return the ordinals of groups that may hold keys in ``ranges``, and values of at least ``at_least``."""
+        """Return the ordinals of the groups that may have keys in ``ranges`` (None allows any key), and values of at
+        least ``at_least`` (a column and a value; None allows any value)."""
         if ranges is None:
             groups: Sequence[int] = range(len(self))
         else:
@@ -214,7 +216,8 @@ class KeyGroups:
         return list(groups)
 
     def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
-        """Return a lower bound of the rows in ``ranges``, by the groups whose keys are all inside one range."""
+        """Return a lower bound of the number of rows in ``ranges``: the rows of those groups among ``ordinals`` whose
+        keys are all inside one range."""
         if ranges is None:
             return self.num_rows
         lows, highs = self._bounds["key"]
@@ -228,7 +231,7 @@ class KeyGroups:
         return count
 
     def runs(self, num_rows: int) -> Iterator[range]:
-        """Yield all groups in runs of about so many rows."""
+        """Yield the ordinals of all groups, in runs of about ``num_rows`` rows."""
         start = held = 0
         for ordinal, rows in enumerate(self.group_rows):
             held += rows
@@ -240,7 +243,7 @@ class KeyGroups:
 
 
 class SentRequest:
-    """A request under way. The caller sets the bytes of the response."""
+    """A request that is being counted. The caller sets ``bytes``, the size of the response."""
 
     __slots__ = ("bytes",)
 
@@ -250,7 +253,7 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """Count one round trip of a command such as "SELECT" in ``operation``, if one is given."""
+    """Count the block as one round trip of a command such as "SELECT" in ``operation``; count nothing if that is None."""
     sent = SentRequest()
     if operation is None:
         yield sent
@@ -284,8 +287,8 @@ _ENCODINGS = {pa.binary(): "DELTA_BYTE_ARRAY", pa.int64(): "DELTA_BINARY_PACKED"
 
 
 class SegmentSpool:
-    """Keeps a segment's rows in a local file, which must not exist, until all are known; then writes the segment.
-    Blocking."""
+    """Collects a segment's rows in a local file, which must not exist before; then writes the segment. The methods
+    block."""
 
     def __init__(self, path: Path, index_table: IndexTable) -> None:
         self._path = path
@@ -297,7 +300,7 @@ class SegmentSpool:
         self._longest: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep sorted rows. Raises StoreError: a key is too long."""
+        """Append sorted rows to the local file. Raises StoreError if a key has more than 4096 bytes."""
         if not batch.num_rows:
             return
         for name in BOUNDED:
@@ -316,11 +319,11 @@ class SegmentSpool:
             self._writer.close()
 
     def write(self, path: Path, whole_bytes: int) -> tuple[int, dict[str, Any]]:
-        """Write the rows as a Parquet file; return its size and ``Segment.extra``.
+        """Write the rows as a Parquet file to ``path``; return the file's size in bytes and ``Segment.extra``.
 
-        ``extra`` has the bytes of the footer with its trailer (tail), the digest of the footer's Thrift (footer), the
-        bytes of the tail's deflated copy right before it (packed), and of a file of at most ``whole_bytes`` the digest,
-        so that readers fetch it whole (whole)."""
+        ``extra`` has "tail", the bytes of the footer with its trailer; "footer", the digest of the footer's Thrift;
+        "packed", the bytes of the tail's deflated copy right before the tail, if there is one; and, if the file has at
+        most ``whole_bytes`` bytes, "whole", its digest: readers then fetch it whole."""
         self.close()
         schema = self._schema
         encodings = {field.name: _ENCODINGS[field.type] for field in schema if field.type in _ENCODINGS}
@@ -356,7 +359,7 @@ class SegmentSpool:
         return size, extra
 
     def _groups(self) -> Iterator[pa.Table]:
-        """Yield the rows in row groups."""
+        """Yield the rows as one table for each row group of the segment file."""
         target = self._weight + 1
         if self._weight > _WHOLE_BYTES:
             num_leaves = len(self._schema)
@@ -370,8 +373,8 @@ class SegmentSpool:
 
 
 class RowCutter:
-    """Cuts rows into tables of ``target`` bytes, by :func:`weights_of`. One row may exceed it, and the last table may
-    be smaller."""
+    """Cuts rows into tables of about ``target`` bytes, as estimated by :func:`weights_of`. A table ends with the row
+    that reaches ``target``; the last table may be smaller."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -379,7 +382,7 @@ class RowCutter:
         self._held = 0  # weight of those
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Add rows; yield the tables that are full."""
+        """Add rows, and yield the tables that have reached ``target``."""
         if not batch.num_rows:
             return
         sums = memoryview(pc.cumulative_sum(weights_of(batch)).buffers()[1]).cast("q")
@@ -394,19 +397,19 @@ class RowCutter:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """Yield the last table, if it has rows."""
+        """Yield the rows that are left as the last table, if there are any."""
         if self._pending:
             yield pa.Table.from_batches(self._pending)
             self._pending, self._held = [], 0
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest that detects a damaged segment or footer."""
+    """Return the first 32 hex digits of the SHA-256 of ``data``, which detects a damaged segment or footer."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def weights_of(batch: pa.RecordBatch) -> pa.Int64Array:
-    """Return the bytes of each row in a file, roughly, before compression."""
+    """Return the approximate bytes that each row takes in a file before compression."""
     weights = pa.repeat(pa.scalar(_NUMBER_BYTES * batch.num_columns, pa.int64()), batch.num_rows)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):

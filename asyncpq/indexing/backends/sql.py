@@ -1,4 +1,4 @@
-"""Indexes in a SQL database: SQLite or PostgreSQL, through SQLAlchemy.
+"""The backend for indexes in a SQL database: SQLite or PostgreSQL, through SQLAlchemy.
 
 The rows of all segments of a kind are in one table, indexed by segment, key and ordinal.
 """
@@ -45,22 +45,24 @@ _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
 class SqlBackend:
-    """An index in SQL tables whose names begin with ``name``: one table for each kind, and those of manifests, segments
-    and builds.
+    """An index in SQL tables whose names begin with ``name``: one table for each kind, and three for manifests,
+    segments and builds.
 
     Args:
-        database: SQLAlchemy's url; or an engine, which the caller disposes of.
+        database: url of SQLAlchemy; or an engine, which the caller disposes of.
         name: prefix of the tables' names.
-        schema: the database's schema for them; None for its default.
+        schema: schema of the database that the tables are in; None for the database's default.
 
     Raises:
-        UsageError: SQLAlchemy, or the driver, is not installed.
-        InvalidOptionError: the url or the name cannot be used, or the database is of another kind.
+        UsageError: SQLAlchemy, or the database's driver, is not installed.
+        InvalidOptionError: the url or the name cannot be used, or the database is neither SQLite nor PostgreSQL.
     """
 
     def __init__(self, database: str | sa.URL | sa.Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
         if not _NAME.fullmatch(name):
-            raise InvalidOptionError(f"name={name!r}: must be letters, digits and _, at most 40")
+            raise InvalidOptionError(
+                f"name={name!r}: must have at most 40 letters, digits and _, and not begin with a digit"
+            )
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
         # without user, password and query, which may hold secrets
@@ -76,7 +78,7 @@ class SqlBackend:
         return f"SqlBackend({self.description!r})"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Every kind may be kept in a database."""
+        """Accept every kind: a database can store all of them."""
 
     async def write_segment(
         self,
@@ -87,7 +89,7 @@ class SqlBackend:
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment. It is complete once its row in the table of segments has a number of rows."""
+        """Write the segment. The segment is complete once its row in the table of segments has a number of rows."""
         segments, table = self._tables.segments, self._tables.rows[index_table.kind]
         insert = segments.insert().values(name=name, kind=index_table.kind, created=self._clock)
         key = await self._write(operation, "INSERT", lambda connection: connection.execute(insert).inserted_primary_key)
@@ -169,8 +171,8 @@ class SqlBackend:
         where: sa.ColumnElement[bool],
         limit: int | None,
     ) -> pa.Table:
-        """Return rows of a complete segment that satisfy ``where`` and one of ``searches``, which are disjoint. One
-        statement reads them, so it sees one state of the database."""
+        """Return at most ``limit`` rows (None for all) of a complete segment that satisfy ``where`` and one of the
+        disjoint ``searches``. One statement reads the rows, so all are from one state of the database."""
         segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
         whole = sa.and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
@@ -267,7 +269,7 @@ class SqlBackend:
         self._is_there = False
 
     async def close(self) -> None:
-        """Close the connections, unless the engine is the caller's. The backend cannot be used afterwards."""
+        """Close the connections, unless the caller passed the engine. The backend cannot be used afterwards."""
         self._is_closed = True
         if self._threads is not None:
             await self._threads.close()
@@ -290,7 +292,7 @@ class SqlBackend:
         work: Callable[[sa.Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
-        """Return the result of ``work``; nothing if there are no tables."""
+        """Return the result of ``work``, run on a connection; an empty list if the index's tables do not exist."""
         with counted_request(operation, "SELECT", purpose) as sent:
 
             def run() -> list[Any]:
@@ -311,7 +313,8 @@ class SqlBackend:
         await self._write(operation, method, lambda connection: connection.execute(statement))
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work`` in one transaction; create the tables if there are none."""
+        """Return the result of ``work``, run in one transaction; create the index's tables first if they do not
+        exist."""
         with counted_request(operation, method, "write"):
 
             def run() -> T:
@@ -342,11 +345,11 @@ class SqlBackend:
     def _check_open(self) -> None:
         if self._is_closed:  # a connection opened now would never be closed
             raise UsageError(
-                "the index's backend is closed", url=self.description, hint="Use it while the session is open."
+                "the index's backend is closed", url=self.description, hint="Use an index while its session is open."
             )
 
     def _exist(self) -> bool:
-        """Whether the tables exist."""
+        """Return whether the index's tables exist."""
         path = self._engine.url.database
         if not self._is_there and not (
             self._engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not os.path.exists(path)
@@ -356,7 +359,7 @@ class SqlBackend:
         return self._is_there
 
     def _create(self) -> None:
-        """Create the tables, unless another process was faster."""
+        """Create those of the index's tables that do not exist yet."""
         with self._engine.connect() as connection:
             if self._engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # readers do not block writers
@@ -369,7 +372,7 @@ class SqlBackend:
 
 
 def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
-    """Return an engine, and whether it was made here."""
+    """Return an engine for ``database``, and whether the engine is new: False if ``database`` is an engine."""
     if sa is None:
         raise UsageError("an index in a SQL database needs SQLAlchemy", hint="Install it: pip install 'asyncpq[sql]'.")
     engine = database if isinstance(database, sa.Engine) else None
@@ -383,7 +386,8 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
             )
         if dialect == "sqlite" and url.database in (None, "", ":memory:"):
             raise InvalidOptionError(
-                "a SQLite database in memory belongs to one thread", hint="Use a MemoryBackend, or a file."
+                "an index cannot be in a SQLite database in memory, which only one thread can use",
+                hint="Use a MemoryBackend, or a file: sqlite:///index.sqlite.",
             )
         if engine is None:
             options = {"timeout": _BUSY_S} if dialect == "sqlite" else {}
@@ -447,14 +451,15 @@ def _type(type_: pa.DataType) -> sa.types.TypeEngine[Any]:
 
 
 def _clock(dialect: str) -> sa.ColumnElement[float]:
-    """Return an expression for the database's time, in seconds since the epoch."""
+    """Return a SQL expression for the database's current time, in seconds since the epoch."""
     if dialect == "sqlite":
         return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Double)
     return sa.func.extract("epoch", sa.func.clock_timestamp()).cast(sa.Double)
 
 
 def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> list[sa.ColumnElement[bool]]:
-    """Return conditions that one search by ``key`` each can answer. In one OR, SQLite would scan the whole segment."""
+    """Return conditions that each need one search in the index of ``key``, and together select the keys in ``ranges``.
+    With a single condition of ORs, SQLite would scan the whole segment."""
     points = [low for low, high in ranges if high == low + b"\x00"]
     spans = [wanted for wanted in ranges if wanted.high != wanted.low + b"\x00"]
     conditions = [key >= low if high is None else sa.and_(key >= low, key < high) for low, high in spans]
@@ -462,7 +467,7 @@ def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> lis
 
 
 def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, connection: sa.Connection) -> None:
-    """Insert rows of a segment; ``first`` is the ordinal of the first one."""
+    """Insert the rows of ``batch`` into a segment; ``first`` is the ordinal of the batch's first row."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for ordinal, row in enumerate(rows, first):
         lists = {name: json.dumps(value) for name, value in row.items() if isinstance(value, list)}
@@ -471,7 +476,7 @@ def _insert(table: sa.Table, batch: pa.RecordBatch, segment: int, first: int, co
 
 
 def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
-    """Insert a row; return False if one with its key exists."""
+    """Insert a row and return True; return False if a row with the same key exists."""
     try:
         connection.execute(insert)
     except sa.exc.IntegrityError:
@@ -481,7 +486,7 @@ def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
 
 
 def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Return the records as a table. Raises ValueError: the values do not fit ``schema``."""
+    """Return the records as a table. Raises ValueError or TypeError if the values do not fit ``schema``."""
     columns = list(zip(*records, strict=True)) if records else [()] * len(schema)
     arrays = []
     for values, field in zip(columns, schema, strict=True):

@@ -1,7 +1,7 @@
-"""Indexes in the memory of a Valkey or Redis server.
+"""The backend for indexes in the memory of a Valkey or Redis server.
 
-A segment is one hash: chunks of rows, and a directory with the key range of each chunk. The manifest holds the digest
-of the directory, the directory those of the chunks, so a missing or changed value is always noticed.
+A segment is one hash: chunks of rows, and a directory with the key range of each chunk. The manifest has the digest
+of the directory, the directory has those of the chunks, so a missing or changed value is always noticed.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class ValkeyBackend:
     """An index in a Valkey or Redis server. Belongs to one event loop.
 
     The server must not evict keys (``maxmemory-policy noeviction``); the first request checks that, if the server
-    tells. Keys have no expiry.
+    allows to ask for its policy. Keys have no expiry.
 
     Args:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password. Never shown.
-        prefix: of every key in the server; not that of a cache.
-        timeout_s: of one exchange with the server.
+        prefix: prefix of all keys of the index in the server; must differ from the prefix of a shared cache.
+        timeout_s: timeout of one exchange with the server, in seconds.
 
     Raises:
         InvalidOptionError: the url or the prefix cannot be used, or valkey-py is not installed.
@@ -102,7 +102,8 @@ class ValkeyBackend:
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
             raise InvalidOptionError(
-                "an index in Valkey needs valkey-py", hint="Install it: pip install 'asyncpq[valkey]'."
+                "an index in Valkey needs the package valkey-py, which is not installed",
+                hint="Install valkey-py: pip install 'asyncpq[valkey]'.",
             ) from error
         self._connections: ValkeyConnections = ValkeyConnections(
             url,
@@ -122,7 +123,7 @@ class ValkeyBackend:
         return f"ValkeyBackend({self.description!r})"
 
     def check(self, kinds: Sequence[str]) -> None:
-        """A server takes every kind, as far as its memory goes."""
+        """Accept every kind: a server can store all of them, if its memory is large enough."""
 
     async def write_segment(
         self,
@@ -199,7 +200,7 @@ class ValkeyBackend:
         if data is None:
             raise segment_gone(segment, self.description, _GONE_HINT)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
-            raise _corrupt(segment, self.description, "its directory is not what was written")
+            raise _corrupt(segment, self.description, "the content of its directory is not what was written")
         table = pa.ipc.open_stream(data).read_all()  # the digest proves that it was written here
         num_rows = table.column("num_rows").to_pylist()
         check_num_rows(segment, sum(num_rows), self.description)
@@ -227,7 +228,7 @@ class ValkeyBackend:
                         else _corrupt(segment, self.description, f"chunk {ordinal} is missing")
                     )
                 if not isinstance(data, bytes) or digest_of(data) != directory.digests[ordinal]:
-                    raise _corrupt(segment, self.description, f"chunk {ordinal} is not what was written")
+                    raise _corrupt(segment, self.description, f"the content of chunk {ordinal} is not what was written")
                 raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
                 batches.append(pa.ipc.read_record_batch(raw, schema))
         return pa.Table.from_batches(batches, schema=schema)
@@ -317,7 +318,7 @@ class ValkeyBackend:
         return seconds * 1_000_000 + microseconds
 
     async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
-        """Return the fields of a hash of times, with the seconds since each."""
+        """Return the seconds since each time in the hash ``name``, whose values are times, by field."""
         pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
         now = self._microseconds(time)
         if not isinstance(pairs, list):
@@ -331,13 +332,13 @@ class ValkeyBackend:
             raise self._unexpected() from None
 
     def _unexpected(self) -> StoreError:
-        return StoreError("the server sent a response of the wrong type", url=self.description)
+        return StoreError("the server sent a reply of the wrong type for its command", url=self.description)
 
     async def _ask(
         self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
     ) -> list[Reply]:
-        """Send commands in one round trip; return their replies. Raises StoreError: the server cannot be reached, or
-        refuses a command."""
+        """Send commands in one round trip, and return their replies in order. Raises StoreError if the server cannot
+        be reached, or refuses a command."""
         if not self._is_checked:
             await self._check_server(operation)
         replies = await self._exchange(operation, commands, method, purpose)
@@ -352,8 +353,7 @@ class ValkeyBackend:
         return replies
 
     async def _check_server(self, operation: Operation | None) -> None:
-        """Check that the server keeps the index's keys. Raises InvalidOptionError: the server evicts keys, or the
-        index's keys expire."""
+        """Raise InvalidOptionError if the server may lose the index: it evicts keys, or the index's keys expire."""
         commands: list[Command] = [
             (b"CONFIG", b"GET", b"maxmemory-policy"),
             (b"INFO", b"memory"),
@@ -369,11 +369,12 @@ class ValkeyBackend:
         if said not in (b"", b"noeviction"):
             raise InvalidOptionError(
                 f"the server's maxmemory-policy is {said.decode('utf-8', 'replace')!r}: it may drop parts of an index",
-                hint="Set it to noeviction, or use another server than the cache's.",
+                hint="Set maxmemory-policy to noeviction, or use another server than the cache's.",
             )
         if isinstance(expires, int) and expires >= 0:
             raise InvalidOptionError(
-                "the index's keys expire in this server", hint="PERSIST the keys, or use another server."
+                "the index's keys expire in this server",
+                hint="Remove their expiry with the command PERSIST, or use another server.",
             )
         self._is_checked = True
 
@@ -386,7 +387,7 @@ class ValkeyBackend:
         if self._owner != owner:
             raise UsageError(
                 "a ValkeyBackend belongs to the event loop and process that used it first",
-                hint="Make one for each loop.",
+                hint="Create one ValkeyBackend for each event loop.",
             )
         attempt = 1
         while True:
@@ -441,7 +442,7 @@ class _Chunks:
             await self._flush()
 
     async def finish(self) -> str:
-        """Write the directory after all chunks; return its digest."""
+        """Write the chunks that are left, then the directory, and return the directory's digest."""
         await self._flush()
         table = pa.Table.from_pylist(self._directory, schema=_DIRECTORY_SCHEMA)
         sink = pa.BufferOutputStream()

@@ -402,7 +402,7 @@ class OpenIndex:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether reads may use the snapshot without looking for a newer one."""
+        """Whether reads may use the snapshot without looking for a newer one."""
         return self.checked and time.monotonic() - self.head.checked_at < self.max_age_s
 
     async def advance(self, operation: Operation) -> None:
