@@ -37,7 +37,7 @@ async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool
             raise InvalidOptionError(f"the place of an index must be a url or a backend, not a {type(at).__name__}")
         return at
     if not at:
-        raise InvalidOptionError("the place of an index must be a url or a backend, not an empty string")
+        raise InvalidOptionError("the place of an index must be a url or a backend, not ''")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     backend: IndexBackend
     if scheme in _SQL:
