@@ -253,7 +253,7 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """Count the block as one round trip of a command such as "SELECT" in ``operation``; count nothing if that is None."""
+    """Count the block as one round trip of a command such as "SELECT" in ``operation``; None counts nothing."""
     sent = SentRequest()
     if operation is None:
         yield sent
