@@ -52,7 +52,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
             return IcebergCatalog(table, ref=version)
         return IcebergCatalog(table, snapshot_id=version)
     if version is not None:
-        raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables take one")
+        raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables have versions")
     if hasattr(target, "snapshot"):
         if format_ is not None:
             raise InvalidOptionError(f"format={format_!r} is not allowed: a catalog defines the format of its table")

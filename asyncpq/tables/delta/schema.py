@@ -240,7 +240,9 @@ class _SchemaReader:
             case "udt":  # Spark's user-defined type: stored as another type
                 return self._type(delta_type["sqlType"], path)
             case other:
-                raise UnsupportedFeatureError(f"unsupported Delta type {other!r}", url=self.url, column=path)
+                raise UnsupportedFeatureError(
+                    f"asyncpq does not support Delta type {other!r}", url=self.url, column=path
+                )
 
     def _part(self, name: str, delta_type: Any, nullable: Any, parent: str) -> TableField:
         arrow, children = self._type(delta_type, f"{parent}.{name}")
@@ -260,7 +262,9 @@ class _SchemaReader:
             return pa.string()
         decimal = _DECIMAL.fullmatch(delta_type)
         if decimal is None:
-            raise UnsupportedFeatureError(f"unsupported Delta type {delta_type!r}", url=self.url, column=path)
+            raise UnsupportedFeatureError(
+                f"asyncpq does not support Delta type {delta_type!r}", url=self.url, column=path
+            )
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:

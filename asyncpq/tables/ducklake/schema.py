@@ -85,7 +85,9 @@ def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
     name, type_name = str(row["column_name"]), str(row["column_type"])
     type_ = _type(type_name, fields)
     if type_ is None:
-        raise UnsupportedFeatureError(f"DuckLake table {table}: unsupported columns of type {type_name}", column=name)
+        raise UnsupportedFeatureError(
+            f"DuckLake table {table}: asyncpq does not support columns of type {type_name}", column=name
+        )
     field = TableField(
         name=name,
         type=type_,

@@ -95,7 +95,7 @@ class SqlCatalog:
                 raise _unusable(type(error).__name__) from None
         url = self.engine.url
         if "@" in (url.host or ""):
-            raise _unusable("an @ in the host")
+            raise _unusable("the host contains an @")
         # user, password and query may be secrets
         self.shown = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
 
