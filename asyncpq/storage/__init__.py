@@ -1,7 +1,7 @@
 """Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
 
 :func:`open_store` picks the store of a protocol: ``local``, ``http``, ``s3.store`` or ``fsspec``; ``base`` is their
-contract. ``transport`` sends a request of HTTP or S3 by ``wire`` or ``http1``, resumes and hedges it within the
+contract. ``transport`` sends a request of HTTP or S3 with ``wire`` or ``http1``, resumes and hedges it within the
 ``limits`` of the store, and has its response checked by ``responses``.
 """
 
@@ -31,10 +31,10 @@ _WRAPPERS = word_set(
 def open_store(
     protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
 ) -> Store:
-    """Make the store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
+    """Return the store for all urls of ``protocol``, which connects with its first request. Call it in a running loop.
 
-    ``storage_options`` have the meaning that fsspec's filesystem of the protocol gives them; InvalidOptionError for an
-    unknown one. UnsupportedStoreError if no store serves the protocol, or its package is not installed.
+    ``storage_options`` are those of fsspec's filesystem for the protocol. Raises InvalidOptionError for an unknown
+    option, UnsupportedStoreError if no store serves the protocol, or its package is not installed.
     """
     options = dict(storage_options or {})
     if protocol in ("file", "local"):
@@ -54,9 +54,9 @@ def open_store(
     if protocol not in known_implementations and protocol not in registry:
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
     if protocol == "reference":
-        raise UnsupportedStoreError("reference:// urls are not read: what they refer to is chosen by the data")
+        raise UnsupportedStoreError("asyncpq does not support reference:// urls, whose data choose which urls are read")
     if protocol in _WRAPPERS:
-        raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
+        raise UnsupportedStoreError(f"asyncpq does not support {protocol}:// urls, which wrap another filesystem")
     from asyncpq.storage.fsspec import FsspecStore
     from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 

@@ -31,7 +31,7 @@ from asyncpq.metrics import Purpose, ReadMetrics
 
 
 class Unpicklable:
-    """Refuses pickling and copying: the object holds secrets or connections of one process."""
+    """Base of classes that refuse pickling and copying, since they hold secrets or connections of one process."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Guarantee(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Identifies one version of an object."""
+    """The fields of a response that identify one version of an object."""
 
     size: int  # of the object in bytes
     etag: str | None = None  # verbatim, with quotes, weak prefix and multi-part suffix
@@ -59,17 +59,17 @@ class Validator:
 
     @property
     def is_strong(self) -> bool:
-        """True when the etag or version alone identifies the bytes."""
+        """Whether the etag or the version alone identifies the bytes."""
         return self.version is not None or (self.etag is not None and not self.etag.startswith("W/"))
 
     def same_version(self, other: Validator) -> bool:
-        """Whether two responses describe the same bytes, as far as their fields can tell."""
+        """Return whether this validator and ``other`` describe the same bytes, as far as their fields can tell."""
         if self.size != other.size or self.version != other.version or self.etag != other.etag:
             return False
         return self.is_strong or self.last_modified == other.last_modified
 
     def digest(self) -> bytes:
-        """16 bytes for cache keys."""
+        """Return 16 bytes that identify the version, for cache keys."""
         parts = (str(self.size), self.etag, self.version, None if self.is_strong else self.last_modified)
         text = "\0".join("\1" if part is None else part for part in parts)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16]
@@ -85,13 +85,13 @@ class ListedObject:
     modified: float | None = None  # time of the write, in seconds since the epoch of the store's clock
 
 
-#: Takes a folder's url with its slash; False if nothing in it is needed.
+#: A function that gets the url of a folder, with its final slash, and returns False if nothing in the folder is needed.
 Wants = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """Bytes of an object and the version they belong to. ``data`` starts at ``start``."""
+    """Bytes of an object and the validator of the version that they belong to. ``data`` starts at byte ``start``."""
 
     data: bytes
     start: int
@@ -102,12 +102,13 @@ class RangeResult:
 
     @property
     def stop(self) -> int:
+        """Offset of the byte after ``data`` in the object."""
         return self.start + len(self.data)
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """Passed down from a read with each of its requests."""
+    """The metrics, purpose and limits that a read passes to the store with each of its requests."""
 
     metrics: ReadMetrics  # count the request
     scan: bool = False  # scans leave some connections to lookups
@@ -118,7 +119,7 @@ class RequestContext:
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
-        """Copy the context for another purpose and round of the same read."""
+        """Return a copy of the context for another purpose and round of the same read."""
         return RequestContext(self.metrics, self.scan, round_, purpose, self.probation, self.began)
 
 
@@ -127,53 +128,53 @@ class StoredObject(Protocol):
 
     @property
     def url(self) -> str:
-        """For messages: without user info, query and secrets."""
+        """The url as shown in messages: without user info, query and secrets."""
 
     @property
     def identity(self) -> str:
-        """Canonical and complete, as by :func:`asyncpq.storage.urls.identity_of`. Never shown."""
+        """The complete canonical url, made by :func:`asyncpq.storage.urls.identity_of` or like it. Never shown."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """The best guarantee known so far; a response, or :meth:`learn`, may lower it."""
+        """The best guarantee that reads of the object may have; a response, or :meth:`learn`, may lower it."""
 
     def learn(self, validator: Validator) -> None:
-        """Refine ``guarantee`` by a validator that is known without a request."""
+        """Set ``guarantee`` from a validator that the caller has without a request, such as one from a cache."""
 
     @property
     def client(self) -> str:
-        """The client that serves it, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory" or "file"."""
+        """The client that sends requests, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory" or "file"."""
 
     @property
     def server(self) -> str:
         """Host and non-default port of the server, for metrics; "" if unknown."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """Fetch the last ``length`` bytes, or all of a shorter object.
+        """Fetch the last ``length`` bytes of the object, or all bytes of a shorter object.
 
-        Raises NotParquetError if it is empty, ObjectChangedError if it is not the version ``pin``, or a StoreError.
+        Raises NotParquetError if the object is empty, ObjectChangedError if its version is not ``pin``, or StoreError.
         """
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop). Raises as :meth:`fetch_tail`."""
+        """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop). Raises the errors of :meth:`fetch_tail`."""
 
     async def close(self) -> None: ...
 
 
 def is_here(handle: StoredObject) -> bool:
-    """Whether the bytes are in this machine's memory or files, where outside caches save nothing."""
+    """Return whether the bytes are in this machine's memory or files, where outside caches save nothing."""
     return handle.client in ("memory", "file")
 
 
 def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
-    """A check, without a request, whether an object has a version now (for local files a stat); None without one."""
+    """Return the handle's check of its object's present version, without a request; None if it has no check."""
     return getattr(handle, "has_version", None)
 
 
 def listing_check(store: Store) -> Callable[[Iterable[tuple[str, Validator | None]]], bool] | None:
-    """The store's check, without a request, whether listed objects have changed, if it has one (``any_changed``)."""
+    """Return the store's ``any_changed``, a check of listed objects without a request; None if the store has none."""
     return getattr(store, "any_changed", None)
 
 
@@ -181,7 +182,7 @@ class Store(Protocol):
     """All objects of one protocol with one set of storage options."""
 
     async def open_object(self, url: str) -> StoredObject:
-        """Make a handle, without a request for the object where the store allows that."""
+        """Return a handle on the object of ``url``; most stores send no request for it."""
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -189,23 +190,23 @@ class Store(Protocol):
         """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
         Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns
-        False. Do not change the list: the store may return it again while nothing has changed. Raises a StoreError,
+        False. Do not change the list: the store may return it again while nothing has changed. Raises a StoreError:
         UnsupportedStoreError if the store has no listings.
         """
 
     async def credential_identity(self, url: str) -> str:
-        """A digest of the credentials in use for ``url``, "anonymous", or "" without any identity. Shows no secret.
+        """Return a digest of the credentials for ``url``; "anonymous" or "" if there are none. It shows no secret.
 
-        It costs no request to the object. Raises CredentialsError if the store needs credentials and finds none.
+        No request is sent for the object. Raises CredentialsError if the store needs credentials and finds none.
         """
 
     async def close(self) -> None:
-        """Close connections; idempotent. Leaves no task, socket or thread."""
+        """Close all connections of the store, and end its tasks and threads. Idempotent."""
 
 
 @runtime_checkable
 class WritableStore(Store, Protocol):
-    """A store that also writes; :func:`writable` narrows a store to it.
+    """A store that also writes; :func:`writable` returns a store as this type.
 
     A written object is visible whole or not at all, and to every reader once the call returns. Requests have purpose
     "write" and are retried like reads, so a call that failed or was cancelled may have written. Each method raises the
@@ -216,36 +217,37 @@ class WritableStore(Store, Protocol):
         """Create or replace an object."""
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object in one step. False: it exists, perhaps by this call, whose first response was lost.
+        """Create an object unless it exists, in one step; return whether this call created it.
 
-        :meth:`probe_create` tells whether the store really refuses an existing object. Raises
-        ConcurrentCommitUnsupported if the store is known to have no such step.
+        False may also mean that this call created the object, but its first response was lost. Some stores overwrite
+        an existing object all the same: see :meth:`probe_create`. Raises ConcurrentCommitUnsupported if the store is
+        known to have no create-if-absent step.
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether :meth:`create_object` in the folder ``url`` (with its slash) refuses an existing object.
+        """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses an existing object.
 
         The probe creates an object of a random name twice and deletes it, once for each bucket or local folder.
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a local file's content, in bounded memory."""
+        """Create or replace an object with the content of the local file ``path``, in bounded memory."""
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, in bounded memory; it becomes visible after the last piece.
+        """Create an object from ``pieces``, in bounded memory; the object becomes visible after the last piece.
 
-        Returns and raises as :meth:`create_object`. After an error, also of ``pieces``, nothing is left in the store.
+        Returns and raises the same as :meth:`create_object`. An error, also one of ``pieces``, leaves no object behind.
         """
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects; missing ones are no error. After an error some objects may remain."""
+        """Delete objects; a missing object is not an error. After an error some objects may remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The store's present time in seconds since the epoch, comparable with ``ListedObject.modified``."""
+        """Return the store's present time in seconds since the epoch, comparable with ``ListedObject.modified``."""
 
 
 def writable(store: Store, url: str) -> WritableStore:
-    """Narrow ``store`` to a WritableStore; UnsupportedStoreError if it does not write. ``url`` is safe to be shown."""
+    """Return ``store`` as a WritableStore; raise UnsupportedStoreError, which shows ``url``, if it cannot write."""
     if isinstance(store, WritableStore):
         return store
     raise UnsupportedStoreError(
@@ -261,11 +263,11 @@ class StoreLimits:
     scan_connections: int  # how many of them may be requests of scans
 
 
-GRAIN_S = 2.0  # FAT's; most others count seconds, or less than milliseconds
+GRAIN_S = 2.0  # coarsest tick of file times, that of FAT; most other file systems count seconds or finer
 
 
 def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
-    """Whether a version written at ``modified_s`` may, at ``now_s``, still be replaced by another with the same time.
+    """Return whether, at ``now_s``, a version of time ``modified_s`` may be replaced by another with the same time.
 
     A clock that counts whole seconds, or pairs of them, gives both versions of one tick the same time (RFC 9110,
     section 8.8.2.2). Both are seconds of the store's clock; a time with a fraction comes from a finer clock.
@@ -274,7 +276,7 @@ def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
 
 
 def http_date_s(value: str | None) -> float | None:
-    """Seconds since the epoch of a date header; None if it is missing or malformed."""
+    """Parse a Date or Last-Modified header to seconds since the epoch; None if the header is missing or malformed."""
     try:
         return None if value is None else parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
@@ -282,7 +284,7 @@ def http_date_s(value: str | None) -> float | None:
 
 
 def info_time_s(value: object) -> float | None:
-    """Seconds since the epoch of a time in a filesystem's ``info``; None if it is not understood."""
+    """Convert a time from a filesystem's ``info`` to seconds since the epoch; None if it is not a time."""
     try:
         if isinstance(value, str):
             value = datetime.datetime.fromisoformat(value)
@@ -298,20 +300,20 @@ class ObjectExistsError(StoreError):
 
 
 def cannot_create(subject: str, url: str) -> ConcurrentCommitUnsupported:
-    """The error of a store that is known to have no create-if-absent step."""
+    """Return the error for a store without a create-if-absent step; its message begins with ``subject``."""
     hint = "Keep the index in a store that can, or write to it from one place alone, with single_writer=True."
     return ConcurrentCommitUnsupported(f"{subject} cannot create an object in one step", url=url, hint=hint)
 
 
 def is_gone(error: StoreError) -> bool:
-    """Whether the error means that the object or upload is missing in an existing bucket."""
+    """Return whether the error means that the object or upload is missing in an existing bucket."""
     return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
 
 
 class CreateProbe:
-    """Remembers for each place whether create-if-absent works there. Belongs to one event loop.
+    """Results of trying create-if-absent in each bucket or local folder. Belongs to one event loop.
 
-    Some stores accept the conditional request and overwrite all the same, so it is tried.
+    Some stores accept the conditional request and overwrite the object all the same, so the request is tried.
     """
 
     def __init__(self) -> None:
@@ -319,7 +321,7 @@ class CreateProbe:
         self._lock = asyncio.Lock()
 
     async def ask(self, store: WritableStore, place: str, url: str, context: RequestContext) -> bool:
-        """Whether ``store`` refuses to create an existing object in the folder ``url``, remembered for ``place``."""
+        """Return whether ``store`` refuses to create an existing object in folder ``url``; remembered for ``place``."""
         async with self._lock:
             if place not in self._known:
                 self._known[place] = await self._try(store, f"{url}.probe-{secrets.token_hex(8)}", context)

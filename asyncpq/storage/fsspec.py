@@ -1,7 +1,7 @@
 """The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
-``info`` before and after brackets each read, unless the filesystem can name a generation in the path. Filesystems give
-no responses to look at: their calls share the limits and the retry budget, and each is bounded in time.
+``info`` before and after brackets each read, unless the filesystem can name a generation in the path. Filesystems
+return no HTTP responses: their calls share the limits and the retry budget, and each is bounded in time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _THREADS = 8
 _FOLDERS_AT_ONCE = 16
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
 _MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this serializes asyncpq's writes
-#: What a filesystem's method counts as; all others are GETs.
+#: The HTTP methods as which calls of a filesystem are counted; all other calls count as GET.
 _HTTP_METHODS = {"info": "HEAD", "pipe_file": "PUT", "put_file": "PUT", "rm_file": "DELETE"}
 _ETAGS = ("ETag", "etag", "e_tag")
 _VERSIONS = ("version_id", "VersionId", "ino")
@@ -73,10 +73,10 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 
 
 class FsspecStore(Unpicklable):
-    """See :class:`asyncpq.storage.base.Store`.
+    """The store of one fsspec filesystem; see :class:`asyncpq.storage.base.Store`.
 
-    Raises UnsupportedStoreError if the filesystem's package is not installed, InvalidOptionError if it does not take
-    the options, TransportError if it connects at once and fails.
+    Raises UnsupportedStoreError if the filesystem's package is not installed, InvalidOptionError if the filesystem
+    refuses the options, TransportError if the filesystem connects at once and fails.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class FsspecStore(Unpicklable):
             class_ = fsspec.get_filesystem_class(protocol)
         except ImportError as error:
             raise UnsupportedStoreError(
-                f"{protocol}:// needs a package that is not installed", hint=str(error)
+                f"{protocol}:// urls require a package that is not installed", hint=str(error)
             ) from error
         if any("target_protocol" in _parameters(base) for base in class_.__mro__):
-            raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
+            raise UnsupportedStoreError(f"asyncpq does not support {protocol}:// urls, which wrap another filesystem")
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
@@ -105,12 +105,12 @@ class FsspecStore(Unpicklable):
             self.filesystem: Any = class_(skip_instance_cache=True, **options)
         except (TypeError, ValueError, KeyError) as error:
             raise InvalidOptionError(
-                f"the {protocol} filesystem does not take these storage_options: {refusal(error, options)}"
+                f"the {protocol} filesystem refuses these storage_options: {refusal(error, options)}"
             ) from None
         except OSError as error:  # some connect when they are made
             raise TransportError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
-                hint=f"Is what fsspec needs for {protocol} installed and set up on this host?",
+                hint=f"Check that the software fsspec requires for {protocol} is installed and set up on this host.",
             ) from error
         self.filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
@@ -120,7 +120,7 @@ class FsspecStore(Unpicklable):
         return f"<FsspecStore {self.protocol}>"
 
     async def open_object(self, url: str) -> FsspecObject:
-        """Make a handle, without a call of the filesystem."""
+        """Return a handle on an object, without a call of the filesystem."""
         self.check_open()
         if "::" in url:
             raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
@@ -129,7 +129,7 @@ class FsspecStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List with the filesystem's own ``find`` if it has one, else folder by folder."""
+        """List objects with the filesystem's own ``find`` if it has one, else folder by folder."""
         self.check_open()
         folder_url = url[: url.rindex("/") + 1]
         folder = self.filesystem._strip_protocol(folder_url)
@@ -155,7 +155,7 @@ class FsspecStore(Unpicklable):
     async def _walk(
         self, folder: str, folder_url: str, wants: Wants | None, context: RequestContext
     ) -> list[Mapping[str, Any]]:
-        """List folder by folder. fsspec's own walk skips folders that it fails to list."""
+        """List folder by folder; return the info of each file. fsspec's own walk would skip folders that fail."""
         begin = len(folder.rstrip("/")) + 1
         files: list[Mapping[str, Any]] = []
         folders = [folder]
@@ -174,14 +174,14 @@ class FsspecStore(Unpicklable):
         return files
 
     async def _list(self, name: str, path: str, url: str, context: RequestContext) -> Any:
-        """The filesystem's listing; None if the folder does not exist, or vanished meanwhile."""
+        """Return the filesystem's listing of a folder; None if the folder does not exist."""
         try:
             return await self.ask(RangeRequest(0, 0, safe_url(url)), context, name, path, detail=True)
         except ObjectNotFoundError:
             return None
 
     async def credential_identity(self, url: str) -> str:
-        """ "": the filesystem finds its own credentials; its options tell readers apart."""
+        """Return "": the filesystem finds its own credentials, and its options tell readers apart."""
         return ""
 
     async def close(self) -> None:
@@ -203,7 +203,7 @@ class FsspecStore(Unpicklable):
     async def ask(
         self, request: RangeRequest, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> Any:
-        """Call a method of the filesystem with retries; each attempt counts as one request."""
+        """Call the method ``name`` of the filesystem with retries; each attempt counts as one request."""
 
         async def once(attempt: int) -> Any:
             with counted(name, context.purpose, request, attempt, context):
@@ -212,7 +212,7 @@ class FsspecStore(Unpicklable):
         return await self.repeat(once, context)
 
     async def repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
-        """Await ``once(attempt)`` until it succeeds, within the store's limits."""
+        """Await ``once(attempt)``, attempts from 1, until it succeeds, within the store's limits; return its result."""
         loop = asyncio.get_running_loop()
         limiter = self.limiter
         attempt = 1
@@ -241,7 +241,7 @@ class FsspecStore(Unpicklable):
             await asyncio.sleep(delay)
 
     async def call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the filesystem once, bounded in time, with typed errors."""
+        """Call the method ``name`` of the filesystem once, with a time limit, and raise its errors as StoreErrors."""
         self.check_open()
         body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
         limit = asyncio.timeout(None if name == "find" else self._longest_call_s(body_bytes))  # find: many requests
@@ -259,7 +259,7 @@ class FsspecStore(Unpicklable):
             raise _typed(error, request, name, timed_out=limit.expired()) from error
 
     def _longest_call_s(self, length: int) -> float | None:
-        """The timeouts of a connection, and the slowest allowed body of ``length`` bytes; None for no limit."""
+        """Return the time limit in seconds of a call that transfers ``length`` bytes; None for no limit."""
         retry = self._retry
         if retry.min_throughput_bytes_s <= 0:
             return None
@@ -272,7 +272,7 @@ class FsspecStore(Unpicklable):
 
 
 class FsspecObject(Unpicklable):
-    """See :class:`asyncpq.storage.base.StoredObject`. ``path`` is in the filesystem's own form."""
+    """A handle on one object; see :class:`asyncpq.storage.base.StoredObject`. ``path`` has the filesystem's form."""
 
     client = "fsspec"
     server = ""
@@ -290,7 +290,7 @@ class FsspecObject(Unpicklable):
         return f"<FsspecObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
-        """Refine the guarantee. A size alone tells no versions apart."""
+        """Set the guarantee from a validator; one with a size alone cannot tell versions apart."""
         if self._pins(validator):
             self.guarantee = Guarantee.PINNED
             return
@@ -306,13 +306,13 @@ class FsspecObject(Unpicklable):
         return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
-        """Do nothing: the handle holds nothing."""
+        """Do nothing: the handle has no connection to close."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         return await self._store.repeat(partial(self._fetch_once, request, context), context)
 
     def _pins(self, validator: Validator) -> bool:
-        """Whether the path can name the version."""
+        """Return whether the path given to the filesystem can name the version."""
         return self._store.pins_generations and validator.version is not None
 
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
@@ -341,7 +341,7 @@ class FsspecObject(Unpicklable):
             if not before.same_version(after) or before.last_modified != after.last_modified:
                 raise changed(request, "its info differs before and after")
         if len(data) != stop - start:
-            message = f"the filesystem gave {len(data)} bytes instead of {stop - start}"
+            message = f"the filesystem returned {len(data)} bytes, expected {stop - start}"
             if len(data) < stop - start:
                 raise RetryableError(TransportError(message, url=self.url, byte_range=(start, stop)))
             raise InvalidResponseError(message, url=self.url, byte_range=(start, stop))
@@ -364,7 +364,7 @@ class FsspecObject(Unpicklable):
 def counted(
     name: str, purpose: Purpose, request: RangeRequest, attempt: int, context: RequestContext
 ) -> Iterator[RequestRecord]:
-    """Count one call of the method ``name``, whose record is given; a failed one has no status."""
+    """Count the call of the method ``name`` in the ``with`` block, and yield its record; a failed call has status 0."""
     method, start, stop = _HTTP_METHODS.get(name, "GET"), request.start, request.stop
     record = RequestRecord(method, purpose, start, stop, 0, 0, attempt, context.round, 0.0)
     loop = asyncio.get_running_loop()
@@ -381,13 +381,15 @@ def counted(
 
 
 def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
-    """The validator in a filesystem's ``info``; InvalidResponseError if it has no size.
+    """Return the validator in a filesystem's ``info``; raise InvalidResponseError if ``info`` has no size.
 
     A generation is enough: ETag and times of Google's objects change with their metadata too.
     """
     size = info.get("size")
     if not isinstance(size, int):
-        raise InvalidResponseError("the filesystem does not give the object's size", url=safe_url(url))
+        raise InvalidResponseError(
+            f"the filesystem's info has size {size!r}, expected the object's size in bytes", url=safe_url(url)
+        )
     if info.get("generation") is not None:
         return Validator(size=size, version=str(info["generation"]))
     etag, version, modified = (
@@ -400,24 +402,24 @@ def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
 
 
 def _text(value: object) -> str:
-    """A time as seconds: a filesystem may give a datetime in ``info`` and a number in listings."""
+    """Return ``value`` as text; a datetime as seconds, since a filesystem may use both datetimes and numbers."""
     return repr(value.timestamp()) if isinstance(value, datetime.datetime) else str(value)
 
 
 def is_young(info: Mapping[str, Any]) -> bool:
-    """Whether the only sign of the version is a time too recent to tell it from the next one."""
+    """Return whether only a time identifies the version, and is too recent to tell the version from the next one."""
     if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
         return False
     return may_change_unseen(modified_of(info), time.time())
 
 
 def modified_of(info: Mapping[str, Any]) -> float | None:
-    """Time of the write in seconds since the epoch; None if the filesystem does not give it."""
+    """Return the time of the write in seconds since the epoch; None if ``info`` does not have it."""
     return info_time_s(next((info[name] for name in _TIMES if info.get(name) is not None), None))
 
 
 def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: bool) -> Exception:
-    """The error for an exception of the filesystem or its client, raised by the method ``name``."""
+    """Return the asyncpq error for an exception that the filesystem's method ``name`` raised."""
     url, byte_range = request.url, request.byte_range
     match error:
         case FileExistsError():  # of pipe_file alone
@@ -426,7 +428,11 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
             message = "the filesystem did not answer in time" if timed_out else "the filesystem timed out"
             return RetryableError(TransportError(message, url=url, byte_range=byte_range))
         case FileNotFoundError() | NotADirectoryError():
-            return changed(request, "it is gone") if request.pin else ObjectNotFoundError("no such object", url=url)
+            return (
+                changed(request, "it is gone")
+                if request.pin
+                else ObjectNotFoundError("the object does not exist", url=url)
+            )
         case IsADirectoryError():
             return ObjectNotFoundError("it is a directory", url=url)
         case PermissionError():
@@ -449,7 +455,7 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
 
 
 def _status(error: Exception) -> int:
-    """The HTTP status of a client's exception, or 0."""
+    """Return the HTTP status of a client's exception; 0 if it has none."""
     for name in ("status", "code", "status_code"):
         status = getattr(error, name, None)
         if isinstance(status, int | str) and str(status).isdecimal():
@@ -463,7 +469,7 @@ def _write_locked(write: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 
 def _lists_flat(filesystem: Any) -> bool:
-    """Whether ``find`` is the filesystem's own, not fsspec's walk."""
+    """Return whether the filesystem has its own ``find``, rather than fsspec's walk."""
     filesystem_class = type(filesystem)
     if issubclass(filesystem_class, AsyncFileSystem):
         return filesystem_class._find is not AsyncFileSystem._find

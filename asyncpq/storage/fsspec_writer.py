@@ -26,7 +26,7 @@ _WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
 
 
 class WritableFsspecStore(FsspecStore):
-    """See :class:`asyncpq.storage.base.WritableStore`. For ``WRITABLE_PROTOCOLS``."""
+    """The store of ``WRITABLE_PROTOCOLS``; see :class:`asyncpq.storage.base.WritableStore`."""
 
     @cached_property
     def _create_probe(self) -> CreateProbe:
@@ -37,16 +37,19 @@ class WritableFsspecStore(FsspecStore):
         await self._write(url, len(data), context, "pipe_file", bytes(data))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; ConcurrentCommitUnsupported if this version of the filesystem has no such mode."""
+        """Create an object; return False if it exists.
+
+        Raises ConcurrentCommitUnsupported if this version of the filesystem has no create mode.
+        """
         return await self._create(url, len(data), context, "pipe_file", bytes(data), mode="create")
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the filesystem refuses an existing object; tried once for each bucket."""
+        """Return whether the filesystem refuses to create an existing object; tried once for each bucket."""
         bucket = self.filesystem._strip_protocol(url).lstrip("/").partition("/")[0]
         return await self._create_probe.ask(self, bucket, url, context)
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a file."""
+        """Create or replace an object with the content of the local file ``path``."""
         try:
             size = (await asyncio.to_thread(path.stat)).st_size
             if self.asynchronous:
@@ -56,10 +59,10 @@ class WritableFsspecStore(FsspecStore):
         except StoreError:
             raise
         except OSError as error:
-            raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=safe_url(url)) from error
+            raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=safe_url(url)) from error
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, through a local file if they are large."""
+        """Create an object from ``pieces``, through a temporary local file; return False if the object exists."""
         with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
             path, size = Path(folder, "content"), 0
             async for piece in pieces:
@@ -86,7 +89,7 @@ class WritableFsspecStore(FsspecStore):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The time that the store gives to a probe written now: filesystems do not show a response's Date."""
+        """Return the store's time in seconds since the epoch, from a probe object that is written and deleted."""
         probe = f"{url[: url.rindex('/') + 1]}.clock-{secrets.token_hex(8)}"
         await self.put_object(probe, b"1", context=context)
         context = context.step(context.purpose, context.round + 1)
@@ -96,13 +99,15 @@ class WritableFsspecStore(FsspecStore):
             await self.delete_objects([probe], context=context.step(context.purpose, context.round + 1))
         modified = modified_of(info)
         if modified is None:
-            raise InvalidResponseError("the filesystem does not give an object's time of change", url=safe_url(url))
+            raise InvalidResponseError(
+                "the filesystem's info does not contain the time of a written object", url=safe_url(url)
+            )
         return modified
 
     async def _create(
         self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
     ) -> bool:
-        """Call a method that creates the object; False if it exists."""
+        """Call the method ``name``, which creates the object; return False if the object exists."""
         method = self.filesystem._pipe_file if self.asynchronous else self.filesystem.pipe_file
         if "mode" not in inspect.signature(method).parameters and self.protocol not in ("abfs", "abfss", "az"):
             raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
@@ -127,4 +132,6 @@ def _append(path: Path, piece: bytes, url: str) -> None:
         with path.open("ab") as file:
             file.write(piece)
     except OSError as error:
-        raise StoreError(f"the local file for it cannot be written: {error.strerror}", url=safe_url(url)) from error
+        raise StoreError(
+            f"the temporary local file of the object cannot be written: {error.strerror}", url=safe_url(url)
+        ) from error

@@ -95,11 +95,11 @@ _SHOWN_TO_ALL = frozenset({"accept", "accept-encoding", "accept-language", "user
 
 
 class HttpStore(Unpicklable):
-    """See :class:`asyncpq.storage.base.Store`.
+    """The store of http and https urls; see :class:`asyncpq.storage.base.Store`.
 
     ``storage_options`` are those of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and
-    ``client_kwargs`` with ``headers``, ``auth`` and ``trust_env``. InvalidOptionError for any other that would change
-    the requests.
+    ``client_kwargs`` with ``headers``, ``auth`` and ``trust_env``. Raises InvalidOptionError for any other option that
+    would change the requests.
     """
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
@@ -135,7 +135,7 @@ class HttpStore(Unpicklable):
         return "<HttpStore>"
 
     async def open_object(self, url: str) -> HttpObject:
-        """Make a handle; sends nothing."""
+        """Return a handle on the object of ``url``; sends no request."""
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         headers = self._own_headers
@@ -150,10 +150,12 @@ class HttpStore(Unpicklable):
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
         """Raise UnsupportedStoreError: HTTP has no listings."""
-        raise UnsupportedStoreError("http has no listings", url=safe_url(url), hint="Give a list of the files' urls.")
+        raise UnsupportedStoreError(
+            "an http server cannot list files", url=safe_url(url), hint="Give a list of the files' urls."
+        )
 
     async def credential_identity(self, url: str) -> str:
-        """A digest of the url's user info and the Authorization header; "" without either."""
+        """Return a digest of the url's user info and the Authorization header; "" if there is neither."""
         target = self._parse(url)
         if target.user is None and self._authorization is None:
             return ""
@@ -161,7 +163,7 @@ class HttpStore(Unpicklable):
         return hashlib.sha256(repr(credentials).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     async def close(self) -> None:
-        """Close connections. Idempotent."""
+        """Close all connections of the store. Idempotent."""
         self._closed = True
         await self.transport.close()
         await self.wire.close()
@@ -173,11 +175,11 @@ class HttpStore(Unpicklable):
                 return target
         except ValueError:  # its text quotes the url
             pass
-        raise UnsupportedStoreError("not an http url", url=safe_url(url))
+        raise UnsupportedStoreError("the url is not a valid http or https url", url=safe_url(url))
 
 
 class HttpObject(Unpicklable):
-    """See :class:`asyncpq.storage.base.StoredObject`. Made by HttpStore.
+    """A handle on one object of an HttpStore; see :class:`asyncpq.storage.base.StoredObject`.
 
     ``guarantee`` begins as that of a server with strong ETags; a response, or ``learn``, lowers it.
     """
@@ -232,7 +234,7 @@ class HttpObject(Unpicklable):
             raise self._no_ranges(ignored) from None
 
     async def close(self) -> None:
-        """Do nothing: the handle holds nothing."""
+        """Do nothing: the handle has no connection to close."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
         (expected, body), url_asked = await self._send(_HttpGet, request, context, just_asked)
@@ -250,7 +252,7 @@ class HttpObject(Unpicklable):
         return RangeResult(body, start, validator, url_asked and self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Send one HEAD, for a server whose Content-Range lacks the size."""
+        """Return ``validator`` with the object's size, from one HEAD: the server's Content-Range lacks the size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
         (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
@@ -258,9 +260,9 @@ class HttpObject(Unpicklable):
     async def _send(
         self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
-        """Send a request to where the url leads; return also whether the url itself was asked.
+        """Send a request to the url or its remembered target; return the response and whether the url itself was asked.
 
-        ``just_asked``: this fetch has asked the url already. Otherwise only a pinned request may go to a remembered
+        ``just_asked``: this fetch has requested the url already. Otherwise only a pinned request may go to a remembered
         target.
         """
         redirect = self._redirects.get(self._named)
@@ -290,7 +292,7 @@ class HttpObject(Unpicklable):
     async def _follow(
         self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
-        """Send a request to the end of ``path``, which begins with the url, and follow further redirects."""
+        """Send a request to the last target of ``path``, which begins with the url; follow further redirects."""
         while True:
             host = path[-1].url.authority
             try:
@@ -312,7 +314,7 @@ class HttpObject(Unpicklable):
     async def _step(
         self, verb: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome | None:
-        """Send a request to the end of ``path``; if that redirects, append the new target and return None."""
+        """Send a request to the last target of ``path``; if it redirects, append the new target and return None."""
         target = path[-1]
         try:
             return await self._transport.send(verb(self, request, target), context)
@@ -354,7 +356,7 @@ class HttpObject(Unpicklable):
 class _HttpGet:
     """One ranged GET of one target, over all its attempts.
 
-    An unreachable server of a ``remembered`` target is not retried, since the url can be asked.
+    An unreachable server of a ``remembered`` target is not retried, since the url itself can be requested.
     """
 
     method = "GET"
@@ -369,7 +371,7 @@ class _HttpGet:
         self._accepted = False
 
     def prepare(self) -> None:
-        """Nothing to prepare."""
+        """Return None: nothing precedes the request."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
@@ -419,7 +421,7 @@ class _HttpGet:
 
 
 class _HttpHead(_HttpGet):
-    """Asks for the object's size, for servers whose Content-Range lacks it."""
+    """One HEAD for the object's size, sent to servers whose Content-Range lacks the size."""
 
     method = "HEAD"
 
@@ -428,10 +430,12 @@ class _HttpHead(_HttpGet):
 
 
 def _basic_auth(auth: Any) -> str:
-    """The Authorization header for ``(user, password)`` or aiohttp.BasicAuth."""
+    """Return the Authorization header for ``(user, password)`` or an aiohttp.BasicAuth."""
     try:
         user, password = auth[0], auth[1]
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
     except (TypeError, IndexError, KeyError) as error:
-        raise InvalidOptionError("storage_options: auth must be (user, password)") from error
+        raise InvalidOptionError(
+            f"the auth of storage_options must be (user, password), not a {type(auth).__name__}"
+        ) from error
     return f"Basic {token}"

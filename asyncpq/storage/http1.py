@@ -1,7 +1,7 @@
 """HTTP/1.1 for the hot path (RFC 9112): pooled connections, each with one request at a time.
 
 A GET of a few pages costs a third of a GET through aiohttp: the request is one string, the response is parsed in the
-socket's own buffer, and the reading task wakes once, when all of the response has come. Redirects, cookies, proxies and
+socket's own buffer, and the reading task wakes once, when the whole response has come. Redirects, cookies, proxies and
 content codings are not supported; stores that need them use :class:`asyncpq.storage.wire.AiohttpWire`.
 """
 
@@ -24,7 +24,7 @@ _KNOWN_STATUS_LINES = {"HTTP/1.1 206 Partial Content": (206, 1), "HTTP/1.1 200 O
 _FIELD = re.compile(r"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
-#: Lower-case field names, by the field names of a response: a server always sends the same ones.
+#: Lower-case field names, keyed by the field names of a response: a server always sends the same names.
 _lower_names: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MAX_LOWER_NAMES = 256
 
@@ -34,7 +34,7 @@ class ProtocolError(Exception):
 
 
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
-    """Parse a response's head, without its final empty line, to status, minor version and headers by lower-case name.
+    """Parse a response's head, without its final empty line, to status, minor version and headers (lower-case names).
 
     The first of repeated headers counts. Raises ProtocolError if the head is malformed.
     """
@@ -45,11 +45,11 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     if known is None:
         status_line = _STATUS_LINE.fullmatch(head, 0, end)
         if status_line is None:
-            raise ProtocolError("the response is not HTTP/1.1")
+            raise ProtocolError("the response does not begin with an HTTP/1.1 status line")
         known = int(status_line[2]), int(status_line[1])
     pairs = _FIELD.findall(head, end)
     if not len(pairs) == head.count("\n") == head.count("\r") or "\0" in head:
-        raise ProtocolError("a header is malformed")
+        raise ProtocolError("a header of the response is malformed")
     if not pairs:
         return *known, {}
     names, values = zip(*pairs, strict=True)
@@ -64,7 +64,7 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     if len(fields) < len(pairs):
         fields = dict(zip(reversed(lower), reversed(values), strict=True))
         if len({value for name, value in zip(lower, values, strict=True) if name == "content-length"}) > 1:
-            raise ProtocolError("the response has two lengths")
+            raise ProtocolError("the response has two different Content-Length headers")
     return *known, fields
 
 
@@ -80,7 +80,7 @@ class ChunkedBody:
         self._in_trailers = False
 
     def feed(self, coded: bytes) -> bool:
-        """Take the next bytes; True at the end of the body."""
+        """Decode the next bytes; return True at the end of the body, where :attr:`data` is complete."""
         coded = self._pending + coded
         position = 0
         while True:
@@ -100,7 +100,7 @@ class ChunkedBody:
             line, position = coded[position:end], end + 2
             if self._behind_chunk:
                 if line:
-                    raise ProtocolError("a chunk is longer than it says")
+                    raise ProtocolError("a chunk of the body is longer than its chunk size")
                 self._behind_chunk = False
             elif self._in_trailers:
                 if not line:
@@ -109,7 +109,7 @@ class ChunkedBody:
             else:
                 size = _CHUNK_SIZE.fullmatch(line)
                 if size is None:
-                    raise ProtocolError("a chunk's size is malformed")
+                    raise ProtocolError(f"the chunk size {line[:40]!r} of the body is malformed")
                 self._left = int(size[1], 16)
                 self._in_trailers = self._left == 0
         self._pending = coded[position:]
@@ -122,24 +122,24 @@ _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
 class Body(NamedTuple):
     """The body of a response."""
 
-    data: bytes  # as many bytes as were wanted, or one more if there are more
-    complete: bool  # the response ended with it
+    data: bytes  # at most the requested bytes, and one more if the body is longer
+    complete: bool  # the response ended with ``data``
 
 
 class Receiver(Protocol):
-    """Takes a response as it comes."""
+    """The consumer of a response, called while the response is received."""
 
     received: int  # bytes of the body so far
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Take status and headers (by lower-case name); return the wanted bytes of the body. Errors end the call."""
+        """Check status and headers (lower-case names); return the bytes of the body to read. Errors end the call."""
 
     def cut_off(self, data: bytes) -> None:
-        """The exchange ends without a Body; ``data`` had been received of it."""
+        """Keep ``data``, the received part of a body, when the exchange ends without a complete Body."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, for one exchange after the other. ``open_`` holds it while its socket is open."""
+    """One connection, for one exchange after the other; in the set ``open_`` while its socket is open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
         self.loop = loop
@@ -198,15 +198,15 @@ class Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
-        """Send a request; the returned future gives the response's body. Always call :meth:`end` afterwards.
+        """Send a request; return a future of the response's body. Always call :meth:`end` afterwards.
 
-        ``without_body``: the response has none, whatever its headers say (HEAD). Raises, also where the body is
-        awaited: ProtocolError, OSError if the connection broke, and the receiver's errors.
+        ``without_body``: the response has no body, whatever its headers say (HEAD). This call and the future raise
+        ProtocolError, OSError if the connection broke, and the receiver's errors.
         """
         self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the connection was closed")
+            raise ConnectionResetError("the connection was closed before the request was sent")
         self._receiver = receiver
         self._without_body = without_body
         self._start = self._filled = self._target = 0
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         return waiter
 
     def end(self) -> None:
-        """Give the response up; closes the connection unless it is at the response's end."""
+        """End the exchange; close the connection, unless the whole response was received."""
         self._waiter = None
         if not self.reusable:
             receiver, self._receiver = self._receiver, None
@@ -224,18 +224,18 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close at once. Idempotent."""
+        """Close the connection at once. Idempotent."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
 
     def _take_head(self) -> bool:
-        """Parse the head if all of it is there."""
+        """Parse the response's head; return False if a part of the head is still missing."""
         while True:
             end = self._memory.find(b"\r\n\r\n", self._start, self._filled)
             if end < 0:
                 if self._filled == _BUFFER_BYTES:
-                    raise ProtocolError("the response's head is too long")
+                    raise ProtocolError(f"the head of the response is longer than {_BUFFER_BYTES} bytes")
                 return False
             head = self._memory[self._start : end].decode("utf-8", "surrogateescape")
             status, version, headers = parse_head(head)
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             if status >= 200:
                 break
             if status == 101:
-                raise ProtocolError("the server switches protocols")
+                raise ProtocolError("the server switched protocols (status 101), which asyncpq did not request")
         self._in_head = False
         self._frame(status, version, headers)
         self._wanted = 0 if self._receiver is None else self._receiver.head(status, headers)
@@ -256,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _frame(self, status: int, version: int, headers: dict[str, str]) -> None:
-        """Read from the headers how the body ends (RFC 9112, section 6.3)."""
+        """Set from the headers how the body ends (RFC 9112, section 6.3)."""
         connection = headers.get("connection")
         self._keep_alive = version == 1 and (connection is None or "close" not in connection.lower())
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
@@ -265,11 +265,13 @@ class Connection(asyncio.BufferedProtocol):
             self._length = 0
         elif coding is not None:
             if coding.lower() != "chunked" or length is not None:
-                raise ProtocolError("the body's framing is not understood")
+                raise ProtocolError(
+                    f"the body has Transfer-Encoding {coding!r} and Content-Length {length!r}, expected chunked alone"
+                )
             self._chunks = ChunkedBody()
         elif length is not None:
             if not (length.isascii() and length.isdigit() and len(length) < 20):
-                raise ProtocolError("the Content-Length is not a number")
+                raise ProtocolError(f"the Content-Length {length!r} of the response is not a number")
             self._length = int(length)
         else:
             self._keep_alive = False
@@ -289,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(complete=ended if chunks is not None else self._target == self._length)
 
     def _taken(self) -> bytes:
-        """Received bytes of the body, as far as wanted, and one more if there is one."""
+        """Return the received bytes of the body, at most the requested ones and one more."""
         if self._chunks is not None:
             return bytes(self._chunks.data[: self._target])
         return bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
@@ -315,7 +317,7 @@ _RESOLVED_S = 10.0  # the addresses of a name are used again within this time
 
 
 class Endpoint(NamedTuple):
-    """The server of a connection."""
+    """The server of a connection: host, port, and whether TLS is used."""
 
     host: str
     port: int
@@ -323,10 +325,10 @@ class Endpoint(NamedTuple):
 
 
 class ConnectionPool:
-    """Connections of one event loop, kept for the next request until they were idle for ``keepalive_s``.
+    """A pool of connections of one event loop, each kept for further requests until idle for ``keepalive_s``.
 
-    ``ssl_context`` for https: True for the system's trust, False to trust any server. ``connect_timeout_s`` holds for
-    TCP and TLS together.
+    ``ssl_context`` is for https: True trusts the system's CAs, False any server. ``connect_timeout_s`` limits DNS, TCP
+    and TLS together.
     """
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
@@ -341,7 +343,7 @@ class ConnectionPool:
         self._closed = False
 
     def take_idle(self, endpoint: Endpoint) -> Connection | None:
-        """Take a used connection that is idle, if there is one."""
+        """Take an idle connection to ``endpoint`` out of the pool; None if there is none."""
         idle = self._idle.get(endpoint)
         while idle:
             connection = idle.pop()
@@ -351,7 +353,7 @@ class ConnectionPool:
         return None
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        """Make a connection; OSError, which TimeoutError is, if none can be made."""
+        """Make a connection; raise OSError (or its subclass TimeoutError) if this fails."""
         loop = asyncio.get_running_loop()
         context, name = (self._context(), endpoint.host) if endpoint.tls else (None, None)
         async with asyncio.timeout(self._connect_timeout_s):
@@ -373,7 +375,7 @@ class ConnectionPool:
     async def _resolve(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
     ) -> list[aiohappyeyeballs.AddrInfoType]:
-        """The host's addresses; one lookup serves a burst of connections."""
+        """Return the host's addresses; one DNS lookup serves a burst of connections."""
         resolved = self._resolved.get(endpoint)
         if resolved is None or resolved[0] + _RESOLVED_S < loop.time():
             lookup = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
@@ -390,7 +392,7 @@ class ConnectionPool:
             raise
 
     def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
-        """End the exchange; keep the connection if it can take another."""
+        """End the exchange; keep the connection if it can be used for another exchange."""
         connection.end()
         if not connection.reusable or self._closed:
             connection.abort()

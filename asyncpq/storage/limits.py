@@ -1,4 +1,4 @@
-"""What all requests of one store share: connections, retries, and the timer of their timeouts.
+"""The limits that all requests of one store share: connections, retries, and the timer of their timeouts.
 
 ``ConnectionLimiter`` grants connections and lowers their number while the store throttles; ``delay_before_retry_s`` and
 ``RetryBudget`` decide on retries (https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/);
@@ -21,31 +21,31 @@ from asyncpq.storage.base import StoreLimits
 
 T = TypeVar("T")
 
-#: Bound of the wait that a server's Retry-After can ask for.
+#: Maximum of the wait that a server's Retry-After can cause, in seconds.
 RETRY_AFTER_MAX_S = 60.0
 
-#: Statuses that do not blame the request itself (RFC 9110, section 15).
+#: Statuses of failures that a retry may cure (RFC 9110, section 15).
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
-_LEAST_CONNECTIONS = 2  # that throttling leaves, one of them to lookups
+_LEAST_CONNECTIONS = 2  # connections that throttling leaves, one of them for lookups
 
 #: Hints for requests that failed in every attempt.
 _HINTS: Mapping[type[StoreError], str] = {
-    ThrottledError: "Ask for less at once (LimitOptions.max_connections), or wait longer (RetryOptions.max_attempts, "
-    "backoff_max_s).",
+    ThrottledError: "Lower LimitOptions.max_connections, or wait longer with RetryOptions.max_attempts and "
+    "backoff_max_s.",
     TransportError: "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
 }
 
 
 class ConnectionLimiter:
-    """Limits the requests of one store that are under way at once, and lowers the limit while the store throttles.
+    """The limit of a store's requests under way at once, which is lowered while the store throttles.
 
     Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
     under way together; as many successes as the limit has connections raise it by one. Scans lose connections first.
     Connections are granted in the order of the calls, except to scans at their own limit.
 
-    ``used`` requests are under way, of ``limit`` allowed now, and of ``most`` without throttling; of scans ``scans`` of
-    ``scan_limit``.
+    ``used`` requests are under way; ``limit`` are allowed now, ``most`` without throttling. ``scans`` and
+    ``scan_limit`` count those of scans alone.
     """
 
     def __init__(self, limits: StoreLimits) -> None:
@@ -60,7 +60,7 @@ class ConnectionLimiter:
         self._slowed_at = -math.inf
 
     def try_take(self, scan: bool) -> bool:
-        """Take a connection if one is free. It passes no waiter: those could not have it."""
+        """Take a connection if one is free, and return whether it was taken. No waiter could have it."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         self.used += 1
@@ -68,7 +68,7 @@ class ConnectionLimiter:
         return True
 
     async def wait(self, scan: bool) -> None:
-        """Wait for a connection after :meth:`try_take` failed. A cancelled wait holds none."""
+        """Wait for a connection and take it, after :meth:`try_take` failed. A cancelled wait takes no connection."""
         granted = asyncio.get_running_loop().create_future()
         self._tickets += 1
         (self._scans if scan else self._lookups).append((self._tickets, granted))
@@ -120,8 +120,8 @@ class ConnectionLimiter:
 class RetryableError(Exception):
     """One attempt failed, and another may succeed; ``error`` is raised when none is left.
 
-    ``retry_after_s`` is the server's wish. ``at_once``: the cause (region, clock, credentials) is corrected, so the
-    request is retried now, whatever the number of attempts; code that sets it bounds how often.
+    ``retry_after_s`` is the server's Retry-After. ``at_once``: the cause (region, clock, credentials) is corrected, so
+    the request is retried now, whatever the number of attempts; code that sets ``at_once`` bounds how often.
     """
 
     def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
@@ -132,24 +132,24 @@ class RetryableError(Exception):
 
 
 class RetryBudget:
-    """Retries that all requests of a store have left together, so that retries do not feed an outage.
+    """The number of retries that all requests of a store have left together, so that retries do not feed an outage.
 
     The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
-    any other success gives a fifth. None: infinite.
+    any other success gives a fifth. ``retries`` is the number at first, and the maximum; None for no limit.
     """
 
     def __init__(self, retries: float | None) -> None:
         self.available = self.most = math.inf if retries is None else float(retries)
 
     def take(self) -> bool:
-        """Take a retry if one is left."""
+        """Take a retry if one is left, and return whether it was taken."""
         if self.available < 1.0:
             return False
         self.available -= 1.0
         return True
 
     def succeeded(self, attempt: int) -> None:
-        """Count the success of a request with its ``attempt`` (from 1)."""
+        """Count the success of a request in its attempt number ``attempt`` (from 1)."""
         if self.available < self.most:
             self.available = min(self.most, self.available + (1.0 if attempt > 1 else 0.2))
 
@@ -164,10 +164,10 @@ def delay_before_retry_s(
     deadline: float | None = None,
     draw: Callable[[], float] = random.random,
 ) -> float:
-    """Seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
+    """Return the seconds to wait after the failed ``attempt`` (from 1): exponential backoff with full jitter.
 
     Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
-    wait, or the server's wish for one, would pass ``deadline`` (on the clock of ``now``).
+    wait, or the server's Retry-After, would pass ``deadline`` (in seconds on the clock of ``now``).
     """
     if failure.at_once:
         return 0.0
@@ -193,9 +193,9 @@ def delay_before_retry_s(
 
 
 def parse_retry_after_s(value: str | None, *, now: float) -> float:
-    """Seconds of a Retry-After header (RFC 9110, section 10.2.3); 0 if it is missing or malformed.
+    """Parse a Retry-After header (RFC 9110, section 10.2.3) to seconds; 0 if the header is missing or malformed.
 
-    ``now``: seconds since the epoch.
+    ``now`` is in seconds since the epoch.
     """
     if value is None:
         return 0.0
@@ -209,7 +209,7 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
 
 
 class Watchdog:
-    """One timer for all timeouts of a store's fetches (first byte, silence, low throughput).
+    """The timer of all timeouts of a store's fetches (first byte, silence, low throughput).
 
     ``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than all else that is added to a
     GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise a
@@ -226,7 +226,7 @@ class Watchdog:
         self._due = math.inf
 
     def add(self, watch: Watch, now: float) -> None:
-        """Watch from now on."""
+        """Add a watch, whose timeouts count from now on."""
         self.watches.add(watch)
         due = now + self._period
         if due < self._due:
@@ -255,13 +255,13 @@ class Watchdog:
 class Watch:
     """One fetch under the watchdog, from its beginning until :meth:`stop`.
 
-    A request with a body has ``upload_s`` more before its response head is due.
+    A request with a body has ``upload_s`` more seconds before its response head is due.
     """
 
     def __init__(self, dog: Watchdog, upload_s: float = 0.0) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a fetch runs inside a task")
+            raise RuntimeError("a fetch must run inside an asyncio task")
         self._dog = dog
         self._task = task
         self.loop = loop = task.get_loop()
@@ -278,7 +278,7 @@ class Watch:
         self._phase = "rest"
 
     def expect_head(self) -> float:
-        """Begin an attempt; return the loop's time."""
+        """Begin an attempt; return the event loop's time in seconds."""
         self._phase = "head"
         self.received = self._seen = 0
         self.since = now = self.loop.time()
@@ -302,7 +302,7 @@ class Watch:
         self._dog.watches.discard(self)
 
     def raise_if_silent(self, url: str, byte_range: tuple[int, int] | None) -> None:
-        """In ``except CancelledError``: raise RetryableError if the watchdog cancelled a slow attempt."""
+        """Raise RetryableError if the watchdog cancelled a slow attempt. For use in ``except CancelledError``."""
         reason = self._expired
         if reason and reason != "hedge" and self._task.uncancel() <= self._cancelling:
             self._expired = ""
@@ -310,19 +310,19 @@ class Watch:
             raise RetryableError(TransportError(reason, url=url, byte_range=byte_range)) from None
 
     def overtake(self) -> None:
-        """Cancel the attempt, unless it is ending already: a second request has the bytes."""
+        """Cancel the attempt, since a second request has the bytes, unless the attempt is ending already."""
         if self._phase != "rest" and not self._expired:
             self._expire("hedge")
 
     def overtaken(self) -> bool:
-        """In ``except CancelledError``: whether :meth:`overtake` cancelled it; takes the cancellation back."""
+        """Return whether :meth:`overtake` cancelled the task, and undo that. For use in ``except CancelledError``."""
         if self._expired == "hedge" and self._task.uncancel() <= self._cancelling:
             self._expired = ""
             return True
         return False
 
     def look(self, now: float) -> float:
-        """Cancel the task if a timeout has passed; return the time of the next look."""
+        """Cancel the task if a timeout has passed; return the event loop's time of the next look."""
         if self._expired:
             return math.inf  # cancelled; it has not run since
         options = self._dog.options

@@ -1,4 +1,4 @@
-"""The store of local files: a handle keeps one open descriptor, so every read of it sees one file."""
+"""The store of local files: a handle keeps one open descriptor, so all its reads see one file."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _IGNORED_OPTIONS = frozenset({"auto_mkdir", "use_listings_cache", "skip_instance
 
 
 class LocalStore(Unpicklable):
-    """See :class:`asyncpq.storage.base.WritableStore`.
+    """The store of local files; see :class:`asyncpq.storage.base.WritableStore`.
 
-    ``storage_options`` are those of fsspec's local filesystem, none of which changes how files are read;
-    InvalidOptionError for others.
+    ``storage_options`` are those of fsspec's local filesystem, none of which changes how files are read. Raises
+    InvalidOptionError for other options.
     """
 
     def __init__(self, storage_options: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class LocalStore(Unpicklable):
         self._closed = False
 
     async def open_object(self, url: str) -> LocalObject:
-        """Open the file: the handle holds a descriptor until it, or the store, is closed."""
+        """Open a file; the handle keeps a descriptor until the handle or the store is closed."""
         self._check_open()
         path = local_path(url)
         # not in a thread, which would take ten times as long
@@ -92,9 +92,9 @@ class LocalStore(Unpicklable):
         return await self._run("GET", context.purpose, 0, context, work)
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
-        """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
+        """Return whether a file of an earlier listing has another version now, or is gone. Blocks, for a stat each.
 
-        Files without a version, which the listing could not tell, are not checked.
+        Files whose validator is None, since the listing could not tell their version, are not checked.
         """
         for url, validator in listed:
             try:
@@ -105,23 +105,26 @@ class LocalStore(Unpicklable):
         return False
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """Create or replace a file; make its folders."""
+        """Create or replace a file, and create its missing folders."""
         await self._write_file(url, data, context, create=False)
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create a file with a hard link; ConcurrentCommitUnsupported if the file system has none."""
+        """Create a file with a hard link; return False if it exists.
+
+        Raises ConcurrentCommitUnsupported if the file system has no hard links.
+        """
         return await self._write_file(url, data, context, create=True)
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the folder's file system has links."""
+        """Return whether the folder's file system has hard links, with which files are created."""
         return await self._create_probe.ask(self, url, url, context)
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace a file by a copy of another."""
+        """Create or replace a file with a copy of the file ``path``."""
         await self._write_file(url, path, context, create=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create a file from ``pieces``, which are collected in a temporary file beside it."""
+        """Create a file from ``pieces``, collected in a temporary file beside it; return False if the file exists."""
         path, size = local_path(url), 0
         file = await self._finish(AtomicFile, path)
         try:
@@ -138,11 +141,11 @@ class LocalStore(Unpicklable):
             await self._run("DELETE", "write", 0, context, functools.partial(delete_file, path))
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """This computer's time."""
+        """Return this computer's time in seconds since the epoch."""
         return time.time()
 
     async def credential_identity(self, url: str) -> str:
-        """ "": this process."""
+        """Return "": local files are read without credentials."""
         return ""
 
     async def close(self) -> None:
@@ -190,10 +193,10 @@ class LocalStore(Unpicklable):
 
 
 class _Opened:
-    """A descriptor and the version of its file; closed when it is retired and no read uses it.
+    """A descriptor and the version of its file; closed once it is retired and no read uses it.
 
     A file so young that a write might not change its stamp gets a version of this descriptor alone, so that no cache
-    gives its bytes to another handle.
+    serves its bytes to another handle.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -208,7 +211,7 @@ class _Opened:
         self._retired = False
 
     def written_to(self) -> bool:
-        """Whether the file's content may have changed. A new or removed link to the file does not count."""
+        """Return whether the file's content may have changed. A new or removed link to the file does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
             return local_stamp(info) != self.stamp
@@ -229,11 +232,11 @@ class _Opened:
 
 
 class LocalObject(Unpicklable):
-    """One open file. See :class:`asyncpq.storage.base.StoredObject`.
+    """One open file; see :class:`asyncpq.storage.base.StoredObject`.
 
-    A scan keeps reading the file it began with, even if its path means another file by now; such bytes validate
-    nothing, so a scan that has not yet given out rows starts again. Other reads behave as with an object store: with a
-    pin they raise ObjectChangedError; a tail without one opens the path again.
+    A scan keeps reading the file that it began with, even if its path means another file by now; such bytes validate
+    nothing, so a scan that has not yet returned rows starts again. Other reads behave as with an object store: with a
+    pin they raise ObjectChangedError; a tail without a pin opens the path again.
     """
 
     client = "file"
@@ -256,7 +259,7 @@ class LocalObject(Unpicklable):
         """Do nothing: a descriptor pins every version."""
 
     def has_version(self, validator: Validator) -> bool:
-        """Whether the path holds this version now, by one stat."""
+        """Return whether the path has the version ``validator`` now; calls stat once."""
         return not self._replaced() and validator.same_version(self._opened.validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
@@ -331,7 +334,7 @@ class LocalObject(Unpicklable):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _replaced(self) -> bool:
-        """Whether the path means another file now, another version of it, or nothing."""
+        """Return whether the path now means another file, another version of the file, or nothing."""
         try:
             return local_stamp(os.stat(self._path)) != self._opened.stamp
         except OSError:
@@ -344,13 +347,13 @@ class LocalObject(Unpicklable):
 
 
 def local_stamp(info: os.stat_result) -> tuple[int, ...]:
-    """The fields of a stat that tell versions of a file apart."""
+    """Return the fields of a stat that tell versions of a file apart."""
     # the change time too: a program can set the modification time back, but not this one
     return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
 
 
 def local_validator(info: os.stat_result) -> Validator:
-    """The validator of a file's version."""
+    """Return the validator of the file version that ``info`` describes."""
     return Validator(size=info.st_size, version="-".join(map(str, local_stamp(info))))
 
 
@@ -361,22 +364,23 @@ def _open(path: str) -> int:
     except OSError as error:
         raise _read_error(error, path) from error
     except ValueError as error:  # a name with NUL
-        raise ObjectNotFoundError("no such file", url=safe_url(path)) from error
+        raise ObjectNotFoundError("there is no such file, since the path contains NUL", url=safe_url(path)) from error
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         hint = "Session.open_dataset reads a folder of files."
-        raise ObjectNotFoundError("a folder, not a file", url=safe_url(path), hint=hint)
-    raise StoreError("not a regular file", url=safe_url(path))
+        raise ObjectNotFoundError("the path names a folder, not a file", url=safe_url(path), hint=hint)
+    raise StoreError("the path is not a regular file", url=safe_url(path))
 
 
 def _walk(
     folder: str, start: str, root: str, wants: Wants | None, above: frozenset[tuple[int, int]]
 ) -> Iterator[ListedObject]:
-    """Files below ``folder``, in bytewise order.
+    """Yield the files below ``folder``, in bytewise order.
 
-    ``start`` begins the names directly in it, ``root`` their urls; ``above`` are device and inode of parent folders.
+    Names directly in the folder must begin with ``start``; their urls begin with ``root``. ``above`` has device and
+    inode of the parent folders.
     """
     try:
         info = os.stat(folder)
@@ -413,7 +417,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _read_error(error: OSError, path: str) -> StoreError:
     url = safe_url(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return ObjectNotFoundError("no such file", url=url)
+        return ObjectNotFoundError("there is no such file", url=url)
     if isinstance(error, PermissionError):
-        return AccessDeniedError("the file may not be read", url=url, hint="Check its permissions.")
+        return AccessDeniedError("this process may not read the file", url=url, hint="Check the file's permissions.")
     return TransportError(f"the file cannot be read: {error.strerror}", url=url)

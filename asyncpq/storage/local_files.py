@@ -25,8 +25,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 class AtomicFile:
     """A file that is invisible at its path until :meth:`finish`. Always call :meth:`discard` at the end.
 
-    Raises ConcurrentCommitUnsupported if the file system has no links, which creating needs; StoreError if the file
-    cannot be written.
+    Raises ConcurrentCommitUnsupported if a file is to be created on a file system without hard links, and StoreError if
+    the file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,17 +38,17 @@ class AtomicFile:
             self._file = open(self._temporary, "xb")  # noqa: SIM115  # closed by discard()
 
     def write(self, data: bytes) -> None:
-        """Append bytes."""
+        """Append ``data`` to the file."""
         with _write_errors(self._path):
             self._file.write(data)
 
     def copy(self, source: Path) -> None:
-        """Append another file's content."""
+        """Append the content of the file ``source``."""
         with _write_errors(self._path), source.open("rb") as content:
             shutil.copyfileobj(content, self._file, _COPY_BYTES)
 
     def finish(self, *, create: bool) -> bool:
-        """Sync the file and put it at its path; ``create`` keeps an existing file, and returns False."""
+        """Sync the file and put it at its path; return False if ``create`` and a file exists there, which is kept."""
         with _write_errors(self._path):
             try:
                 self._file.flush()
@@ -85,9 +85,9 @@ class AtomicFile:
 
 
 def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
-    """Write a file from bytes or another file, and make its folders; it is on disk when this returns.
+    """Write a file from bytes or another file, and create its folders; the file is on disk when this returns.
 
-    Returns and raises as :class:`AtomicFile`.
+    Returns what :meth:`AtomicFile.finish` does, and raises the errors of :class:`AtomicFile`.
     """
     file = AtomicFile(path)
     try:
@@ -130,18 +130,18 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _write_errors(path: str) -> Iterator[None]:
-    """Raise the StoreError for a failure of the file system."""
+    """Raise a StoreError in place of each error of the file system in the ``with`` block."""
     url = safe_url(path)
     try:
         yield
     except StoreError:
         raise
     except PermissionError as error:
-        hint = "Check its folder's permissions."
-        raise AccessDeniedError("the file may not be written", url=url, hint=hint) from error
+        hint = "Check the permissions of the file's folder."
+        raise AccessDeniedError("this process may not write the file", url=url, hint=hint) from error
     except FileNotFoundError as error:
-        raise ObjectNotFoundError("the file to be stored, or the folder, does not exist", url=url) from error
+        raise ObjectNotFoundError("the file to copy, or the folder to write to, does not exist", url=url) from error
     except OSError as error:
         raise StoreError(f"the file cannot be written: {error.strerror}", url=url) from error
     except ValueError as error:  # a name with NUL
-        raise StoreError("a file cannot have this name", url=url) from error
+        raise StoreError("the file's name contains NUL, which no file system accepts", url=url) from error

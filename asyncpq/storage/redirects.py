@@ -27,7 +27,10 @@ _ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
 
 
 def parse_http_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse ``text`` without its fragment; encode it unless it is percent-encoded. A ValueError may quote secrets."""
+    """Parse ``text`` without its fragment; percent-encode it, unless it is encoded or ``encoded`` says so.
+
+    Raises ValueError, whose text may quote secrets, if the url is malformed.
+    """
     return URL(text.partition("#")[0], encoded=encoded or _ENCODED_URL.fullmatch(text) is not None)
 
 
@@ -41,34 +44,34 @@ class RedirectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """Where a request is sent; without user info and fragment. Only the user's own origin gets the user's headers."""
+    """The url that a request is sent to, without user info and fragment. Only the user's origin gets its headers."""
 
     url: URL = field(repr=False)  # its query may hold secrets
-    own: bool  # it, and every redirect before it, has the origin (scheme, host and port) of the user's url
+    own: bool  # the target, and every redirect before it, has the origin (scheme, host and port) of the user's url
 
     @property
     def server(self) -> str:
-        """``https://host``, for messages."""
+        """Scheme and host of the target, such as ``https://host``, for messages."""
         return str(self.url.origin())
 
 
 @dataclass(slots=True)
 class Redirect:
-    """A url that has redirected."""
+    """The remembered redirect of a url."""
 
-    target: RedirectTarget | None  # the last one; None after it failed
+    target: RedirectTarget | None  # the last target; None after it failed
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one fetch that asks the url again
 
     def forget(self, target: RedirectTarget) -> None:
-        """Drop ``target``, which failed; a target learnt since then stays."""
+        """Drop ``target``, which failed, unless another target has replaced it."""
         if self.target is target:
             self.target = None
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
-    """The target of a redirect; InvalidResponseError if Location is missing, or must not be followed."""
+    """Return the target of a redirect; raise InvalidResponseError if Location is missing or must not be followed."""
     if not location:
-        raise _refused(request, "the server redirects without a Location", _ASK_OPERATOR)
+        raise _refused(request, "the server redirects without a Location header", _ASK_OPERATOR)
     try:
         url = current.url.join(parse_http_url(location))
         origin = _origin(url)
@@ -88,7 +91,7 @@ def next_target(request: RangeRequest, current: RedirectTarget, location: str) -
 
 
 def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectTarget]) -> InvalidResponseError:
-    """The error for one redirect more than ``MAX_REDIRECTS``."""
+    """Return the error for one redirect more than ``MAX_REDIRECTS``."""
     loops = any(last.url == target.url for target in before)
     how = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
     message = f"the server redirects {how}, the last time to {safe_url(str(last.url))}"
@@ -104,12 +107,12 @@ def _refused(request: RangeRequest, message: str, hint: str) -> InvalidResponseE
 
 
 def _origin(url: URL) -> tuple[str, str, int | None]:
-    """Scheme, host and port: RFC 6454."""
+    """Return scheme, host and port of ``url``, its origin (RFC 6454)."""
     return url.scheme, (url.host or "").lower(), url.port
 
 
 def _is_local(host: str) -> bool:
-    """Whether the host is this machine or its link, where clouds serve credentials. Names are not resolved."""
+    """Return whether the host is this machine or its local link, where clouds serve credentials. Resolves no names."""
     host = host.removesuffix(".")  # resolvers accept the final dot of a full name
     if host == "localhost" or host.endswith(".localhost"):
         return True

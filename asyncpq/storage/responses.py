@@ -67,16 +67,16 @@ _MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
 
 @dataclass(slots=True)
 class RangeRequest:
-    """The requested bytes ``[start, stop)``; for the last n bytes start = -n, stop = 0. For a write, the bytes sent."""
+    """A request of bytes ``[start, stop)``; start = -n, stop = 0: of the last n bytes. For a write, the bytes sent."""
 
     start: int
     stop: int
     url: str  # safe to be shown
-    pin: Validator | None = None  # the version it must be of
+    pin: Validator | None = None  # the version that the response must have
 
     @property
     def header(self) -> str:
-        """The Range header."""
+        """The value of the Range header."""
         return f"bytes={self.start}" if self.start < 0 else f"bytes={self.start}-{self.stop - 1}"
 
     @property
@@ -86,7 +86,7 @@ class RangeRequest:
 
     @property
     def byte_range(self) -> tuple[int, int] | None:
-        """The range for errors; None for a suffix."""
+        """``(start, stop)`` as shown in errors; None for the last n bytes and for an empty range."""
         return (self.start, self.stop) if 0 <= self.start < self.stop else None
 
 
@@ -103,7 +103,10 @@ class ExpectedBody:
 
 
 class RangeIgnoredError(Exception):
-    """The server sends the whole object, of ``size``, instead of the range. Never leaves the storage package."""
+    """The server sends the whole object instead of the range. Never leaves the storage package.
+
+    ``size`` is the object's size in bytes; None if the response does not have it.
+    """
 
     def __init__(self, size: int | None) -> None:
         super().__init__("range ignored")
@@ -112,7 +115,7 @@ class RangeIgnoredError(Exception):
 
 
 def strong_etag(validator: Validator | None) -> str | None:
-    """The etag for If-Match, or None: a weak one never matches (RFC 9110, section 13.1.1)."""
+    """Return the etag for If-Match; None if it is missing or weak: a weak one never matches (RFC 9110, 13.1.1)."""
     if validator is None:
         return None
     etag = validator.etag
@@ -123,7 +126,7 @@ def strong_etag(validator: Validator | None) -> str | None:
 
 
 def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
-    """The guarantee that validators like this one give, with or without If-Match."""
+    """Return the guarantee of reads whose responses have such a validator; ``if_match``: requests have If-Match."""
     if validator.is_strong:
         return Guarantee.PINNED if if_match else Guarantee.COMPARED
     if validator.etag is not None or validator.last_modified is not None:
@@ -134,11 +137,11 @@ def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
 def check_range_response(
     request: RangeRequest, status: int, headers: Mapping[str, str], *, small_body_bytes: int = 0
 ) -> ExpectedBody:
-    """Check the head of a 200 or 206 response, whose headers have lower-case names.
+    """Check the head of a 200 or 206 response, whose headers have lower-case names; return the body that must follow.
 
     A 200 with a whole object of at most ``small_body_bytes`` is accepted, to be cut; a larger one raises
-    RangeIgnoredError. ObjectChangedError: the version is not ``request.pin``. NotParquetError: the object is empty.
-    InvalidResponseError: the response is not the requested one.
+    RangeIgnoredError. Raises ObjectChangedError if the version is not ``request.pin``, NotParquetError if the object is
+    empty, and InvalidResponseError if the response is not the requested range.
     """
     get = headers.get
     pin, start, stop = request.pin, request.start, request.stop
@@ -162,7 +165,7 @@ def check_range_response(
     if status == 200:
         return _check_whole(request, headers, length, small_body_bytes)
     if status != 206:
-        raise _invalid(request, f"status {status} where 206 was expected")
+        raise _invalid(request, f"the server answered with status {status}, expected 206")
     start, stop, size = _content_range(request, get("content-range"))
     if length is not None and length != stop - start:
         raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes", _NOT_THIS)
@@ -172,7 +175,10 @@ def check_range_response(
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
-    """Check a 200 response to a HEAD: it says the size, and agrees with ``request.pin``, whose size may be unknown."""
+    """Check a 200 response to a HEAD: it must have the size, and agree with ``request.pin``, whose size may be unknown.
+
+    Returns an empty body whose validator has the size.
+    """
     length = _content_length(request, headers.get("content-length"))
     if length is None:
         raise _invalid(request, "the store gives the object's size neither in Content-Range nor in a HEAD response")
@@ -182,7 +188,7 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
 
 
 def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
-    """The response's validator; ObjectChangedError if it differs from the known parts of the pin."""
+    """Return the response's validator; raise ObjectChangedError if it differs from the fields of ``request.pin``."""
     pin = request.pin
     validator = Validator(
         size=size,
@@ -209,19 +215,19 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
 
 
 def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
-    """The error for a version other than the pinned one."""
+    """Return the error for a version other than the pinned one; ``difference`` is a clause that says what differs."""
     message, hint = f"the object changed while it was read: {difference}", "Open it again to read the new version."
     return ObjectChangedError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
-    """The error for a redirect that is not followed; ``location`` is the Location header or empty."""
-    hint = "Redirects of S3 are not followed; read the url or endpoint that it redirects to, if you trust it."
-    return _invalid(request, f"the server redirects to {safe_target(location) or 'nowhere'}", hint)
+    """Return the error for a redirect that is not followed; ``location`` is the Location header or empty."""
+    hint = "asyncpq does not follow redirects of S3; read the url or endpoint of the redirect, if you trust it."
+    return _invalid(request, f"the server redirects to {safe_target(location) or 'an empty Location'}", hint)
 
 
 def empty(url: str) -> NotParquetError:
-    """The error for an object without bytes."""
+    """Return the error for an object without bytes."""
     return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
 
 
@@ -233,14 +239,14 @@ def _content_length(request: RangeRequest, value: str | None) -> int | None:
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 20):
-        raise _invalid(request, f"Content-Length is {value!r}")
+        raise _invalid(request, f"the response has Content-Length {value!r}, expected a number of bytes")
     return int(value)
 
 
 def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, int]:
     match = _CONTENT_RANGE.fullmatch(value.strip()) if value is not None else None
     if match is None:
-        raise _invalid(request, f"status 206 with Content-Range {value!r}", _NOT_THIS)
+        raise _invalid(request, f"the response has status 206, but Content-Range is {value!r}", _NOT_THIS)
     start, stop = int(match[1]), int(match[2]) + 1
     size = UNKNOWN_SIZE if match[3] == "*" else int(match[3])
     if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)):
@@ -256,11 +262,19 @@ def _check_span(request: RangeRequest, start: int, stop: int, size: int) -> None
         else:
             good = (start, stop) == (wanted, size)
         if not good:
-            raise _invalid(request, f"asked for the last {-request.start} bytes, got {start}-{stop - 1}", _NOT_THIS)
+            raise _invalid(
+                request,
+                f"the response has bytes {start}-{stop - 1}, expected the last {-request.start} bytes",
+                _NOT_THIS,
+            )
     elif (start, stop) != (request.start, request.stop):
         if start == request.start and stop == size < request.stop:
             raise _invalid(request, f"the object ends at byte {size}, before the range does")
-        raise _invalid(request, f"got bytes {start}-{stop - 1} instead", _NOT_THIS)
+        raise _invalid(
+            request,
+            f"the response has bytes {start}-{stop - 1}, expected {request.start}-{request.stop - 1}",
+            _NOT_THIS,
+        )
 
 
 def _check_whole(
@@ -275,7 +289,7 @@ def _check_whole(
         raise RangeIgnoredError(None)
     said = headers.get("content-range")
     if said is not None and said != f"bytes 0-{length - 1}/{length}":  # its length is not the object's
-        raise _invalid(request, f"status 200 with Content-Range {said!r}", _NOT_THIS)
+        raise _invalid(request, f"the response has status 200, but Content-Range is {said!r}", _NOT_THIS)
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length
@@ -292,20 +306,20 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
 
 
 def parse_error(body: bytes) -> tuple[str, str]:
-    """Code and message of S3's error document; empty if it has none. The untrusted body meets no XML parser."""
+    """Return code and message of S3's error document, "" for a missing one. The untrusted body meets no XML parser."""
     code, message = _CODE.search(body), _MESSAGE.search(body)
     text = unescape(message[1].decode("utf-8", "replace")) if message is not None else ""
     return (code[1].decode("ascii") if code is not None else "", text[:200])
 
 
 def parse_region(body: bytes) -> str:
-    """The region in an AuthorizationHeaderMalformed document, or ""."""
+    """Return the region that S3's AuthorizationHeaderMalformed document names; "" if it names none."""
     region = _REGION.search(body)
     return region[1].decode("ascii") if region is not None else ""
 
 
 def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_HINT) -> AsyncpqError | RetryableError:
-    """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or another server's page."""
+    """Return the error for a 200 without an ETag, which S3 always sends: a late SlowDown, or another server's page."""
     code, message = parse_error(body)
     if not code:
         return InvalidResponseError(
@@ -323,7 +337,7 @@ def error_for(
     retry_after_s: float = 0.0,
     denied_hint: str = READING_HINT,
 ) -> AsyncpqError | RetryableError:
-    """The error of a response that is not 200 or 206, or of a 200 with an error document.
+    """Return the error for a response that is not 200 or 206, or for a 200 with an error document.
 
     ``code`` and ``message`` are those of the error document, or empty.
     """
@@ -331,9 +345,11 @@ def error_for(
     said = f"{code or 'no error code'} (status {status})" + (f": {message}" if message else "")
     pinned = request.pin is not None
     if code == "NoSuchBucket":
-        return BucketNotFoundError("no such bucket", url=url, hint="Check the bucket's name and the endpoint.")
+        return BucketNotFoundError(
+            "the bucket does not exist", url=url, hint="Check the bucket's name and the endpoint."
+        )
     if status == 404 or code in ("NoSuchKey", "NoSuchVersion"):
-        return changed(request, "it is gone") if pinned else ObjectNotFoundError("no such object", url=url)
+        return changed(request, "it is gone") if pinned else ObjectNotFoundError("the object does not exist", url=url)
     if status == 412 or code == "PreconditionFailed":
         return changed(request, "the store has another version") if pinned else StoreError(said, url=url)
     if status == 416 or code == "InvalidRange":

@@ -20,7 +20,7 @@ _Calls: TypeAlias = "SimpleQueue[_Call | None]"  # None: end
 
 
 class Threads:
-    """At most ``count`` daemon threads, started on demand. Belongs to one event loop at a time.
+    """A pool of at most ``count`` daemon threads, started on demand. Belongs to one event loop at a time.
 
     Daemon threads let the process end although a disk never returns from a call.
     """
@@ -37,9 +37,9 @@ class Threads:
         self._end.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
-        """Call ``work`` in a thread. Cancelling the future does not stop a call that has begun."""
+        """Call ``work`` in a thread; return a future of the result. Cancelling it stops no call that has begun."""
         if not self._end.alive:
-            raise RuntimeError("the threads were closed")
+            raise RuntimeError("the thread pool is closed: no call can be started")
         call: Future[T] = Future()
         future = asyncio.wrap_future(call)
         self._running.add(future)
@@ -61,7 +61,7 @@ class Threads:
     async def close(self, timeout_s: float | None = None) -> None:
         """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.
 
-        A call that runs for longer than ``timeout_s`` is left to its thread, which ends after it.
+        A call that runs for longer than ``timeout_s`` seconds is left to its thread, which ends after the call.
         """
         self._end()
         ends = [asyncio.wrap_future(ended) for ended in self._threads.values() if not ended.done()]

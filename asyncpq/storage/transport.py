@@ -22,7 +22,7 @@ from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBo
 
 
 class Resumption:
-    """The body of one GET over several attempts. A retry asks only for the rest, if that is of the same version."""
+    """The body of one GET over several attempts. A retry requests only the rest, if the version is the same."""
 
     __slots__ = ("_expected", "_parts", "_request", "_whole")
 
@@ -33,7 +33,7 @@ class Resumption:
 
     @property
     def begun(self) -> bool:
-        """Whether the next attempt asks for the rest only."""
+        """Whether the next attempt requests only the rest of the body."""
         return bool(self._parts)
 
     def keep(self, status: int, expected: ExpectedBody | None, data: bytes) -> RangeRequest:
@@ -49,7 +49,7 @@ class Resumption:
         return self._request
 
     def start_over(self) -> bool:
-        """Drop the received parts, of a version that is gone; False without any, or if that version is required."""
+        """Drop the received parts, whose version is gone; return False if there are none, or the read is pinned."""
         if not self.begun or self._whole.pin is not None:
             return False
         self._request, self._expected = self._whole, None
@@ -57,12 +57,17 @@ class Resumption:
         return True
 
     def complete(self, status: int, expected: ExpectedBody, data: bytes) -> tuple[ExpectedBody, bytes]:
-        """Join the parts with the body of the last attempt; InvalidResponseError if that is not the rest."""
+        """Join the parts with the body of the last attempt; return the whole body and its description.
+
+        Raises InvalidResponseError if the last response is not the rest of the body.
+        """
         if self._expected is None:
             return expected, data
         if status != 206:
             raise InvalidResponseError(
-                f"status {status} where 206 was expected", url=self._whole.url, byte_range=self._request.byte_range
+                f"the server answered with status {status}, expected 206",
+                url=self._whole.url,
+                byte_range=self._request.byte_range,
             )
         return self._expected, b"".join([*self._parts, data])
 
@@ -77,7 +82,7 @@ _SAVED_HEDGES = 4.0
 
 
 class Hedging:
-    """Decides when a small GET without a response is sent a second time: at most ``ratio`` times for each first one.
+    """The rule when a small GET without a response is sent a second time: for at most the fraction ``ratio`` of GETs.
 
     The delay is the 95th percentile of recent small GETs. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
     """
@@ -90,12 +95,12 @@ class Hedging:
         self._p95_s: float | None = None
 
     def begin(self) -> float | None:
-        """Count a small GET; return the seconds after which a second one may follow, None while too little is known."""
+        """Count a small GET; return the seconds after which a second one may follow, None after too few responses."""
         self._account = min(self._account + self._ratio, _SAVED_HEDGES)
         return self._p95_s
 
     def take(self) -> bool:
-        """Whether a second request may be sent now; if so, count it."""
+        """Return whether a second request may be sent now, and count it if so."""
         if self._account < 1.0:
             return False
         self._account -= 1.0
@@ -119,27 +124,27 @@ _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 class Exchange(Protocol):
     """One request, over all its attempts. A hedge sends a shallow copy."""
 
-    method: str  # "GET" or "HEAD"; or that of a write, which every attempt sends whole and which is never hedged
+    method: str  # "GET" or "HEAD"; or the method of a write, which every attempt sends whole and which is never hedged
     request: RangeRequest  # of the next attempt; the transport changes it when only the rest of a body is missing
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
-        """Return what must be awaited before the request is sent, without a time limit of its own; None for nothing."""
+        """Return a coroutine to await before the request is sent, without a time limit; None if not needed."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """Sign and send one attempt. Raises as :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
+        """Sign and send one attempt. Raises the errors of :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        """Describe the body that must follow; None to have ``refuse`` called with the start of the body.
+        """Return the body that must follow; None to have ``refuse`` called with the start of the body.
 
-        AsyncpqError, RetryableError and RangeIgnoredError refuse the response unread.
+        Raises AsyncpqError, RetryableError or RangeIgnoredError to refuse the response, whose body is then not read.
         """
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        """Make the error that the response, with the first bytes of its body, stands for."""
+        """Return the error for a refused response; ``body`` is the start of its body."""
 
 
 class Transport(Unpicklable):
-    """Sends exchanges within the limits of one store. Belongs to one event loop."""
+    """The sender of a store's exchanges, within the limits of the store. Belongs to one event loop."""
 
     def __init__(self, *, retry: RetryOptions, limits: StoreLimits) -> None:
         self._retry = retry
@@ -150,9 +155,9 @@ class Transport(Unpicklable):
         self._hedges: set[asyncio.Task[Outcome]] = set()
 
     async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
-        """Send until a good response has come, or no attempt or time is left; return the whole body.
+        """Send an exchange until a good response has come, or no attempt or time is left; return body and description.
 
-        Raises the exchange's errors, TransportError if the connection failed in each attempt, and
+        Raises the errors of ``accept`` and ``refuse``, TransportError if the connection failed in each attempt, and
         DeadlineExceededError if no attempt could begin within ``read_timeout_s``.
         """
         limiter, budget, scan = self._limiter, self._budget, context.scan
@@ -263,7 +268,7 @@ class Transport(Unpicklable):
     async def _send_hedged(
         self, exchange: Exchange, context: RequestContext, reception: _Reception, hedging: Hedging
     ) -> Outcome:
-        """Send the first attempt; if it has no response in time, a second one beside it. The first good one counts."""
+        """Send an attempt, and a second one if the first has no response in time; return the first good response."""
         request = exchange.request
         delay_s = hedging.begin() if request.length <= HEDGED_BYTES else None
         reception.hedging = hedging if request.length <= HEDGED_BYTES else None
@@ -331,7 +336,7 @@ class _Reception(Watch):
         self.hedging: Hedging | None = None  # learns the response's time
 
     def begin(self) -> float:
-        """Begin an attempt; return the loop's time."""
+        """Begin an attempt; return the event loop's time in seconds."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.expected: ExpectedBody | None = None  # the body that must follow the accepted head
@@ -354,7 +359,7 @@ def _wrong_length(data: bytes, expected: ExpectedBody, request: RangeRequest) ->
     length = expected.length
     message = f"the response body has {len(data)} bytes instead of {length}"
     if len(data) == length or (expected.check is not None and len(data) < length):
-        message = f"the response body of {len(data)} bytes is not ended"
+        message = f"the response body ended too early, after {len(data)} bytes"
     if len(data) <= length:
         return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))
     return InvalidResponseError(f"{message} or more", url=request.url, byte_range=request.byte_range)

@@ -25,7 +25,7 @@ _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of ``text``: a readable form of a long set of names."""
+    """Return the set of the words of ``text``, which are separated by spaces."""
     return frozenset(text.split())
 
 
@@ -38,16 +38,16 @@ _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """``(protocol, rest)``: the protocol in lower case, the rest after ``://``; a path has protocol "file".
+    """Return ``(protocol, rest)``: the protocol in lower case, the rest after ``://``; a path has protocol "file".
 
-    A chained url (``a::b``) raises UnsupportedStoreError.
+    Raises UnsupportedStoreError for a chained url (``a::b``).
     """
     text = os.fspath(url)
     if not isinstance(text, str):
-        raise UsageError("a url or path must be text")
+        raise UsageError(f"a url or path must be a str or an os.PathLike of str, not {type(text).__name__}")
     match = _PROTOCOL.match(text)
     if "::" in text and (match is None or "::" in text[: match.end()]) and not os.path.exists(text):
-        raise UnsupportedStoreError("chained urls are not read", url=safe_url(text))
+        raise UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(text))
     if match is None:
         return "file", text
     protocol = match[1].lower()
@@ -72,7 +72,7 @@ def refuse_one_slash(url: str) -> None:
 
 
 def absolute(named: Any) -> Any:
-    """Make a path, a url, or each of a list of them independent of the working folder; keep other values."""
+    """Return a path, or each path of a list, as an absolute path; urls and other values are returned unchanged."""
     if isinstance(named, (list, tuple)):
         return [absolute(item) for item in named]
     if isinstance(named, os.PathLike):
@@ -85,12 +85,12 @@ def absolute(named: Any) -> Any:
 
 
 def safe_url(url: str) -> str:
-    """``url`` without user info, query and fragment, fit for messages. Each link of a chained url by itself."""
+    """Return ``url`` without user info, query and fragment, fit for messages. Each part of a chained url is cleaned."""
     return "::".join(map(_safe_link, _LINKS.split(url)))
 
 
 def safe_target(location: str) -> str:
-    """:func:`safe_url` of a Location header, which may be relative: its query always goes."""
+    """Return the url of a Location header, which may be relative, without user info, query and fragment."""
     return safe_url(re.split(r"[?#]", location, maxsplit=1)[0])
 
 
@@ -113,7 +113,7 @@ def _safe_link(url: str) -> str:
 
 
 def identity_of(url: str) -> str:
-    """``url`` without user info and fragment, with a hash of its query without signature parameters.
+    """Return ``url`` without user info and fragment, and with a hash of its query without signature parameters.
 
     Two presigned urls of one object have one identity; other parameters may name another object.
     """
@@ -129,15 +129,15 @@ def identity_of(url: str) -> str:
 
 
 def local_path(url: str | os.PathLike[str]) -> str:
-    """The absolute path of a ``file://`` url (taken literally, as fsspec does) or of a plain path."""
+    """Return the absolute path of a ``file://`` url (not percent-decoded, as in fsspec) or of a plain path."""
     protocol, rest = split_url(url)
     if protocol != "file":
-        raise UnsupportedStoreError(f"not a local file: protocol {protocol!r}")
+        raise UnsupportedStoreError(f"expected a local path or a file:// url, got a url of protocol {protocol!r}")
     return os.path.abspath(os.path.expanduser(rest))
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """One text for all urls of one object, as far as the url alone shows that."""
+    """Return one text for all urls that name one object, such as s3:// and s3a://; resolves symbolic links."""
     protocol, rest = split_url(url)
     if protocol == "file":
         return f"file://{os.path.realpath(os.path.expanduser(rest))}"
@@ -145,9 +145,11 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 
 
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones, but no mix of them.
+    """Return the options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
 
-    Names of one protocol share their options; http and https do not, since a token for https must not go in clear text.
+    Raises InvalidOptionError for a mix of both.
+
+    Names of one protocol, such as s3 and s3a, share options; http and https do not, lest a token go in clear text.
     """
     from fsspec.registry import known_implementations
 
@@ -159,7 +161,8 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
     if nested != set(options):
         flat = ", ".join(sorted(set(options) - nested))
         raise InvalidOptionError(
-            f"storage_options mixes options per protocol with others: {flat}", hint="Put them under their protocol."
+            f"storage_options mixes options per protocol with flat options: {flat}",
+            hint="Put the flat ones under a protocol.",
         )
     aliases = _ALIASES.get(protocol, (protocol,))
     return dict(next((options[name] for name in aliases if options.get(name) is not None), {}))
@@ -206,7 +209,7 @@ _S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "
 
 
 def refusal(error: Exception, options: Mapping[str, Any]) -> str:
-    """The class of ``error``, and the options whose name or value its text mentions."""
+    """Return the class name of ``error``, after the names of the options whose name or value its text mentions."""
     text = str(error)
     mentioned = [name for name, value in _leaves("", options) if _mentions(text, name, value)]
     return f"{', '.join(mentioned)} ({type(error).__name__})" if mentioned else type(error).__name__
@@ -231,14 +234,14 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
         raise InvalidOptionError(
-            f"storage_options for s3: s3fs has no option {', '.join(meant)}",
+            f"the storage_options for s3 have names that s3fs does not know: {', '.join(meant)}",
             hint=f"Write {', '.join(f'{right} for {wrong}' for wrong, right in meant.items())}.",
         )
     inner = options.get("client_kwargs")
     endpoint = options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
     if isinstance(endpoint, str) and not endpoint.lower().startswith(("http://", "https://")):
         raise InvalidOptionError(
-            "storage_options for s3: endpoint_url is not an http url",
+            "the storage_options for s3 have an endpoint_url that does not begin with http:// or https://",
             hint='Begin it with its scheme, such as "http://127.0.0.1:9000".',
         )
 
@@ -246,9 +249,9 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
 def unknown_option(
     protocol: str, unknown: Sequence[str], known: Iterable[str], otherwise: str | None = None
 ) -> InvalidOptionError:
-    """The error for an option that the store of a protocol other than S3 does not have.
+    """Return the error for an option that the store of a protocol other than S3 does not have.
 
-    ``otherwise`` is the hint if the name resembles neither an S3 option nor a known one.
+    ``known`` are the store's options. ``otherwise`` is the hint if the name resembles neither these nor an S3 option.
     """
     first = next((name for name in unknown if name.lower() in _S3_ONLY), unknown[0])
     if first.lower() in _S3_ONLY:
@@ -262,9 +265,10 @@ def unknown_option(
 
 
 def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:
-    """A hint with the options most like the first one that s3fs or botocore refuses.
+    """Return a hint with the options most like the first name in ``mentioned``, which s3fs or botocore refused.
 
-    ``known``: names by the option that holds them; those at the top by "".
+    ``known`` maps an option whose value is a dict to the names in that dict, and "" to the names at the top.
+    None if no name is alike, or if the refused name is valid.
     """
     parent, _, name = mentioned.partition(" ")[0].rstrip(",").rpartition(".")
     names = frozenset(known.get(parent, ()))

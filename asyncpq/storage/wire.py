@@ -32,9 +32,9 @@ _KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common
 
 
 class AiohttpWire:
-    """Sends requests with aiohttp: through proxies (of the environment with ``trust_env``), and to any server.
+    """The carrier that sends requests with aiohttp, to any server, and with ``trust_env`` through proxies of the host.
 
-    ``ssl_context`` for https: True for the system's trust, False to trust any server.
+    ``ssl_context`` is for https: True trusts the system's CAs, False any server.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class AiohttpWire:
     async def exchange(
         self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
     ) -> Body:
-        """Send once; return the body, as far as the receiver wants it.
+        """Send a request once; return the body, of at most as many bytes as ``receiver.head`` returned, and one more.
 
-        Raises RetryableError if the connection failed, StoreError if the server does not speak HTTP or its certificate
-        is bad.
+        Raises RetryableError if the connection failed, StoreError if the response is not HTTP or the certificate is
+        bad.
         """
         session = self._session or self._connect()
         complete = False
@@ -103,7 +103,7 @@ class AiohttpWire:
 
 
 async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, receiver: Receiver) -> Body:
-    """Read a body as far as wanted, and one byte more if there is one; ``read_some`` returns b"" at its end."""
+    """Read at most ``wanted`` bytes of a body, and one more if it is longer; ``read_some`` returns b"" at its end."""
     parts: list[bytes] = []
     received = 0
     try:
@@ -119,14 +119,14 @@ async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, rece
 
 
 class HttpTarget(NamedTuple):
-    """A connection's endpoint, and the request from its path to the headers that never change."""
+    """The endpoint of a connection, and ``start``: the request text from its path to the headers that never change."""
 
     endpoint: Endpoint
     start: str
 
 
 class DirectWire:
-    """Sends requests with :mod:`asyncpq.storage.http1`, straight to the url's host."""
+    """The carrier that sends requests with :mod:`asyncpq.storage.http1`, directly to the url's host."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float) -> None:
         self._pool = ConnectionPool(
@@ -135,13 +135,13 @@ class DirectWire:
         self._closed = False
 
     def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
-        """Prepare requests to an encoded url with these headers; InvalidOptionError if one has a line break."""
+        """Prepare requests to an encoded url with ``headers``; raise InvalidOptionError if one has a line break."""
         parsed = URL(url, encoded=True)
         tls = parsed.scheme == "https"
         host, port = parsed.host or "", parsed.port or (443 if tls else 80)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
-            raise InvalidOptionError("a header of the request has a line break")
+            raise InvalidOptionError("a header of the request contains a line break or NUL")
         name = parsed.host_port_subcomponent or host
         return HttpTarget(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
 
@@ -154,7 +154,7 @@ class DirectWire:
         receiver: Receiver,
         content: bytes = b"",
     ) -> Body:
-        """Send once; return the body, as far as the receiver wants it. Raises as AiohttpWire.
+        """Send a request once; return the body. Returns and raises the same as :meth:`AiohttpWire.exchange`.
 
         ``lines`` are further headers, each with its line end; they include the length of ``content``.
         """
@@ -174,7 +174,9 @@ class DirectWire:
                 except OSError as error:  # TimeoutError is one
                     raise connection_failure(error, request, endpoint.host) from error
                 except UnicodeError as error:  # of the IDNA codec
-                    raise TransportError("the host's name is not valid", url=request.url) from error
+                    raise TransportError(
+                        f"the host name {endpoint.host[:100]!r} is not valid", url=request.url
+                    ) from error
             try:
                 return await connection.start(message, receiver, without_body=method == "HEAD")
             except OSError as error:
@@ -196,7 +198,7 @@ class DirectWire:
 
 
 def _no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
-    return InvalidResponseError(f"the server does not speak HTTP here ({detail})", url=request.url)
+    return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url)
 
 
 #: Errors of name resolution for a host that does not exist; others are retried.
@@ -204,7 +206,7 @@ _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", sock
 
 
 def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
-    """The error for a broken connection to ``host``. It does not quote ``error``, which may hold the url's query."""
+    """Return the error for a broken connection to ``host``, without the text of ``error``, which may quote secrets."""
     error_name = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return _no_tls(error, request)
@@ -224,25 +226,25 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
         failure.hint = check
         return failure
     if isinstance(cause, ConnectionRefusedError):
-        failure.hint = f"Nothing listens there. {check}"
+        failure.hint = f"No server listens on this port. {check}"
     return RetryableError(failure)
 
 
 def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
-    """The error for a failed TLS handshake. OpenSSL's reasons are constants and quote nothing."""
+    """Return the error for a failed TLS handshake. OpenSSL's reasons are constants without secrets."""
     cause: object = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
     elif isinstance(error, aiohttp.ClientConnectorSSLError):
         cause = error.os_error
     at_s3 = _is_s3(request)
-    hint = "Check the host's TLS."
+    hint = "Check the TLS configuration of the host."
     if isinstance(cause, ssl.SSLCertVerificationError):
         trust = 'client_kwargs={"verify": "ca.pem"}' if at_s3 else '{"https": {"ssl": an ssl.SSLContext}}'
-        hint = f"Check the host's name and certificate; storage_options name an authority of your own: {trust}."
+        hint = f"Check the host's name and certificate; name a private CA in storage_options: {trust}."
     elif isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
         hint = (
-            f"The server may not speak TLS: write {'an endpoint_url' if at_s3 else 'a url'} that begins with http://."
+            f"The server may not support TLS: write {'an endpoint_url' if at_s3 else 'a url'} that begins with http://."
         )
     reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
     detail = f": {reason}" if reason else ""

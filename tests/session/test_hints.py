@@ -179,7 +179,7 @@ async def test_a_refused_port_of_s3(server: ObjectServer, extra: dict[str, objec
 async def test_a_refused_port_of_http() -> None:
     error, requests = await failure(f"http://127.0.0.1:{closed_port()}/a.parquet")
     assert isinstance(error, asyncpq.TransportError)
-    assert error.hint == "Nothing listens there. Check the host and port of the url."
+    assert error.hint == "No server listens on this port. Check the host and port of the url."
     assert requests == FAST_RETRIES.max_attempts
 
 
@@ -270,7 +270,7 @@ async def test_a_server_that_speaks_no_tls(in_clear_text: str, kind: str) -> Non
     error, requests = await failure(f"https://{in_clear_text}/a" if kind == "http" else "s3://bucket/a", options)
     assert isinstance(error, asyncpq.TransportError)
     what = "a url" if kind == "http" else "an endpoint_url"
-    assert error.hint == f"The server may not speak TLS: write {what} that begins with http://."
+    assert error.hint == f"The server may not support TLS: write {what} that begins with http://."
     assert requests == 1
 
 

@@ -77,4 +77,4 @@ def test_a_broken_connection_does_not_show_its_text() -> None:
     assert "the host nowhere.example is unknown" in str(unknown)
     refused = connection_failure(ConnectionRefusedError(errno.ECONNREFUSED, "refused"), REQUEST)
     assert isinstance(refused, RetryableError)
-    assert "Nothing listens there" in (refused.error.hint or "")
+    assert "No server listens on this port" in (refused.error.hint or "")

@@ -1,8 +1,8 @@
 """The only door to s3fs and botocore, which resolve credentials, endpoint, region, addressing and trust.
 
-For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If that request holds only
-what the direct path can send, and all options are understood, the bucket is read directly; otherwise (SSE-C, requester
-pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
+For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
+send all of that request, and all options are understood, the bucket is read directly; otherwise (SSE-C, requester pays,
+access points, S3 Express, proxies, ...) through s3fs's own calls.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NAMES: Mapping[str, frozenset[str]] = {
     "config_kwargs.retries": word_set("max_attempts total_max_attempts mode"),
 }
 
-#: Headers of botocore's GET that the direct path sends too, or that do not change a ranged read.
+#: Headers of botocore's GET that the direct path also sends, or that do not change a ranged read.
 KNOWN_HEADERS = word_set(
     "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token "
     "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode"
@@ -69,7 +69,7 @@ KNOWN_HEADERS = word_set(
 
 
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
-    """The first option that only s3fs can honour, or None."""
+    """Return the first option that only s3fs can honour, as "option NAME"; None if the direct path honours all."""
     for option, known in NAMES.items():
         given = options
         for part in filter(None, option.split(".")):
@@ -83,7 +83,7 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
 
 
 def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
-    """``retry`` with the timeouts and attempts of config_kwargs."""
+    """Return ``retry`` with the timeouts and attempts that config_kwargs in ``options`` sets."""
     config = _mapping(options, "config_kwargs")
     changes: dict[str, Any] = {}
     if config.get("connect_timeout") is not None:
@@ -99,7 +99,7 @@ def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
 
 
 def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
-    """``limits`` within the connections that config_kwargs allows."""
+    """Return ``limits``, reduced to the ``max_pool_connections`` of config_kwargs in ``options``."""
     most = _mapping(options, "config_kwargs").get("max_pool_connections")
     if most is None or int(most) >= limits.max_connections:
         return limits
@@ -110,7 +110,7 @@ def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
 def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = options.get(name) or {}
     if not isinstance(value, Mapping):
-        raise InvalidOptionError(f"storage_options: {name} must be a mapping, not {type(value).__name__}")
+        raise InvalidOptionError(f"{name} in storage_options must be a mapping, not {type(value).__name__}")
     return value
 
 
@@ -122,7 +122,7 @@ _caught: ContextVar[list[Any] | None] = ContextVar("asyncpq_s3_probe", default=N
 
 
 class _CaughtError(Exception):
-    """Stops botocore's request before it is sent."""
+    """Raised in botocore to stop a request before it is sent."""
 
 
 def _catch(request: Any, **_: Any) -> None:
@@ -134,7 +134,7 @@ def _catch(request: Any, **_: Any) -> None:
 
 
 class _WithoutRedirects:
-    """An aiohttp session that follows no redirect. botocore itself signs anew for another region."""
+    """An aiohttp session that follows no redirect; botocore itself signs a request again for another region."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -148,16 +148,16 @@ class _WithoutRedirects:
 
 
 class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc]  # Any: not typed
-    """aiobotocore's session without redirects, which would carry a customer's key and session token along."""
+    """aiobotocore's HTTP session without redirects, which would send a customer's key and session token elsewhere."""
 
     async def _get_session(self, proxy_url: Any) -> Any:
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
 
 class S3Client(Unpicklable):
-    """An asynchronous S3FileSystem that resolves options, credentials and routes.
+    """The client of s3fs that resolves options, credentials and routes.
 
-    InvalidOptionError: s3fs does not take the options.
+    Raises InvalidOptionError if s3fs refuses the options.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -168,20 +168,20 @@ class S3Client(Unpicklable):
         self._session: Any = None
 
     def split(self, path: str) -> tuple[str, str]:
-        """Bucket (or access point) and key of ``bucket/key``."""
+        """Split ``bucket/key`` into bucket (or access point) and key."""
         bucket, key = self.filesystem._find_bucket_key(path)
         return bucket, key
 
     async def close(self) -> None:
-        """Close connections. Idempotent."""
+        """Close the connections of s3fs. Idempotent."""
         connected, self._connected = self._connected, []
         for filesystem in connected:
             await filesystem._s3creator.__aexit__(None, None, None)
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
-        """The bucket's route, or the reason to read it with s3fs. Sends nothing to the bucket.
+        """Return the bucket's route; a str is the reason to use s3fs instead. Sends nothing to the bucket.
 
-        CredentialsError if there are none, InvalidOptionError if botocore does not take the options or the name.
+        Raises CredentialsError if no credentials are found, InvalidOptionError if botocore refuses options or name.
         """
         if self._reason is not None:
             return self._reason
@@ -221,7 +221,7 @@ class S3Client(Unpicklable):
         )
 
     async def _probe(self, bucket: str) -> Any:
-        """The GET that botocore would send for an object of the bucket, signed and not sent."""
+        """Return the signed GET that botocore would send for an object of the bucket; it is not sent."""
         client = await self.filesystem.get_s3(bucket)
         client.meta.events.register("before-send.s3.GetObject", _catch, unique_id="asyncpq-probe")
         requests: list[Any] = []
@@ -234,10 +234,12 @@ class S3Client(Unpicklable):
             return requests[-1]
         finally:
             _caught.reset(token)
-        raise UnsupportedStoreError("s3fs's client sends no request", hint="Pass no session in storage_options.")
+        raise UnsupportedStoreError(
+            "s3fs prepared no request, so endpoint and region are unknown", hint="Pass no session in storage_options."
+        )
 
     async def _signed_region(self, authorization: str | None) -> str | None:
-        """The region of the probe's signature; None if Signer does not make such a signature."""
+        """Return the region in the probe's signature; None if Signer cannot make a signature of the same form."""
         if self.filesystem.anon:
             region = self.filesystem._s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None
@@ -248,7 +250,10 @@ class S3Client(Unpicklable):
         return match[2]
 
     async def fetch_credentials(self, again: bool) -> Credentials | None:
-        """Current credentials as botocore finds and refreshes them; ``again`` looks for others."""
+        """Return current credentials, found and refreshed by botocore; None for anonymous requests.
+
+        ``again`` searches anew, since the last ones expired. Raises CredentialsError if none are found.
+        """
         if self.filesystem.anon:
             return None
         client = self.filesystem.client_kwargs
@@ -256,7 +261,7 @@ class S3Client(Unpicklable):
         secret = self.filesystem.secret or client.get("aws_secret_access_key")
         if key and secret:
             if again:
-                raise CredentialsError("the credentials in storage_options have expired", hint="Pass new ones.")
+                raise CredentialsError("the credentials in storage_options have expired", hint="Pass new credentials.")
             return Credentials(key, secret, self.filesystem.token or client.get("aws_session_token"))
         try:
             if again or self._session is None:
@@ -266,13 +271,15 @@ class S3Client(Unpicklable):
             frozen = await credentials.get_frozen_credentials() if credentials is not None else None
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError) as error:
             refused = refusal(error, self._options)
-            raise CredentialsError(f"no credentials: {refused}", hint=_credentials_hint(error)) from None
+            raise CredentialsError(
+                f"botocore could not load the credentials: {refused}", hint=_credentials_hint(error)
+            ) from None
         if frozen is None:
             raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
-        """Return the TLS trust that botocore would use: True for the system's, False for any server."""
+        """Return the TLS context that botocore would use; True trusts the system's CAs, False any server."""
         if scheme != "https":
             return True
         verify = self.filesystem.client_kwargs.get("verify")
@@ -287,13 +294,16 @@ class S3Client(Unpicklable):
                 ssl.create_default_context, cafile=botocore.httpsession.get_cert_path(verify)
             )
         except OSError as error:
-            raise InvalidOptionError(f"the CA bundle cannot be loaded: {error.strerror}") from error
+            raise InvalidOptionError(
+                f"the CA bundle of botocore's options cannot be loaded: {error.strerror}"
+            ) from error
 
     async def connect_fallback(self) -> Any:
-        """Connect an S3FileSystem whose client does not retry: S3fsObject retries, and counts that."""
+        """Return a connected S3FileSystem that does not retry: asyncpq's Transport retries, and counts the retries."""
         if not hasattr(aiobotocore.httpsession.AIOHTTPSession, "_get_session"):
             raise UnsupportedStoreError(
-                "this aiobotocore would follow redirects with the request's secrets", hint="Install a newer one."
+                "this aiobotocore would follow redirects with the request's secrets",
+                hint="Install a newer aiobotocore.",
             )
         config = dict(self._options.get("config_kwargs") or {})
         mode = (config.get("retries") or {}).get("mode", "standard")
@@ -319,22 +329,24 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
             **{**options, "config_kwargs": config, "asynchronous": True, "skip_instance_cache": True}
         )
     except (TypeError, ValueError, KeyError) as error:
-        raise InvalidOptionError(f"s3fs does not take these storage_options: {refusal(error, options)}") from None
+        raise InvalidOptionError(f"s3fs refuses these storage_options: {refusal(error, options)}") from None
 
 
 def _credentials_hint(error: Exception) -> str:
     if isinstance(error, botocore.exceptions.ProfileNotFound):
-        return "Look for the profile, of storage_options or AWS_PROFILE, in ~/.aws/config and ~/.aws/credentials."
+        return "Check that ~/.aws/config or ~/.aws/credentials has the profile of storage_options or AWS_PROFILE."
     return _CREDENTIALS_HINT
 
 
 def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
-    """The error for a failure before any request: credentials, options, or the bucket's name."""
+    """Return the error for a failure before any request: of credentials, options, or the bucket's name."""
     refused = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
-        return CredentialsError(f"no credentials: {refused}", url=safe_url(url), hint=_credentials_hint(error))
+        return CredentialsError(
+            f"botocore could not load the credentials: {refused}", url=safe_url(url), hint=_credentials_hint(error)
+        )
     return InvalidOptionError(
-        f"botocore does not take these storage_options or this bucket: {refused}",
+        f"botocore refuses these storage_options or this bucket: {refused}",
         url=safe_url(url),
         hint=nearest_s3_option(refused, NAMES)
         or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
@@ -342,14 +354,14 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
 
 
 def error_code(error: Exception) -> str:
-    """S3's code in an error of s3fs's call, or ""."""
+    """Return S3's error code from an exception that s3fs raised; "" if it has none."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     document = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
     return str(document.get("Code", ""))
 
 
 def explain(error: Exception, request: RangeRequest, denied_hint: str) -> AsyncpqError | RetryableError | None:
-    """The asyncpq error for an error of s3fs's call; None for other errors."""
+    """Return the asyncpq error for an exception that s3fs raised; None if the exception is of another kind."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
     if isinstance(cause, botocore.exceptions.ClientError):
         document, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})

@@ -1,7 +1,7 @@
 """A bucket's requests, signed with SigV4 and sent over asyncpq's own wire. The hot path.
 
 A bucket makes the exchange of each request, which :class:`asyncpq.storage.transport.Transport` sends;
-:class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same ones for s3fs.
+:class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same exchanges for s3fs.
 """
 
 from __future__ import annotations
@@ -56,28 +56,29 @@ class KeyListing:
     """One listing of ``url``, which is safe to be shown."""
 
     url: str
-    encoded: bool = False  # ask for percent-encoded keys: a page was not well-formed XML
+    encoded: bool = False  # request percent-encoded keys, since a page was not well-formed XML
 
 
 class DirectBucket(Unpicklable):
     """One bucket, to which requests are sent directly. Made by S3Store."""
 
     client = "direct"
-    reason = ""  # for s3fs
+    reason = ""  # to use s3fs: none
 
     def __init__(self, *, wire: DirectWire, signers: Signers, route: Route) -> None:
         self.wire = wire
         self.signers = signers
         self.route = route
-        # pages of the last listings: one with the same bytes is not parsed again
+        # pages of the last listings: a page with the same bytes is not parsed again
         self.known_pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_PAGES)
 
     @property
     def server(self) -> str:
+        """Host of the bucket, with a port other than the default."""
         return self.route.host
 
     def path(self, key: str) -> str:
-        """The key as requests name it."""
+        """Return the path of ``key`` in requests, percent-encoded."""
         return canonical_path(self.route.prefix + key)
 
     def identity(self, stored: S3Object) -> str:
@@ -89,24 +90,24 @@ class DirectBucket(Unpicklable):
         return self.wire.target(f"{route.scheme}://{route.host}{path}" + (f"?{query}" if query else ""), headers)
 
     def get(self, stored: S3Object, request: RangeRequest) -> S3Get:
-        """A ranged GET."""
+        """Return the exchange of a ranged GET."""
         return S3Get(self, stored, request)
 
     def head(self, stored: S3Object, request: RangeRequest) -> S3Head:
-        """A HEAD for the object's size, for stores whose Content-Range lacks it."""
+        """Return the exchange of a HEAD for the object's size, for stores whose Content-Range lacks the size."""
         return S3Head(self, stored, request)
 
     def list(self, listing: KeyListing, page: PageRequest) -> S3List:
-        """A LIST of one page."""
+        """Return the exchange of a LIST of one page."""
         return S3List(self, listing, replace(page, encoded=listing.encoded), [])
 
     def write(self, key: str, call: WriteCall, url: str) -> S3Write:
-        """A write of one key."""
+        """Return the exchange of a write of one key."""
         return S3Write(self, self.path(key), call, url)
 
 
 class SignedExchange:
-    """One signed request over all its attempts. It corrects region, clock and credentials once each."""
+    """One signed request over all its attempts, which corrects region, clock and credentials at most once each."""
 
     method = "GET"
     content = b""
@@ -123,7 +124,7 @@ class SignedExchange:
     _corrected: tuple[str, ...] = ()
 
     def query_and_headers(self) -> tuple[str, Mapping[str, str]]:
-        """Canonical query and signed headers of the next attempt."""
+        """Return the canonical query and the signed headers of the next attempt."""
         raise NotImplementedError
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
@@ -161,7 +162,9 @@ class SignedExchange:
         code, message = parse_error(body)
         request = self.request
         if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
-            return InvalidResponseError("the store does not support suffix ranges", url=request.url)
+            return InvalidResponseError(
+                "the store does not support suffix ranges, with which asyncpq reads the end of a file", url=request.url
+            )
         if status == 200:
             return error_in_200(request, body, self.denied_hint)
         if 300 <= status < 400 and "location" in headers:
@@ -174,7 +177,7 @@ class SignedExchange:
         return error
 
     def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether the refusal taught something that lets another attempt succeed."""
+        """Correct region, clock or credentials after a refusal; return whether another attempt may now succeed."""
         signer, route, signers = self._signer, self._bucket.route, self._bucket.signers
         region = headers.get("x-amz-bucket-region") or parse_region(body)
         if region and _REGION_CODES.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
@@ -239,7 +242,7 @@ class S3Get(ObjectResponse, SignedExchange):
 
 
 class S3Head(S3Get):
-    """One HEAD."""
+    """One HEAD, for the object's size."""
 
     method = "HEAD"
 
@@ -248,7 +251,7 @@ class S3Head(S3Get):
 
 
 class S3List(SignedExchange):
-    """One LIST. ``pages`` receives the page of this request or of its hedge."""
+    """One LIST. The page of this request, or of its hedge, is appended to ``pages``."""
 
     denied_hint = LISTING_HINT
 
@@ -284,7 +287,7 @@ class S3List(SignedExchange):
             if code:  # the store failed after it had begun the response
                 raise error_for(self.request, 200, code, message) from problem
             at_once = not self._page.encoded
-            if at_once:  # the page may hold a key that XML cannot
+            if at_once:  # the page may contain a key that XML cannot represent
                 self._page = replace(self._page, encoded=True)
                 self._listing.encoded = True
             error = InvalidResponseError(str(problem), url=self.request.url)
@@ -295,7 +298,7 @@ class S3List(SignedExchange):
 
 
 class S3Write(SignedExchange):
-    """One write, with the digest of its content signed."""
+    """One write, whose signature covers the digest of its content."""
 
     denied_hint = WRITING_HINT
 

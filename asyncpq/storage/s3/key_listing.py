@@ -28,8 +28,8 @@ LAST = "\U0010ffff"  # the greatest character
 
 _PAGES_AT_ONCE = 16
 _FOLDERS_AT_ONCE = 16
-_EMPTY_PAGES = 100  # in a row, before a listing is given up
-_FEW_FOLDERS = 32  # are entered although their level has no unwanted one
+_EMPTY_PAGES = 100  # in a row, before a listing fails
+_FEW_FOLDERS = 32  # folders are listed singly although none on their level is unwanted
 _LEVELS_IN_VAIN = 8  # without an unwanted folder, before the search for one ends
 _DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdef")
@@ -41,7 +41,7 @@ class PageError(Exception):
 
 
 class _DisorderError(Exception):
-    """The store does not list in the order of the keys, or ignores where to begin."""
+    """The store does not list keys in ascending order, or ignores the start-after parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,17 @@ class ListedKey:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Asks for the keys that begin with ``prefix`` and come after ``after``."""
+    """A request of one page: of the keys that begin with ``prefix`` and come after ``after``."""
 
     prefix: str
     after: str = ""
     token: str | None = None  # continuation token of the page before; replaces ``after``
     folders: bool = False  # roll keys with a slash behind the prefix up into folders
-    encoded: bool = False  # ask for percent-encoded keys
-    most: int | None = None  # keys and folders of the page; None for as many as the store gives
+    encoded: bool = False  # request percent-encoded keys
+    most: int | None = None  # maximum of keys and folders on the page; None for the store's own maximum
 
     def parameters(self) -> dict[str, str]:
-        """The query's parameters."""
+        """Return the parameters of the request's query."""
         names = {
             "list-type": "2",
             "prefix": self.prefix,
@@ -81,26 +81,26 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page: ``keys`` and ``folders`` (with their slash) ascend if the store keeps S3's order."""
+    """One page of a listing; ``keys`` and ``folders`` (with a final slash) ascend if the store keeps S3's order."""
 
     keys: list[ListedKey]
     folders: list[str]
-    token: str | None  # None on the last page
+    token: str | None  # continuation token of the next page; None on the last page
 
 
 def parse_page(body: bytes) -> ListPage:
-    """Parse the XML of a page; PageError if it is malformed, or has document types or entities."""
+    """Parse the XML of a page; raise PageError if it is malformed, or has document types or entities."""
     try:
         text = body.decode("utf-8")  # as text, so that a declared encoding has no effect
         if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise PageError("the listing has a document type")
+            raise PageError("the listing's XML declares a document type or entity, which asyncpq refuses")
         root = ElementTree.fromstring(text)
     except (UnicodeDecodeError, ElementTree.ParseError, ValueError) as error:
         raise PageError("the listing is not well-formed XML") from error
     space, _, name = root.tag.rpartition("}")
     space += "}" if space else ""
     if name != "ListBucketResult":
-        raise PageError(f"the listing is a document of type {name[:40]!r}")
+        raise PageError(f"the root element of the listing is {name[:40]!r}, expected 'ListBucketResult'")
     response: dict[str, Any] = {
         "Contents": [
             {name: entry.findtext(space + name) for name in ("Key", "Size", "ETag", "LastModified")}
@@ -116,12 +116,12 @@ def parse_page(body: bytes) -> ListPage:
 
 
 def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] = str) -> ListPage:
-    """Make the page of a response in botocore's form, with keys as ``decode`` gives them; PageError if malformed."""
+    """Return the page of a response in botocore's form; ``decode`` decodes keys. Raises PageError if malformed."""
     keys = []
     for entry in response.get("Contents") or ():
         key, size = entry.get("Key"), str(entry.get("Size")).strip()
         if not key or not (size.isascii() and size.isdigit() and len(size) < 20):
-            raise PageError("an entry of the listing has no key or no size")
+            raise PageError("an entry of the listing has no key or no valid size")
         keys.append(ListedKey(decode(key), int(size), _etag(entry.get("ETag")), _time(entry.get("LastModified"))))
     folders = [entry.get("Prefix") for entry in response.get("CommonPrefixes") or ()]
     if not all(folders):
@@ -131,7 +131,7 @@ def page_of_response(response: Mapping[str, Any], decode: Callable[[str], str] =
 
 
 def _etag(value: str | None) -> str | None:
-    """An ETag with quotes, as GETs have it; some servers' listings omit them."""
+    """Return an ETag with quotes, as GETs have it; some servers omit the quotes in listings. None if it is missing."""
     if not value:
         return None
     return value if value.endswith('"') else f'"{value}"'
@@ -148,7 +148,7 @@ def _time(value: str | datetime | None) -> float | None:
 def _next_token(truncated: str, token: str | None) -> str | None:
     said = truncated.strip().lower()
     if said not in ("true", "false"):
-        raise PageError("the listing does not say whether it is complete")
+        raise PageError(f"IsTruncated of the listing is {truncated[:40]!r}, expected 'true' or 'false'")
     if said == "false":
         return None
     if not token:
@@ -157,7 +157,7 @@ def _next_token(truncated: str, token: str | None) -> str | None:
 
 
 class Cut(NamedTuple):
-    """A possible key between the ends of a range."""
+    """A possible key between the ends of a range, at which the range can be cut."""
 
     key: str
     weight: float  # fraction of all keys in the range if keys are spread evenly; for comparisons
@@ -171,7 +171,7 @@ class Alphabets:
         self._sorted: list[str] = []
 
     def learn(self, keys: Sequence[str]) -> None:
-        """Add the keys of a page."""
+        """Add the characters of the keys of a page."""
         longest = min(max(map(len, keys), default=0), _LONGEST)
         while len(self._sets) < longest:
             self._sets.append(set())
@@ -186,18 +186,21 @@ class Alphabets:
             self._sorted[position] = "".join(sorted(self._sets[position]))
 
     def at(self, position: int) -> str:
-        """The characters at a position, ascending."""
+        """Return the characters that occur at ``position``, ascending; "" if no key is so long."""
         return self._sorted[position] if position < len(self._sorted) else ""
 
 
 def skip(first: str, last: str, shorter: int) -> str | None:
-    """A bound behind all keys that begin as ``first`` and ``last`` do together, less ``shorter`` characters."""
+    """Return a bound behind all keys with the common prefix of ``first`` and ``last``.
+
+    ``shorter`` is how many last characters of the common prefix are dropped before; None if none remain.
+    """
     common = _common(first, last)
     return None if shorter >= common else first[: common - shorter] + LAST
 
 
 def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
-    """A key between ``low`` and ``high`` (low < high), about in the middle; None if none can be guessed."""
+    """Return a key about in the middle between ``low`` and ``high`` (low < high); None if no key can be guessed."""
     depth = _common(low, high)
     weight = 1.0
     for position in range(depth):
@@ -228,7 +231,7 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
 
 
 def _common(first: str, second: str) -> int:
-    """Length of the common beginning."""
+    """Return the number of characters that ``first`` and ``second`` have in common at their beginning."""
     shorter = min(len(first), len(second))
     return next((position for position in range(shorter) if first[position] != second[position]), shorter)
 
@@ -238,7 +241,7 @@ FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
 
 @dataclass(slots=True)
 class KeyPages:
-    """The pages of one listing of ``url``, which is safe to be shown."""
+    """The source of the pages of one listing; ``url`` is safe to be shown."""
 
     fetch_page: FetchPage
     context: RequestContext
@@ -249,17 +252,17 @@ class KeyPages:
 
     def endless(self) -> InvalidResponseError:
         message = "the store's listing does not end: it repeats keys or empty pages"
-        return InvalidResponseError(message, url=self.url, hint="Give the urls of the files.")
+        return InvalidResponseError(message, url=self.url, hint="Pass the urls of the files instead of a prefix.")
 
 
 async def list_keys(pages: KeyPages, prefix: str) -> list[ListedKey]:
-    """List all keys that begin with ``prefix``, ascending; InvalidResponseError if the listing does not progress."""
+    """List all keys that begin with ``prefix``, ascending. Raises InvalidResponseError if the listing does not end."""
     round_ = pages.context.round
     return await _list_rest(pages, prefix, await pages.fetch(PageRequest(prefix), round_), round_)
 
 
 async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int) -> list[ListedKey]:
-    """List all keys, of which the ``first`` page has come in round ``round_``."""
+    """List all keys of ``prefix``, whose ``first`` page has come in round ``round_``."""
     if first.token is None:
         return sorted(first.keys, key=attrgetter("key"))
     try:
@@ -269,7 +272,7 @@ async def _list_rest(pages: KeyPages, prefix: str, first: ListPage, round_: int)
 
 
 async def list_between(pages: KeyPages, prefix: str, after: str, last: str, round_: int) -> list[ListedKey]:
-    """List the keys behind ``after``, up to ``last``, from round ``round_`` on."""
+    """List the keys after ``after``, up to and including ``last``, beginning in round ``round_``."""
     try:
         return await _Ranges(pages, prefix).run(_Range(after, last, round_ - 1))
     except _DisorderError:
@@ -278,7 +281,7 @@ async def list_between(pages: KeyPages, prefix: str, after: str, last: str, roun
 
 
 async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) -> list[ListedKey]:
-    """List page after page, in any order."""
+    """List the keys page after page, from a store that lists in any order; return them ascending."""
     keys = list(page.keys)
     seen = {listed.key for listed in keys}
     sequence = _Range("", None, round_)
@@ -296,19 +299,19 @@ async def _in_turn(pages: KeyPages, prefix: str, page: ListPage, round_: int) ->
 
 @dataclass(slots=True, eq=False)
 class _Range:
-    """The keys behind ``after``, up to ``last`` or to the end."""
+    """The keys after ``after``, up to and including ``last``; None for the end of the listing."""
 
     after: str
     last: str | None
     round: int  # of the last page
     skips: int = 0  # cuts made while the end was unknown
-    keys: list[ListedKey] = field(default_factory=list)  # that have come
+    keys: list[ListedKey] = field(default_factory=list)  # received so far
     token: str | None = None  # of the next page; None if it is requested by ``after``
     first: str = ""  # first key of the last page
     empty_pages: int = 0  # in a row
 
     def follow(self, page: ListPage, pages: KeyPages) -> None:
-        """Take the page's token for the next page; InvalidResponseError if the listing does not progress."""
+        """Keep the page's token for the next page; raise InvalidResponseError if the listing does not progress."""
         self.empty_pages = 0 if page.keys or page.folders else self.empty_pages + 1
         if page.token == self.token or self.empty_pages > _EMPTY_PAGES:
             raise pages.endless()
@@ -316,7 +319,7 @@ class _Range:
 
 
 class _Ranges:
-    """Lists one range of keys, which it cuts."""
+    """The listing of one range of keys, which is cut into ranges that are listed side by side."""
 
     def __init__(self, pages: KeyPages, prefix: str) -> None:
         self._pages = pages
@@ -328,7 +331,7 @@ class _Ranges:
         self._partial = 0  # other pages
 
     async def run(self, whole: _Range, first: ListPage | None = None) -> list[ListedKey]:
-        """List the keys of ``whole``; ``first`` is its first page, if that has come."""
+        """List the keys of the range ``whole``; ``first`` is its first page, None if that was not fetched yet."""
         self._ranges.append(whole)
         if first is None or self._take(whole, first):
             self._go_on(whole)
@@ -391,7 +394,7 @@ class _Ranges:
             self._go_on(behind)
 
     def _cut_of(self, range_: _Range) -> Cut | None:
-        """A cut of the range; None if it is not to be cut now."""
+        """Return where to cut the range; None if the range is not to be cut now."""
         if not range_.keys:
             return None
         begin = len(self._prefix)
@@ -408,15 +411,15 @@ class _Ranges:
 async def list_wanted_keys(pages: KeyPages, prefix: str, wants: Callable[[str], bool]) -> list[ListedKey]:
     """List the keys that begin with ``prefix``, ascending.
 
-    ``wants`` takes the common beginning of keys, up to a slash; if it returns False, they may be left out. So may
-    folder markers, which end in a slash.
+    ``wants`` gets the common beginning of keys, up to a slash; if it returns False, these keys may be left out. Folder
+    markers, which end in a slash, may also be left out.
     """
     keys = await _Folders(pages, wants).list_folder(prefix, pages.context.round)
     return [listed for _, listed in sorted({listed.key: listed for listed in keys}.items())]
 
 
 class _Folders:
-    """Lists folder by folder where that saves requests."""
+    """A listing that goes folder by folder where this saves requests."""
 
     def __init__(self, pages: KeyPages, wants: Callable[[str], bool]) -> None:
         self._pages = pages
@@ -425,7 +428,7 @@ class _Folders:
         self._turns = asyncio.Semaphore(_FOLDERS_AT_ONCE)
 
     async def list_folder(self, prefix: str, round_: int) -> list[ListedKey]:
-        """List the keys of a folder, perhaps without unwanted ones; some may come twice."""
+        """List the keys of a folder, perhaps without keys of unwanted folders; some keys may occur twice."""
         async with self._turns:
             first = await self._pages.fetch(PageRequest(prefix), round_)
             if first.token is None:
@@ -444,9 +447,9 @@ class _Folders:
             return await list_between(self._pages, prefix, run[0], run[-1] + LAST, round_)
 
     async def _level(self, prefix: str, first: ListPage, round_: int) -> tuple[list[ListedKey], list[list[str]]] | None:
-        """The keys directly in a folder, and runs of its wanted folders without an unwanted one in between.
+        """Return the keys directly in a folder, and its wanted folders in runs that no unwanted folder interrupts.
 
-        None: list all of the folder, since choosing would not save requests.
+        None if the whole folder should be listed, since leaving folders out would not save requests.
         """
         keys: list[ListedKey] = []
         folders: list[tuple[str, bool]] = []

@@ -41,7 +41,7 @@ _PART_BYTES = 1024 * 1024
 
 
 class S3fsConnection(Unpicklable):
-    """s3fs as all buckets of a store share it: ``filesystem``, until ``connect`` makes one with new credentials."""
+    """The s3fs filesystem that all buckets of a store share; ``connect`` makes another one with new credentials."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], filesystem: Any) -> None:
         self.filesystem = filesystem
@@ -49,14 +49,14 @@ class S3fsConnection(Unpicklable):
         self._lock = asyncio.Lock()
 
     async def renew(self, expired: Any) -> None:
-        """Replace a filesystem whose credentials expired, once for all requests that used it."""
+        """Replace the filesystem ``expired``, whose credentials expired, once for all requests that used it."""
         async with self._lock:
             if self.filesystem is expired:
                 self.filesystem = await self._connect()
 
 
 class S3fsBucket(Unpicklable):
-    """One bucket, as :class:`asyncpq.storage.s3.direct.DirectBucket`; ``reason`` says why s3fs is used."""
+    """One bucket whose requests s3fs sends, for the ``reason``; see :class:`asyncpq.storage.s3.direct.DirectBucket`."""
 
     client = "s3fs"
     server = ""
@@ -78,7 +78,7 @@ class S3fsBucket(Unpicklable):
         return _S3fsGet(self._connection, self._name, stored, request)
 
     def head(self, stored: S3Object, request: RangeRequest) -> _S3fsGet:
-        raise InvalidResponseError("the store does not give the object's size", url=stored.url)
+        raise InvalidResponseError("the response does not contain the object's size", url=stored.url)
 
     def list(self, listing: KeyListing, page: PageRequest) -> _S3fsList:
         named = {
@@ -119,7 +119,7 @@ class S3fsExchange:
             raise
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """Call s3fs once. Raises the errors of s3fs and of the receiver."""
+        """Call s3fs once and return the body. Raises the errors of s3fs and of the receiver."""
         raise NotImplementedError
 
     async def send(self, receiver: Receiver) -> Body:
@@ -147,7 +147,7 @@ class S3fsExchange:
 
 
 class _S3fsGet(ObjectResponse, S3fsExchange):
-    """One ranged GET."""
+    """One ranged GET through s3fs."""
 
     def __init__(self, connection: S3fsConnection, bucket: str, stored: S3Object, request: RangeRequest) -> None:
         super().__init__(connection, request)
@@ -174,7 +174,7 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
 
 
 class _S3fsList(S3fsExchange):
-    """One LIST. ``pages`` receives the page of this request or of its hedge."""
+    """One LIST through s3fs. The page of this request, or of its hedge, is appended to ``pages``."""
 
     denied_hint = LISTING_HINT
 
@@ -185,7 +185,7 @@ class _S3fsList(S3fsExchange):
         self.date: str | None = None
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """List once. botocore asks for percent-encoded keys, and decodes them."""
+        """List one page into ``pages``; return an empty body. botocore requests encoded keys and decodes them."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
         meta = response["ResponseMetadata"]
         receiver.head(int(meta["HTTPStatusCode"]), {})
@@ -198,7 +198,7 @@ class _S3fsList(S3fsExchange):
 
 
 class _S3fsWrite(S3fsExchange):
-    """One write."""
+    """One write through s3fs."""
 
     denied_hint = WRITING_HINT
 

@@ -22,7 +22,7 @@ _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class Credentials(Unpicklable):
-    """An access key, its secret and perhaps a session token. None of it is shown."""
+    """An access key, its secret key and an optional session token. No field is shown."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -30,17 +30,17 @@ class Credentials(Unpicklable):
 
 
 def canonical_path(path: str) -> str:
-    """``path`` percent-encoded as S3 signs and expects it: once, ``/`` kept, nothing normalised."""
+    """Return ``path`` percent-encoded once, as S3 signs and expects it, with each ``/`` kept and nothing normalised."""
     return quote(path, safe="/~")
 
 
 def canonical_query(**parameters: str) -> str:
-    """A canonical query string (sorted, percent-encoded), in the form that is sent."""
+    """Return the canonical query string (sorted, percent-encoded) of ``parameters``; the same string is sent."""
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(parameters.items()))
 
 
 def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
-    """HMAC-SHA256 under one key (RFC 2104), whose two blocks are digested once."""
+    """Return a function that computes the HMAC-SHA256 under ``key`` (RFC 2104) in hexadecimal digits."""
     block = key.ljust(64, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
@@ -55,15 +55,17 @@ def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
 
 
 class Signer(Unpicklable):
-    """Signs with one set of credentials for one region; CredentialsError if they have a line break.
+    """A signer for one region, with one set of credentials. Raises CredentialsError if these have a line break.
 
-    Caches what the requests of one day and one second share.
+    The parts of a signature that requests of one day or one second share are cached.
     """
 
     def __init__(self, credentials: Credentials, region: str) -> None:
         for text in (credentials.access_key, credentials.token or "", region):
             if "\n" in text or "\r" in text or "\0" in text:
-                raise CredentialsError("the credentials have a line break", hint="Remove it at their source.")
+                raise CredentialsError(
+                    "the credentials or the region contain a line break", hint="Remove it where they are configured."
+                )
         self.region = region
         self._access_key = credentials.access_key
         self._secret = credentials.secret_key
@@ -87,7 +89,7 @@ class Signer(Unpicklable):
         now: float,
         payload_sha256: str | None = None,
     ) -> str:
-        """Return the headers to send, without Host, each with its line end.
+        """Return the signed headers to send, without Host, each with its line end.
 
         ``host`` is the Host header, ``path`` and ``query`` are canonical, and ``now`` is in seconds since the epoch.
         ``headers`` are signed too: lower-case names in order, between "host" and "x-amz-content-sha256".
@@ -112,7 +114,7 @@ class Signer(Unpicklable):
         return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"
 
     def _turn(self, second: int) -> None:
-        """Compute what all requests of one second share."""
+        """Compute the parts of a signature that all requests of one second share."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         if day != self._day:
@@ -135,13 +137,13 @@ class Signer(Unpicklable):
 
 @dataclass(slots=True)
 class Route:
-    """How one bucket is reached. Changed in place when the store names another region."""
+    """The address and region of one bucket. Changed in place when the store names another region."""
 
     scheme: str
     host: str  # with its port unless it is the scheme's own
     prefix: str  # path before the key, with slashes: "/" or "/bucket/"
-    region: str  # that requests are signed for
-    endpoint_region: bool  # the host's name holds the region (AWS's own endpoints)
+    region: str  # for which requests are signed
+    endpoint_region: bool  # the host's name contains the region (AWS's own endpoints)
     user_agent: str | None = None  # None for the transport's own
     name: str = field(init=False)  # for cache keys; stays the same when the region changes
 
@@ -149,14 +151,14 @@ class Route:
         self.name = f"{self.scheme}://{self.host}[{self.region}]"
 
     def move(self, region: str) -> None:
-        """Change the region."""
+        """Set the region, and the host if its name contains the region."""
         if self.endpoint_region:
             self.host = host_in_region(self.host, self.region, region)
         self.region = region
 
 
 def host_in_region(host: str, old: str, new: str) -> str:
-    """AWS's host name of the same bucket in region ``new``."""
+    """Return AWS's host name in region ``new`` for ``host``, which is in region ``old``."""
     labels = host.split(".")
     if old in labels:
         position = len(labels) - 1 - labels[::-1].index(old)
@@ -168,9 +170,10 @@ def host_in_region(host: str, old: str, new: str) -> str:
 
 
 class Signers(Unpicklable):
-    """Signers for each region: the credentials in use, looked up again now and then, and the store's clock.
+    """The signers of a store, one for each region, with its credentials and the offset of its clock.
 
-    ``fetch`` gives the credentials, None to sign nothing; its argument is True when the last ones expired.
+    ``fetch`` returns credentials, or None to sign nothing; its argument is True if the last credentials expired. It is
+    called again every ``refresh_s`` seconds.
     """
 
     def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
@@ -180,31 +183,31 @@ class Signers(Unpicklable):
         self._fetched_at: float | None = None
         self._signers: dict[str, Signer] = {}
         self._identity = "anonymous"
-        self.clock_offset_s = 0.0  # what the store's clock is ahead
+        self.clock_offset_s = 0.0  # seconds by which the store's clock is ahead
 
     def are_fresh(self) -> bool:
-        """False when :meth:`refresh` must come before :meth:`signer`."""
+        """Return whether the credentials are recent; if False, call :meth:`refresh` before :meth:`signer`."""
         return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
 
     async def refresh(self) -> None:
-        """Look the credentials up again, unless that happened a short time ago."""
+        """Fetch the credentials again, unless they are recent."""
         if not self.are_fresh():
             self._use(await self._fetch(False))
 
     def signer(self, region: str) -> Signer | None:
-        """A signer for the region with the credentials in use; None to send unsigned."""
+        """Return a signer for ``region`` with the present credentials; None if requests are sent unsigned."""
         signer = self._signers.get(region)
         if signer is None and self._credentials is not None:
             signer = self._signers[region] = Signer(self._credentials, region)
         return signer
 
     async def identity(self) -> str:
-        """Digest of the access key id in use; "anonymous" if nothing is signed."""
+        """Return a digest of the present access key id; "anonymous" if nothing is signed."""
         await self.refresh()
         return self._identity
 
     async def renew(self, expired: Signer) -> None:
-        """Replace expired credentials, once for all requests that used them."""
+        """Replace the credentials of the signer ``expired``, once for all requests that used them."""
         if self._signers.get(expired.region) is expired:
             self._use(await self._fetch(True))
 

@@ -48,10 +48,10 @@ _MAX_KNOWN_OBJECTS = 10_000
 
 
 class S3Object(Unpicklable):
-    """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
+    """A handle on one object of an S3Store; see :class:`asyncpq.storage.base.StoredObject`.
 
-    ``version_id`` is that of the url. ``if_match`` is False for servers without If-Match, whose versions can only be
-    compared. ``version_aware`` pins by the version id that the store names, if it names one.
+    ``version_id`` is the version id in the url. ``if_match`` is False for servers without If-Match, whose versions can
+    only be compared. ``version_aware`` pins reads to the version id that the store's response has, if it has one.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class S3Object(Unpicklable):
 
     @property
     def server(self) -> str:
+        """Host of the bucket; "" if s3fs sends the requests."""
         return self._bucket.server
 
     def __repr__(self) -> str:
@@ -103,7 +104,7 @@ class S3Object(Unpicklable):
         return self._fetch(RangeRequest(start, stop, self.url, pin), context)
 
     async def close(self) -> None:
-        """Do nothing: the handle holds nothing."""
+        """Do nothing: the handle has no connection to close."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         bucket = self._bucket
@@ -113,10 +114,10 @@ class S3Object(Unpicklable):
             expected, body = await self._transport.send(bucket.get(self, request), context)
         except RangeIgnoredError as ignored:
             raise InvalidResponseError(
-                f"the store sent {ignored.size or 'unknown'} bytes instead of the range",
+                f"the store sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
                 url=self.url,
                 byte_range=request.byte_range,
-                hint="The endpoint does not support range requests.",
+                hint="Read from an endpoint that supports range requests.",
             ) from None
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
@@ -128,7 +129,7 @@ class S3Object(Unpicklable):
         return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """Send one HEAD, for a store whose Content-Range lacks the size."""
+        """Return ``validator`` with the object's size, from one HEAD: the store's Content-Range lacks the size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
         head = self._bucket.head(self, request)
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
@@ -136,9 +137,10 @@ class S3Object(Unpicklable):
 
 
 class S3Store(Unpicklable):
-    """See :class:`asyncpq.storage.base.WritableStore`. InvalidOptionError if s3fs does not take the options.
+    """The store of S3 urls; see :class:`asyncpq.storage.base.WritableStore`.
 
     ``storage_options`` are those of s3fs.S3FileSystem. Their config_kwargs override ``retry`` and ``limits``.
+    Raises InvalidOptionError if s3fs refuses the options.
     """
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
@@ -166,15 +168,15 @@ class S3Store(Unpicklable):
         return "<S3Store>"
 
     async def open_object(self, url: str) -> S3Object:
-        """Make a handle. The first one of a bucket resolves credentials and route; nothing is sent to the object.
+        """Return a handle on an object; sends no request. The first call for a bucket resolves credentials and route.
 
-        Raises as :meth:`asyncpq.storage.s3.client.S3Client.find_route`.
+        Raises the errors of :meth:`asyncpq.storage.s3.client.S3Client.find_route`.
         """
         path, _, version = url.partition("?versionId=")
         name, key = self._split(path)
         if not key:
             raise InvalidOptionError(
-                "an S3 url of one file needs a bucket and a key",
+                "the S3 url of one file must have a bucket and a key",
                 url=safe_url(url),
                 hint="Session.open_dataset reads all files of a bucket or prefix.",
             )
@@ -191,7 +193,7 @@ class S3Store(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """List with ListObjectsV2, several pages at once if there are many."""
+        """List objects with ListObjectsV2, several pages at once if there are many."""
         name, prefix = self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         bucket = await self._bucket(name, url)
@@ -232,20 +234,20 @@ class S3Store(Unpicklable):
         await (await self._writer(url, context)).put(data, _writing(context))
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object; False if it exists. A server that ignores If-None-Match overwrites it."""
+        """Create an object; return False if it exists. A server that ignores If-None-Match overwrites the object."""
         return await (await self._writer(url, context)).create(data, _writing(context))
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether the server honours If-None-Match; tried once for each bucket."""
+        """Return whether the server honours If-None-Match; tried once for each bucket."""
         return await self._create_probe.ask(self, self._split(url)[0], url, _writing(context))
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object by a file; a large one in a multipart upload."""
+        """Create or replace an object with the content of a file; a large file in a multipart upload."""
         writer = await self._writer(url, context)
         await writer.put_file(path, await self.open_object(url), _writing(context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces``, in a multipart upload if they are large; False if it exists."""
+        """Create an object from ``pieces``, in a multipart upload if they are large; return False if it exists."""
         writer = await self._writer(url, context)
         return await writer.create_stream(pieces, await self.open_object(url), _writing(context))
 
@@ -259,22 +261,24 @@ class S3Store(Unpicklable):
         await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The server's time, to the second, from the Date of a LIST."""
+        """Return the server's time in whole seconds since the epoch, from the Date header of a LIST."""
         name, prefix = self._split(url)
         exchange = (await self._bucket(name, url)).list(KeyListing(safe_url(url)), PageRequest(prefix, most=1))
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
         if seconds is None:
-            raise InvalidResponseError("the store's response has no date", url=safe_url(url))
+            raise InvalidResponseError(
+                f"the Date header of the store's response is {exchange.date!r}, expected a date", url=safe_url(url)
+            )
         return seconds
 
     async def credential_identity(self, url: str) -> str:
-        """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls."""
+        """Return a digest of the present access key id, the same for all urls; "anonymous" with ``anon=True``."""
         self._check_open()
         return await self._signers.identity()
 
     async def close(self) -> None:
-        """Close connections. Idempotent."""
+        """Close all connections of the store. Idempotent."""
         self._closed = True
         async with self._lock:  # finding a route may open connections
             await self._transport.close()
@@ -283,25 +287,29 @@ class S3Store(Unpicklable):
             await self._client.close()
 
     def _split(self, url: str) -> tuple[str, str]:
-        """Bucket and key of a url."""
+        """Split a url into bucket and key."""
         protocol, path = split_url(url)
         if protocol not in ("s3", "s3a"):
-            raise UnsupportedStoreError(f"not an S3 url: protocol {protocol!r}", url=safe_url(url))
+            raise UnsupportedStoreError(
+                f"expected an s3:// or s3a:// url, got protocol {protocol!r}", url=safe_url(url)
+            )
         bucket, key = self._client.split(path)
         if not bucket:
-            raise InvalidOptionError("an S3 url needs a bucket", url=safe_url(url))
+            raise InvalidOptionError("the S3 url has no bucket", url=safe_url(url))
         if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
             raise InvalidOptionError(
-                "an S3 url holds no user info", url=safe_url(url), hint="Pass key and secret in storage_options."
+                "an S3 url must not contain user info",
+                url=safe_url(url),
+                hint="Pass key and secret in storage_options.",
             )
         return bucket, key
 
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
         name, key = self._split(url)
         if not key:
-            raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
+            raise InvalidOptionError("the S3 url of an object to write must have a bucket and a key", url=safe_url(url))
         bucket = await self._bucket(name, url)
-        # Options that no GET shows, such as the encryption or class of new objects: botocore knows their headers.
+        # Options that no GET shows, such as the encryption or class of new objects: botocore sends their headers.
         if self._options.get("s3_additional_kwargs") and not bucket.reason:
             async with self._lock:
                 bucket = S3fsBucket(await self._connection(), name, "option s3_additional_kwargs")
@@ -316,7 +324,7 @@ class S3Store(Unpicklable):
         return S3Writer(send, safe_url(url))
 
     async def _bucket(self, name: str, url: str) -> Bucket:
-        """The bucket; its first use finds its route and opens connections."""
+        """Return the bucket ``name``; its first use finds the bucket's route and opens connections."""
         self._check_open()
         bucket = self._buckets.get(name)
         if bucket is not None:
@@ -337,14 +345,14 @@ class S3Store(Unpicklable):
         return bucket
 
     async def _connection(self) -> S3fsConnection:
-        """The connection of s3fs for what the wire does not carry. Call it with the lock held."""
+        """Return the store's s3fs connection, made on the first call. The caller holds the lock."""
         self._check_open()
         if self._s3fs is None:
             self._s3fs = S3fsConnection(self._reconnect, await self._client.connect_fallback())
         return self._s3fs
 
     async def _reconnect(self) -> Any:
-        """Connect s3fs with other credentials than those that expired."""
+        """Return an s3fs filesystem that is connected with credentials other than the expired ones."""
         await self._client.fetch_credentials(True)  # raises if there are no others
         async with self._lock:  # close() ends all connections
             self._check_open()

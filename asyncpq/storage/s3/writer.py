@@ -24,7 +24,7 @@ _UPLOAD_ID = re.compile(rb"<UploadId>([^<]{1,2000})</UploadId>")
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """The used part of a response: an object's or part's ETag, or an upload's id."""
+    """The used part of a write's response: the ETag of an object or part, or the id of an upload."""
 
     etag: str | None = None
     upload_id: str | None = None
@@ -32,7 +32,7 @@ class WriteAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WriteCall:
-    """One request: ``method``, ``query`` and ``content``; for botocore ``operation`` and ``arguments``."""
+    """One write request: ``method``, ``query`` and ``content``; for botocore ``operation`` and ``arguments``."""
 
     operation: str
     method: str
@@ -40,25 +40,28 @@ class WriteCall:
     content: bytes = b""
     arguments: Mapping[str, Any] = field(default_factory=dict)  # besides bucket and key
     create: bool = False  # send If-None-Match
-    etag: bool = False  # a good response has one
-    upload_id: bool = False  # a good response has one
+    etag: bool = False  # a good response has an ETag
+    upload_id: bool = False  # a good response has an upload id
 
 
 def put(data: bytes, *, create: bool) -> WriteCall:
-    """PutObject; ``create`` refuses an existing object."""
+    """Return a PutObject call; with ``create`` the store refuses to replace an existing object."""
     arguments = {"Body": data, "IfNoneMatch": "*"} if create else {"Body": data}
     return WriteCall("put_object", "PUT", content=data, arguments=arguments, create=create, etag=True)
 
 
 def upload_part(upload_id: str, number: int, data: bytes) -> WriteCall:
-    """UploadPart; ``number`` from 1."""
+    """Return an UploadPart call; part numbers begin at 1."""
     query = {"partNumber": str(number), "uploadId": upload_id}
     arguments = {"UploadId": upload_id, "PartNumber": number, "Body": data}
     return WriteCall("upload_part", "PUT", query, data, arguments, etag=True)
 
 
 def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> WriteCall:
-    """CompleteMultipartUpload of parts from 1 on; ``create`` refuses an existing object."""
+    """Return a CompleteMultipartUpload call for the parts with ``etags``, which are numbered from 1.
+
+    With ``create`` the store refuses to replace an existing object.
+    """
     parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
     listed = "".join(
         f"<Part><PartNumber>{part['PartNumber']}</PartNumber><ETag>{escape(str(part['ETag']))}</ETag></Part>"
@@ -75,13 +78,13 @@ def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> Wr
 
 
 def parse_upload_id(body: bytes) -> str | None:
-    """The id in a response to CreateMultipartUpload."""
+    """Return the upload id in a response to CreateMultipartUpload; None if it is missing."""
     match = _UPLOAD_ID.search(body)
     return unescape(match[1].decode("utf-8", "replace")) if match is not None else None
 
 
 def etag_of_parts(etags: Sequence[str]) -> str | None:
-    """The ETag that S3 gives an object of these parts; None if theirs are not MD5 sums."""
+    """Return the ETag that S3 gives an object of parts with ``etags``; None if these are not MD5 sums."""
     try:
         sums = [bytes.fromhex(etag.strip('"')) for etag in etags]
     except ValueError:
@@ -90,7 +93,7 @@ def etag_of_parts(etags: Sequence[str]) -> str | None:
 
 
 def write_error(call: WriteCall, request: RangeRequest, status: int, code: str) -> AsyncpqError | None:
-    """The error of a refusal that only writes get; None for others."""
+    """Return the error for a refusal that only writes get; None for other refusals."""
     if call.create and (status == 412 or code == "PreconditionFailed"):
         return ObjectExistsError("the object exists already", url=request.url)
     if call.create and (status == 501 or code == "NotImplemented"):
@@ -108,18 +111,18 @@ Send = Callable[[WriteCall, RequestContext], Awaitable[WriteAnswer]]
 
 
 class S3Writer:
-    """Writes one object. ``send`` sends one request, with retries; ``url`` is for messages."""
+    """The writer of one object. ``send`` sends one request, with retries; ``url`` is shown in errors."""
 
     def __init__(self, send: Send, url: str) -> None:
         self._send = send
         self._url = url
 
     async def put(self, data: bytes, context: RequestContext) -> None:
-        """Create or replace it."""
+        """Create or replace the object."""
         await self._send(put(data, create=False), context)
 
     async def create(self, data: bytes, context: RequestContext) -> bool:
-        """Create it; False if it exists."""
+        """Create the object; return False if it exists."""
         try:
             await self._send(put(data, create=True), context)
         except ObjectExistsError:
@@ -127,7 +130,7 @@ class S3Writer:
         return True
 
     async def delete(self, context: RequestContext) -> None:
-        """Delete it, if it exists."""
+        """Delete the object, if it exists."""
         try:
             await self._send(WriteCall("delete_object", "DELETE"), context)
         except StoreError as error:
@@ -135,7 +138,7 @@ class S3Writer:
                 raise
 
     async def put_file(self, path: Path, stored: StoredObject, context: RequestContext) -> None:
-        """Create or replace it by a file, in a multipart upload if it is large; ``stored`` reads the object."""
+        """Create or replace the object with a file's content, in parts if it is large; ``stored`` reads the object."""
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -146,10 +149,10 @@ class S3Writer:
         except StoreError:
             raise
         except OSError as error:
-            raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=self._url) from error
+            raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=self._url) from error
 
     async def create_stream(self, pieces: AsyncIterator[bytes], stored: StoredObject, context: RequestContext) -> bool:
-        """Create it from ``pieces``, in a multipart upload if they are large; False if it exists."""
+        """Create the object from ``pieces``, in a multipart upload if they are large; return False if it exists."""
         async with aclosing(cut(pieces, _STREAM_PART_BYTES)) as parts:
             first = await anext(parts, b"")
             if len(first) < _STREAM_PART_BYTES:
@@ -178,7 +181,9 @@ class S3Writer:
                     raise
                 # The first response was lost: the upload is gone because it has become the object.
                 if not await self._is_completed(stored, size, etags, step):
-                    raise TransportError("the upload may or may not have been completed", url=self._url) from error
+                    raise TransportError(
+                        "the response was lost, so the upload may or may not have been completed", url=self._url
+                    ) from error
         except BaseException:
             await self._abort(upload_id, context)
             raise
@@ -194,7 +199,7 @@ class S3Writer:
     async def _upload_parts(
         self, parts: AsyncIterator[bytes], upload_id: str, context: RequestContext
     ) -> tuple[int, list[str]]:
-        """Upload the parts; return their bytes in all, and their ETags."""
+        """Upload the parts; return their total size in bytes, and their ETags in order."""
         running: deque[asyncio.Future[WriteAnswer]] = deque()
         etags: list[str] = []
         size, number, more = 0, 0, True
@@ -207,7 +212,9 @@ class S3Writer:
                         continue
                     size, number = size + len(data), number + 1
                     if number > _MAX_PARTS:
-                        raise StoreError(f"the object would have more than {_MAX_PARTS} parts", url=self._url)
+                        raise StoreError(
+                            f"the object would have more than {_MAX_PARTS} parts, the limit of S3", url=self._url
+                        )
                     running.append(asyncio.ensure_future(self._send(upload_part(upload_id, number, data), context)))
                 else:
                     etags.append((await running[0]).etag or "")
@@ -224,18 +231,18 @@ class S3Writer:
         while remaining > 0:
             data = await asyncio.to_thread(file.read, min(part_bytes, remaining))
             if not data:
-                raise StoreError("the file to be stored was truncated during the upload", url=self._url)
+                raise StoreError("the local file became shorter during the upload", url=self._url)
             remaining -= len(data)
             yield data
 
     async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
-        """Whether the present object is the one of these parts."""
+        """Return whether the present object consists of the parts with ``etags``."""
         validator = (await stored.fetch_tail(1, context=context)).validator
         return validator.size == size and validator.etag == etag_of_parts(etags)
 
 
 async def cut(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes]:
-    """Cut the same bytes into pieces of ``size``; only the last one may be shorter."""
+    """Yield the bytes of ``pieces`` in pieces of ``size`` bytes; only the last piece may be shorter."""
     held = bytearray()
     async for piece in pieces:
         held += piece
