@@ -62,7 +62,7 @@ Q = TypeVar("Q", File, Dataset)
 
 
 class Portal:
-    """An event loop in a thread, to which calls are handed."""
+    """An event loop in a thread of its own, in which other threads run calls."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -72,25 +72,22 @@ class Portal:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left to end: a process forked off has no thread of its parent's."""
+        """Whether the loop is closed, or belongs to the parent of this forked process, which has no such thread."""
         return self._loop.is_closed() or self._process != os.getpid()
 
     def check(self) -> None:
-        """
-        Raises:
-            UsageError: whoever waits for the loop here would wait for ever.
-        """
+        """Raise UsageError if the loop is closed, runs in this thread, or belongs to another process."""
         if self._loop.is_closed():
             raise UsageError("the session is closed", hint="Use files and scans inside `with BlockingSession()`.")
         if threading.current_thread() is self._thread:
-            raise UsageError("called from its own event loop")
+            raise UsageError("a blocking method was called in the event loop of its own session")
         if self._process != os.getpid():  # nobody would answer
             raise UsageError(
                 "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
+        """Run ``work`` in the loop, wait, and return the result; an interrupt of the wait cancels ``work``."""
         try:
             self.check()
         except UsageError:
@@ -104,7 +101,7 @@ class Portal:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work`` in the loop some time, if there is still one: from a destructor."""
+        """Run ``work`` in the loop without waiting, unless the loop is closed. For destructors."""
         if not self.closed:
             post(self._loop, work)
 
@@ -120,7 +117,7 @@ class Portal:
 
 
 class _Bridge(Generic[A]):
-    """Holds an asynchronous object, which belongs to the loop of the session, and the portal to that loop."""
+    """The blocking form of an asynchronous object, whose methods run in the session's event loop."""
 
     def __init__(self, portal: Portal, inner: A) -> None:
         self._portal = portal
@@ -139,7 +136,7 @@ class _Bridge(Generic[A]):
 def _bridged(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Bridge[A], P], T]:
-    """The blocking form of an async method: same name, arguments and documentation."""
+    """Return the blocking form of an async method, with the same name, arguments and documentation."""
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -151,7 +148,7 @@ def _bridged(
 def _scanning(
     method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, Callable[[], T]], B]
 ) -> Callable[Concatenate[_Bridge[A], P], B]:
-    """The blocking form of ``scan``: same arguments and documentation, a scan of ``kind``."""
+    """Return the blocking form of ``scan``, with the same arguments and documentation; ``kind`` makes its result."""
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
@@ -163,7 +160,7 @@ def _scanning(
 def _opening(
     method: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
 ) -> Callable[Concatenate[_Bridge[Session], P], B]:
-    """The blocking form of a method that opens something: same arguments, blocking indexes among them."""
+    """Return the blocking form of a method of Session; ``bridge`` makes the result. Takes blocking indexes."""
 
     @wraps(method)
     def call(self: _Bridge[Session], *args: P.args, **kwargs: P.kwargs) -> B:
@@ -175,14 +172,14 @@ def _opening(
 
 
 def _inner(value: object) -> object:
-    """The asynchronous objects in place of their blocking forms."""
+    """Return ``value`` with each blocking object, also in a list, replaced by its asynchronous object."""
     if isinstance(value, (list, tuple)):
         return [_inner(item) for item in value]
     return value.asynchronous if isinstance(value, _Bridge) else value
 
 
 class _Attribute(Generic[A, T]):
-    """An attribute of the asynchronous object."""
+    """A read-only attribute whose value ``read`` gets from the asynchronous object."""
 
     def __init__(self, read: Callable[[A], T]) -> None:
         self._read = read
@@ -192,9 +189,9 @@ class _Attribute(Generic[A, T]):
 
 
 class _Batches(_Bridge[S]):
-    """Record batches; iterate it, in a ``with`` block or without, or give it to what takes Arrow streams.
+    """A stream of record batches, for iteration, with or without a ``with`` block, and for readers of Arrow streams.
 
-    Outside of a ``with`` block each iteration and each stream is a read of its own; inside, all go on in one read.
+    Outside of a ``with`` block each iteration and each stream is a read of its own; inside, all share one read.
     """
 
     def __init__(self, portal: Portal, make: Callable[[], S]) -> None:
@@ -211,7 +208,7 @@ class _Batches(_Bridge[S]):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the batches. Outside of a ``with`` block it plans the read that the next iteration gives."""
+        """Arrow schema of the batches. Outside of a ``with`` block, this plans the read of the next iteration."""
         with self._turn():
             self._enter()
             return self.asynchronous.schema
@@ -229,7 +226,7 @@ class _Batches(_Bridge[S]):
         self.close()
 
     def close(self) -> None:
-        """End the scan; nothing is left to end once the session is closed. Idempotent."""
+        """End the scan. Does nothing once the session is closed. Idempotent."""
         if not self._portal.closed:
             self._portal.call(self.asynchronous.close())
 
@@ -246,13 +243,13 @@ class _Batches(_Bridge[S]):
                 self._portal.call(inner.close())
 
     def to_table(self) -> pa.Table:
-        """The rows as one table; inside a ``with`` block those that were not given out yet."""
+        """Return the rows as one table; inside a ``with`` block, the rows that were not returned yet."""
         return self._portal.call(self._take().to_table())
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The same batches as a pyarrow.RecordBatchReader, whose errors are asyncpq's own.
+        """Return the batches as a pyarrow.RecordBatchReader, which raises asyncpq's errors.
 
-        Dropping it ends a read that began outside of a ``with`` block.
+        Outside of a ``with`` block, dropping the reader ends the read.
         """
         inner = self._take()
 
@@ -262,7 +259,7 @@ class _Batches(_Bridge[S]):
         return self._portal.call(make())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's PyCapsule protocol, for pyarrow, Polars, DuckDB, ...: batches are fetched as they are pulled.
+        """Return an Arrow PyCapsule stream, for pyarrow, Polars and DuckDB: batches are fetched when they are consumed.
 
         Raises:
             QueryError: the consumer requests a schema that the batches cannot be cast to.
@@ -272,37 +269,37 @@ class _Batches(_Bridge[S]):
             return reader.__arrow_c_stream__(requested_schema)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise QueryError(
-                f"the scan cannot be cast to the schema that was requested: {error}",
-                hint="Name the columns in scan(columns=...), and cast the table that comes of it.",
+                f"the scan's batches cannot be cast to the requested schema: {error}",
+                hint="Name the columns in scan(columns=...), and cast the resulting table.",
             ) from error
 
     def __arrow_c_schema__(self) -> object:
-        """See :meth:`__arrow_c_stream__`."""
+        """Return an Arrow PyCapsule of the schema of the batches."""
         return self.schema.__arrow_c_schema__()
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
-        """pandas and NumPy ask for it before they iterate: a batch is no row."""
+        """Raise UsageError: pandas and NumPy would take each batch for a row."""
         raise UsageError(
-            "a scan is a stream of Arrow batches, not of rows",
+            "a scan cannot become a NumPy array: it is a stream of Arrow batches, not of rows",
             hint="Write scan.to_table().to_pandas(), or iterate the scan and convert each batch.",
         )
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Threads that use the scan at once take turns: each begins a read of its own."""
+        """Let threads that use the scan at once take turns, so that each begins a read of its own."""
         self._portal.check()  # the loop's thread must not wait for one that waits for the loop
         with self._taking:
             yield
 
     def _enter(self) -> None:
-        """Enter the read that the next iteration gives; it ends when nobody refers to this scan any more."""
+        """Begin the read of the next iteration; the read ends when this scan is no longer referenced."""
         inner = self.asynchronous
         if not inner.entered:
             self._portal.call(inner.__aenter__())
             self._closing = weakref.finalize(self, self._portal.post, inner.close)
 
     def _take(self) -> S:
-        """An entered read, which this call's caller ends unless it is inside of a ``with`` block."""
+        """Return a read that has begun; outside of a ``with`` block, the caller must end it."""
         with self._turn():
             if self._inside:
                 return self.asynchronous
@@ -316,17 +313,17 @@ class _Batches(_Bridge[S]):
 
 
 class BlockingScan(_Batches[Scan]):
-    """Batches of one file's rows; an Arrow stream. See :class:`asyncpq.Scan`."""
+    """A stream of the batches of one file's rows; see :class:`asyncpq.Scan`."""
 
 
 class BlockingDatasetScan(_Batches[DatasetScan]):
-    """Batches of a dataset's rows; an Arrow stream. See :class:`asyncpq.DatasetScan`."""
+    """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`."""
 
     skipped = _Attribute[DatasetScan, list[SkippedFile]](lambda inner: inner.skipped)
 
 
 class _Asked(_Bridge[Q]):
-    """What can be asked for rows; use it in a ``with`` block or without."""
+    """The blocking form of a file or dataset, for use with or without a ``with`` block."""
 
     url = _Attribute[Any, str](lambda inner: inner.url)
     schema = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
@@ -342,7 +339,7 @@ class _Asked(_Bridge[Q]):
 
 
 class BlockingFile(_Asked[File]):
-    """A Parquet object; see :class:`asyncpq.File`."""
+    """The blocking form of a Parquet object; see :class:`asyncpq.File`."""
 
     scan = _scanning(File.scan, BlockingScan)
     lookup = _bridged(File.lookup)
@@ -360,7 +357,7 @@ class BlockingFile(_Asked[File]):
 
 
 class BlockingDataset(_Asked[Dataset]):
-    """Many Parquet files; see :class:`asyncpq.Dataset`."""
+    """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`."""
 
     scan = _scanning(Dataset.scan, BlockingDatasetScan)
     lookup = _bridged(Dataset.lookup)
@@ -375,7 +372,7 @@ class BlockingDataset(_Asked[Dataset]):
 
 
 class BlockingIndex(_Bridge[Index]):
-    """What is known of the files of a dataset; see :class:`asyncpq.indexing.Index`."""
+    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`."""
 
     refresh = _bridged(Index.refresh)
     compact = _bridged(Index.compact)
@@ -390,7 +387,7 @@ class BlockingIndex(_Bridge[Index]):
 
 
 class BlockingSession(_Bridge[Session]):
-    """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
+    """A session with blocking methods and the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None, **options: Unpack[OptionKeywords]) -> None:
         inner = Session(storage_options, **options)
@@ -411,7 +408,7 @@ class BlockingSession(_Bridge[Session]):
     memory_cache = _Attribute[Session, MemoryCache](lambda inner: inner.memory_cache)
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
-        """See :meth:`asyncpq.Session.cache_counters`."""
+        """Return the counters of the disk and shared cache; see :meth:`asyncpq.Session.cache_counters`."""
         return self.asynchronous.cache_counters()
 
     def close(self) -> None:
@@ -437,7 +434,7 @@ def open_dataset(
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> Iterator[BlockingDataset]:
-    """A dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
+    """Open a dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
     See :func:`asyncpq.open_dataset`.
     """
@@ -453,7 +450,7 @@ def open_file(
     decryption_properties: object | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> Iterator[BlockingFile]:
-    """One file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.
+    """Open one file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.
 
     See :func:`asyncpq.open_file`.
     """

@@ -34,7 +34,7 @@ from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
 
-_SHOWN = 5  # files whose plans explain() shows before it sums up
+_SHOWN = 5  # files whose plans explain() shows
 
 _VIEWS = {
     View.SNAPSHOT: "snapshot: the files as the index lists them; files written since are not seen, nor are rows of "
@@ -46,22 +46,22 @@ _VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetPlan:
-    """A read of many files that has not begun.
+    """The plan of a read of many files, which has not fetched any data.
 
     Attributes:
-        url: of the dataset.
-        view: which files the read sees. description: of the dataset; of a table, which version.
-        where: the predicate as text, relative times resolved; None without one.
-        limit: rows wanted, or None; a read may stop before the last of ``files``.
+        url: url of the dataset.
+        view: which files the read sees. description: a few words on the dataset, with the version of a table.
+        where: the predicate as text, relative times resolved; None if all rows match.
+        limit: maximum of rows, None for all; a read may stop before the last of ``files``.
         files_total: files of the dataset.
-        files_ruled_out: by partition values, a table's metadata, an index, or what was learnt by earlier reads:
-            not opened.
-        index: what the parts of an index left, where there is one.
-        listing: what the listing cost; None where nothing is listed.
-        files_by_footer: ruled out by their footers and page indexes.
-        files: plans of those that would be read, in order.
+        files_ruled_out: files not opened, since partition values, a table's metadata, an index or earlier reads show
+            that no row matches.
+        index: one line for each part of an index, on the files it left; empty without an index.
+        listing: the cost of the listing, as text; None if nothing was listed.
+        files_by_footer: files ruled out by their footers and page indexes.
+        files: plans of the files that would be read, in order.
         skipped: urls of bad files that are left out.
-        metadata_requests: requests that planning itself took.
+        metadata_requests: requests that planning itself sent.
     """
 
     url: str
@@ -80,16 +80,16 @@ class DatasetPlan:
 
     @property
     def num_requests(self) -> int:
-        """Range GETs of the first rounds of all files."""
+        """Number of range GETs in the first rounds of all files."""
         return sum(plan.num_requests for plan in self.files)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes that the range GETs in the first rounds of all files fetch."""
         return sum(plan.num_bytes for plan in self.files)
 
     def explain(self) -> str:
-        """The plan as text, several lines; of many files, the first that would be read are shown."""
+        """Return the plan as text of several lines, with the plans of the first five files that would be read."""
         lines = [
             f"dataset {printable(self.url)}",
             f"  view {_VIEWS[self.view]}",
@@ -116,9 +116,9 @@ class DatasetPlan:
 def output_schema(
     schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
 ) -> pa.Schema:
-    """The fields of a dataset of ``schema`` that ``columns`` name, and behind them those of ``keys``.
+    """Return the schema of the ``columns`` of a dataset with ``schema``, followed by those of ``keys``.
 
-    ColumnNotFoundError or AmbiguousColumnError: no such column, several, or one asked for twice.
+    Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice.
     """
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
     view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
@@ -132,13 +132,13 @@ def output_schema(
 class Dataset(Unpicklable):
     """Parquet files under one schema. Made by :meth:`asyncpq.Session.open_dataset`.
 
-    Its verbs are those of :class:`asyncpq.File`; what names rows names their file, too. Files are in the order of
-    their names, of the table's metadata, or of the list that was given; rows in the order of the files. Every method
-    that reads may be called concurrently.
+    Its methods are those of :class:`asyncpq.File`; rows are identified by file and row number. Files are in the order
+    of their names, of the table's metadata, or of the list passed; rows in the order of the files. Every method that
+    reads may be called concurrently.
 
     Attributes:
-        metrics: of the call that ended last, whether it returned or raised; of a scan see its own.
-        skipped: bad files that this call left out, where ``on_bad_file`` is "skip".
+        metrics: cost of the call that ended last, whether it returned or raised; a scan has its own ``metrics``.
+        skipped: bad files that the call that ended last left out, if ``on_bad_file`` is "skip".
     """
 
     def __init__(self, state: DatasetState) -> None:
@@ -157,13 +157,13 @@ class Dataset(Unpicklable):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing is held open between reads."""
+        """Do nothing: a dataset keeps nothing open between reads."""
 
     # -- what it is -------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """Of the prefix, pattern or table, without user info, query and secrets."""
+        """Url of the prefix, pattern or table, without user info, query and secrets."""
         return self._state.url
 
     @property
@@ -173,25 +173,25 @@ class Dataset(Unpicklable):
 
     @property
     def view(self) -> View:
-        """Which files a read sees."""
+        """The rule that decides which files a read sees."""
         return self._state.source.view
 
     @property
     def description(self) -> str:
-        """What it is, in a few words; of a table, which version."""
+        """A few words on the dataset, with the version of a table."""
         return self._state.source.description
 
     @property
     def state(self) -> DatasetState:
-        """What reads start from: the files, columns and runtime. For packages that build on it (index builds, Spark).
+        """Files, columns and runtime of the dataset, for code that builds on them (index builds, Spark).
 
-        It is not part of the documented interface.
+        This property is not part of the documented interface.
         """
         return self._state
 
     async def files(self, where: object = None) -> list[str]:
-        """Urls of the files as they are now, those that ``where`` rules out by what is known without opening any
-        left out."""
+        """Return the urls of the present files, in order, without those that ``where`` rules out before any file is
+        opened."""
         ask = ScanRequest(where=self._predicate(where))
         self._runtime.check()
         operation = self._runtime.operation("files", self.url)
@@ -220,14 +220,14 @@ class Dataset(Unpicklable):
 
         Args:
             columns, where, limit, batch_size, read_dictionary: as in :meth:`asyncpq.File.scan`.
-            access: for files by url, which of their rows may be read; other files are not read.
-            ordered: in the order of the files; else as they become ready, the rows of each file in order.
+            access: a mapping from file url to the rows that may be read; other files are not read.
+            ordered: whether files come in order; if False, in the order they become ready, each with its rows in order.
 
         Returns:
-            To be used as ``async with dataset.scan(...) as scan: async for batch in scan``.
+            A scan, to be used as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, ...: a question that cannot be asked.
+            ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
         """
         size = whole_number("batch_size", batch_size, 1)
         ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
@@ -242,7 +242,7 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
     ) -> pa.Table:
-        """All matching rows in one table, in the order of the files."""
+        """Return all matching rows in one table, in the order of the files."""
         ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
         scan = self._scan("read", ask, 1 << 62, ordered=True)
         try:
@@ -260,7 +260,7 @@ class Dataset(Unpicklable):
         with_keys: bool = False,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows whose key columns equal the given values, of all files; as :meth:`asyncpq.File.lookup`."""
+        """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`."""
         wanted = LookupKeys(keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
         plain = wanted.exact and not with_keys
@@ -277,14 +277,14 @@ class Dataset(Unpicklable):
         *,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows by file and row number, in the order asked, duplicates included.
+        """Return the rows at the positions ``rows``, in the order of ``rows``, duplicates included.
 
         Args:
-            rows: pairs of a file's url, as :meth:`files` gives it, and a row number in that file.
+            rows: pairs of a file's url, as returned by :meth:`files`, and a row number in that file.
 
         Raises:
-            RowIndexError: the dataset has no such file, the file no such row, or it is deleted.
-            ObjectChangedError: a file is replaced meanwhile.
+            RowIndexError: the dataset does not have the file, the file does not have the row, or the row is deleted.
+            ObjectChangedError: a file was replaced during the read.
         """
         asked = _positions(rows)
         by_file: dict[str, dict[int, None]] = {}
@@ -306,7 +306,7 @@ class Dataset(Unpicklable):
         return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: object = None) -> int:
-        """How many rows match; without a predicate, from footers, or a table's metadata, alone."""
+        """Return how many rows match; without ``where`` from footers, or a table's metadata, alone."""
         ask = self._ask((), where)._replace(rows_only=True)
         _, num_rows = await self._collect("count", ask)
         return num_rows
@@ -320,12 +320,12 @@ class Dataset(Unpicklable):
         limit: int | None = None,
         access: Mapping[str, AccessPlan] | None = None,
     ) -> DatasetPlan:
-        """What a read would fetch, without fetching data: files are listed, and footers and page indexes of those that
-        may match are fetched where a read would fetch them.
+        """Return the plan of a read, without fetching data: files are listed; footers and page indexes of files that
+        may match are fetched if a read would fetch them.
 
         Args:
             columns, where, limit, access: as in :meth:`scan`.
-            lookup: as ``keys`` of :meth:`lookup`, instead of ``where``.
+            lookup: the ``keys`` of a :meth:`lookup` to plan, instead of ``where``.
         """
         if lookup is not None:
             if where is not None:
@@ -369,10 +369,10 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
     ) -> ScanRequest:
-        """What is asked, checked against the dataset's columns: also where no file is read.
+        """Return the request of a read, checked against the dataset's columns even if no file will be read.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: it cannot be asked.
+            ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: an argument does not fit the columns.
         """
         ask = ScanRequest(
             columns=column_names(columns),
@@ -385,7 +385,7 @@ class Dataset(Unpicklable):
         return ask
 
     def _predicate(self, where: object) -> Expression | None:
-        """The predicate, its relative times resolved to one instant; false if no row can meet it."""
+        """Return ``where`` as an expression, relative times resolved to one instant; None if ``where`` is None."""
         if where is None:
             return None
         schema = self.schema
@@ -394,7 +394,7 @@ class Dataset(Unpicklable):
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
     def _output(self, ask: ScanRequest) -> pa.Schema:
-        """Arrow schema of what ``ask`` gives, its keys included."""
+        """Return the Arrow schema of the result of ``ask``, its keys included."""
         columns = None if ask.columns is None else tuple(ask.columns)
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
         known: pa.Schema | None = self._outputs.get(key)
@@ -412,7 +412,7 @@ class Dataset(Unpicklable):
         return one_table(batches, self._output(ask))
 
     async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
-        """All rows by file, in the order of the files; and how many match."""
+        """Return the tables of each file, in the order of the files, and the number of matching rows."""
         runtime, url = self._runtime, self._state.url
         runtime.check()
         operation = runtime.operation(name, url)
@@ -433,22 +433,22 @@ class Dataset(Unpicklable):
 
 
 def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:
-    """The same dataset, its files looked for by another source, which is given the one that it has."""
+    """Return a copy of ``dataset`` whose files come from ``wrap(source)``, where ``source`` is its present source."""
     state = dataset.state
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 
 
 def _access(access: object) -> Mapping[str, AccessPlan] | None:
-    """Plans by url; InvalidOptionError if it is no such mapping."""
+    """Return ``access`` unchanged; raise InvalidOptionError if it is not a mapping from urls to AccessPlans."""
     if access is None:
         return None
     if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
-        raise InvalidOptionError("access: must be a mapping of urls of files to AccessPlans")
+        raise InvalidOptionError(f"access must be a mapping of file urls to AccessPlans, got a {type(access).__name__}")
     return access
 
 
 def _positions(rows: Any) -> list[tuple[str, int]]:
-    """Pairs of url and row number; InvalidOptionError for anything else, RowIndexError for negative numbers."""
+    """Return pairs of url and row number; raise InvalidOptionError for others, RowIndexError for negative numbers."""
     try:
         pairs = [(url, row) for url, row in rows]
     except (TypeError, ValueError) as error:
@@ -458,5 +458,5 @@ def _positions(rows: Any) -> list[tuple[str, int]]:
     numbers = row_numbers([row for _, row in pairs])
     for (url, _), row in zip(pairs, numbers, strict=True):
         if row < 0:
-            raise RowIndexError(f"row {row} is in no file", url=url)
+            raise RowIndexError(f"row number {row} is negative, so it is in no file", url=url)
     return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]

@@ -12,7 +12,7 @@ from typing import Final
 
 
 def printable(text: str) -> str:
-    """Escape the control characters of ``text``, so that names from files are safe in logs."""
+    """Return ``text`` with its control characters escaped, so that names from files are safe in logs."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text)
@@ -63,7 +63,7 @@ class AsyncpqError(Exception):
         byte_range: tuple[int, int] | None = None,
         column: str | None = None,
     ) -> AsyncpqError:
-        """Fill in details that a lower layer did not know; overwrites none. Returns ``self``."""
+        """Set ``url``, ``byte_range`` and ``column`` where the error has None; return ``self``."""
         self.url = self.url if self.url is not None else url
         self.byte_range = self.byte_range if self.byte_range is not None else byte_range
         self.column = self.column if self.column is not None else column
@@ -74,7 +74,7 @@ class AsyncpqError(Exception):
 
 
 class InvalidOptionError(AsyncpqError, ValueError):
-    """An option has a value that cannot work."""
+    """An argument or option has a value that is not allowed, or contradicts another one."""
 
 
 class UsageError(AsyncpqError, RuntimeError):
@@ -82,7 +82,7 @@ class UsageError(AsyncpqError, RuntimeError):
 
 
 class QueryError(AsyncpqError, ValueError):
-    """The query does not fit the file."""
+    """The query does not fit the columns or rows of the file. Base of the errors of queries."""
 
 
 class ColumnNotFoundError(QueryError, KeyError):
@@ -141,11 +141,11 @@ class CredentialsError(AccessDeniedError):
 
 
 class ObjectChangedError(StoreError):
-    """The object is not the version that the read began with."""
+    """The object has another version than the one that the read began with."""
 
 
 class InvalidResponseError(StoreError):
-    """The server's response is not the requested bytes."""
+    """The server's response does not contain the requested bytes."""
 
 
 class TransportError(StoreError, ConnectionError):
@@ -165,7 +165,7 @@ class DeadlineExceededError(StoreError, TimeoutError):
 
 
 class UnsupportedStoreError(StoreError):
-    """No store serves this url, or the store lacks what an option requires."""
+    """No store serves this url, or the store does not support an operation or option."""
 
 
 class ConcurrentCommitUnsupported(UnsupportedStoreError):  # noqa: N818
@@ -180,7 +180,7 @@ class StaleSnapshotError(StoreError):
 
 
 class FormatError(AsyncpqError):
-    """The bytes are not what the Parquet specification says."""
+    """The bytes cannot be read as Parquet. Base of the errors of file contents."""
 
 
 class NotParquetError(FormatError):
@@ -192,15 +192,15 @@ class CorruptFileError(FormatError):
 
 
 class CorruptIndexError(CorruptFileError):
-    """An index beside or inside of a file is damaged. A damaged page index raises nothing: reads fetch whole chunks."""
+    """An index beside or inside a file is damaged. A damaged page index raises no error: reads fetch whole chunks."""
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):
-    """The file is valid but has a feature that asyncpq does not read."""
+    """The file is valid but has a feature that asyncpq does not support."""
 
 
 class SchemaMismatchError(FormatError):
-    """A column's types in two files, or in a file and its dataset, do not fit together."""
+    """A column's types in two files, or in a file and its dataset, cannot be converted to one type."""
 
 
 class ResourceLimitError(FormatError, MemoryError):
@@ -210,26 +210,26 @@ class ResourceLimitError(FormatError, MemoryError):
 _NAMES_SHOWN: Final = 8
 _CHARACTERS_SHOWN: Final = 60
 
-#: Hint for a missing file that an index lists.
+#: Hint of the error for a missing file that an index lists.
 GONE_SINCE: Final = (
     "The index still lists it. If other programs write and remove the files, `await index.refresh()` updates the index."
 )
 
 
 def shown(name: str) -> str:
-    """The name in quotes, shortened: names in files may be very long."""
+    """Return ``name`` in quotes, cut to 60 characters, since names in files may be very long."""
     return repr(name if len(name) <= _CHARACTERS_SHOWN else f"{name[:_CHARACTERS_SHOWN]}...")
 
 
 def many_files(url: str) -> str:
-    """Hint for a missing ``url`` that was opened as one file, and may name many."""
+    """Return the hint for a missing ``url`` that was opened as one file, but may mean many files."""
     if url.lower().startswith(("http://", "https://")):
         return "HTTP has no listings: to read many files, pass a list of their urls to Session.open_dataset."
     return "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it."
 
 
 def stray_file(folder: str, url: str) -> str:
-    """Hint for a file at ``url`` that is not Parquet, among all files below ``folder``."""
+    """Return the hint for a file at ``url`` that is not Parquet, found in a dataset of all files below ``folder``."""
     skip = 'pass on_bad_file="skip" to leave out files that are not Parquet.'
     if url.lower().endswith((".parquet", ".parq", ".pq")):
         return f"The file is damaged or cut off; {skip}"
@@ -237,10 +237,10 @@ def stray_file(folder: str, url: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """Hint with the known names most like ``name``, ignoring case.
+    """Return a hint with up to three of the ``known`` names that are most like ``name``, ignoring case.
 
     Args:
-        otherwise: the hint if no name is alike.
+        otherwise: the hint if no known name is similar.
     """
     by_folded = {candidate.casefold(): candidate for candidate in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=3)
@@ -248,11 +248,11 @@ def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
 
 
 def first_columns(names: Sequence[str]) -> str | None:
-    """Hint with the first columns; None without columns."""
+    """Return a hint with the first eight column names; None if ``names`` is empty."""
     rest = f", ... {len(names)} in all" if len(names) > _NAMES_SHOWN else ""
     return f"Its columns are {', '.join(map(shown, names[:_NAMES_SHOWN]))}{rest}." if names else None
 
 
 def nearest_column(name: str, names: Sequence[str]) -> str | None:
-    """Hint with the columns most like ``name``, or the first ones."""
+    """Return a hint with the columns most like ``name``; if none is similar, with the first columns."""
     return nearest(name, names, first_columns(names))

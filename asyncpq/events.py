@@ -1,8 +1,8 @@
 """Events: each call of the API is an :class:`Operation`, which reports to metrics, ``on_event``, loggers and
 OpenTelemetry.
 
-An operation owns the metrics of a call; its end adds them to the session's and tells hook, logger and span, once. Files
-of a read and segments of an index, which run side by side, have a part each, whose rounds count from its beginning.
+An operation owns the metrics of a call; its end adds them to the session's and reports them once to hook, logger and
+span. Each file of a read and segment of an index has a part of its own, whose rounds count from its beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
-#: The calls that report. Those of an index are "refresh" and all from "build" on.
+#: The calls that report events. Those of an index are "refresh" and all names after "files".
 OperationName = Literal[
     "open",
     "lookup",
@@ -58,9 +58,9 @@ class ReadEnded:
 
     operation: OperationName
     url: str  # of the object, without user info, query and secrets
-    metrics: ReadMetrics  # its cost
-    seconds: float  # its duration; for a scan, including the time of its consumer
-    error: BaseException | None  # the exception that it raised, CancelledError included; None after success
+    metrics: ReadMetrics  # cost of the call
+    seconds: float  # duration of the call; a scan's includes the time of its consumer
+    error: BaseException | None  # the exception that the call raised, CancelledError included; None after success
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class FileEnded:
     operation: OperationName  # of the read
     url: str  # of the file, without user info, query and secrets
     metrics: ReadMetrics  # cost of the file
-    error: BaseException | None  # reason why it was skipped; None if it was not
+    error: BaseException | None  # reason why the file was skipped; None if it was not skipped
     files_done: int  # finished files of the read, including this one and those that were not opened
     files_total: int  # all files of the read
 
@@ -87,15 +87,15 @@ class Operation:
 
     name: OperationName
     url: str  # of the object, safe to be shown
-    total: ReadMetrics  # of the session
-    on_event: Callable[[Event], None] | None  # of the session
+    total: ReadMetrics  # sums of the session, or of the outer call
+    on_event: Callable[[Event], None] | None  # the session's hook
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     _running: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _span: ReadSpan | None = field(default=None, init=False)
 
     def begin(self) -> None:
-        """Start the clock and the span, a child of the caller's."""
+        """Start the clock and the OpenTelemetry span, whose parent is the caller's span."""
         self._running = True
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             self.metrics.observe(self._request_ended)
@@ -103,11 +103,11 @@ class Operation:
         self._began = time.perf_counter()
 
     def inner(self, name: OperationName, url: str) -> Operation:
-        """Make a call within this one; its cost counts in this one's metrics."""
+        """Return the operation of a call within this call; its cost is added to the metrics of this operation."""
         return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
-        """Make the share of one file in a dataset's read, after ``rounds`` of it. End it with :meth:`part_ended`."""
+        """Return the part of one file in a dataset's read, begun after ``rounds`` rounds; see :meth:`part_ended`."""
         part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
@@ -125,7 +125,7 @@ class Operation:
             self._tell(self.on_event, ended)
 
     def end(self, error: BaseException | None) -> None:
-        """Add the metrics to the session's and report the end. Only the first call counts."""
+        """Add the metrics to the session's and report the end with ``error``. Later calls do nothing."""
         if not self._running:
             return
         self._running = False
@@ -156,7 +156,7 @@ class Operation:
         self.end(error)
 
     def restarts(self) -> None:
-        """Count and log that the operation begins again, since the object has changed."""
+        """Count and log that the operation starts again, since the object has changed."""
         self.metrics.restarts += 1
         _reads.warning("%s of %s starts again: the object has changed", self.name, printable(self.url))
 

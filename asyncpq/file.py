@@ -1,4 +1,4 @@
-"""One Parquet object and the questions that can be asked of it."""
+"""One Parquet object, open for reading."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class File(Unpicklable):
     """A Parquet object in a store, open for reading. Made by :meth:`asyncpq.Session.open_file`.
 
     Every method that reads may be called concurrently. ``columns`` are names of top-level columns, dotted
-    paths of parts of nested ones (``"a.b"``), or ordinals of top-level columns where names occur twice;
+    paths of parts of nested columns (``"a.b"``), or ordinals of top-level columns where names occur twice;
     None means all. ``where`` is an expression of
-    :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; what it
-    means is in docs/filter.md. ``access`` says which row groups and rows may be read at all; None means all.
-    ``read_dictionary`` names string and binary columns that come as dictionary
-    arrays, with the pages' own indices, as by pyarrow's option of that name; it leaves other types as they are.
+    :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; docs/filter.md
+    defines their meaning. ``access`` says which row groups and rows may be read at all; None means all.
+    ``read_dictionary`` names string and binary columns that are returned as dictionary
+    arrays, with the pages' own indices, as with pyarrow's option of that name; other types are not changed.
 
     Attributes:
-        metrics: of the call of this handle that ended last, whether it returned or raised; of a scan
-            see :attr:`asyncpq.Scan.metrics`. With concurrent calls, take it before the next await.
+        metrics: cost of the call of this handle that ended last, whether it returned or raised; for a scan
+            see :attr:`asyncpq.Scan.metrics`. With concurrent calls, read ``metrics`` before the next await.
     """
 
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
@@ -71,41 +71,42 @@ class File(Unpicklable):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of what the handle holds in the store (a local file's descriptor). Idempotent."""
+        """Close the handle, and with it the descriptor of a local file. Idempotent."""
         await self._source.handle.close()
 
     # -- what it is -------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """Without user info, query and secrets."""
+        """Url of the object, without user info, query and secrets."""
         return self._source.handle.url
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema, as pyarrow gives it."""
+        """The Arrow schema of the file, the same as pyarrow's."""
         fields = self._version.metadata.schema.whole_fields
         return file_schema(self._version, fields, self._source.runtime.options.read.extension_types)
 
     @property
     def num_rows(self) -> int:
-        """Rows of the version that was read last."""
+        """Number of rows in the version that was read last."""
         return self._version.metadata.num_rows
 
     @property
     def num_row_groups(self) -> int:
+        """Number of row groups in the version that was read last."""
         return len(self._version.metadata.row_groups)
 
     @property
     def version(self) -> Validator:
-        """Identifies the version of the object that was read last."""
+        """The validator of the object's version that was read last."""
         return self._version.validator
 
     async def refresh(self) -> Validator:
         """Ask the store which version the object has now, and read that one from now on.
 
         Returns:
-            The version; equal to the one before when nothing changed.
+            The present version; equal to the earlier one if the object has not changed.
         """
         self._source.runtime.check()
         operation = self._source.runtime.operation("refresh", self.url)
@@ -128,21 +129,21 @@ class File(Unpicklable):
 
     @property
     def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
-        """Indexes that the footer of the version that was read last tells of, by name (docs/indexes.md).
+        """Indexes in the file, by name, as the footer of the version read last lists them (docs/indexes.md).
 
         Raises:
-            CorruptIndexError: what it says of one cannot be understood.
+            CorruptIndexError: the footer's entry for an index is malformed.
         """
         return entries(self._version.metadata.key_value_metadata, self.url)
 
     async def embedded_index(self, name: str) -> EmbeddedIndex | None:
-        """The bytes of an index that stands in the file, checked by their SHA-256; None if it has none of that name.
+        """Return the bytes of the index ``name`` in the file, checked by their SHA-256; None if the file has none.
 
-        They are fetched through the session's caches, from the version that the file's rows are read from.
+        The bytes are fetched through the session's caches, from the version that the file's rows are read from.
 
         Raises:
-            CorruptIndexError: what the footer says of it cannot be true, or the bytes are others.
-            ResourceLimitError: it is longer than ``LimitOptions.max_decoded_bytes``.
+            CorruptIndexError: the footer's entry for the index is malformed, or the bytes do not match their SHA-256.
+            ResourceLimitError: the index is longer than ``LimitOptions.max_decoded_bytes``.
         """
         self._source.runtime.check()
         operation = self._source.runtime.operation("embedded_index", self.url)
@@ -176,10 +177,10 @@ class File(Unpicklable):
             read_dictionary: see the class.
 
         Returns:
-            To be used as ``async with file.scan(...) as scan: async for batch in scan``.
+            A scan, to be used as ``async with file.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
+            ColumnNotFoundError, PredicateTypeError, ...: raised when the scan is entered, if the arguments do not fit.
         """
         return self._scan("scan", columns, where, access, limit, batch_size, read_dictionary)
 
@@ -192,7 +193,7 @@ class File(Unpicklable):
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """All matching rows in one table, in file order."""
+        """Return all matching rows in one table, in file order."""
         whole = 1 << 62  # rows: nothing is gained by cutting what is put together again
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
         try:
@@ -211,18 +212,18 @@ class File(Unpicklable):
         with_keys: bool = False,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows whose key columns equal the given values: one key, or many in one plan.
+        """Return the rows whose key columns equal the values in ``keys``: one key, or many in one plan.
 
         Args:
-            keys: for each key column its value, or a list of values. Several columns with lists pair
-                up by position. Null and NaN match nothing.
+            keys: for each key column its value, or a list of values. Lists of several columns are paired
+                by position. Null and NaN match nothing.
             columns, access: see the class.
             with_keys: add the int64 column ``key_position``: the position of the key that a row
                 matches, one row for each pair of row and key.
             read_dictionary: see the class.
 
         Returns:
-            The rows in file order, duplicates in the file included; keys without rows give none.
+            The rows in file order, duplicates in the file included; a key that matches no row adds no row.
 
         Raises:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
@@ -248,13 +249,13 @@ class File(Unpicklable):
         *,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows by their numbers in the file, in the order asked, duplicates included.
+        """Return the rows with the row numbers ``rows``, in the order of ``rows``, duplicates included.
 
-        It never starts again on a changed object, since row numbers mean one version.
+        The read never starts again on a changed object, since row numbers belong to one version.
 
         Raises:
             RowIndexError: a number is negative or not less than ``num_rows``.
-            ObjectChangedError: the object is another version now.
+            ObjectChangedError: the object has another version now.
         """
         rows = row_numbers(rows)
         distinct = sorted(set(rows))
@@ -272,7 +273,7 @@ class File(Unpicklable):
         return take_table(table, pa.array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
-        """How many rows match; without a predicate, from the footer."""
+        """Return how many rows match; without ``where`` from the footer."""
         request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
         plan, _ = await self._collect("count", request)
         return plan.file_scan.rows_matched
@@ -286,13 +287,13 @@ class File(Unpicklable):
         access: AccessPlan | None = None,
         limit: int | None = None,
     ) -> Plan:
-        """What a read would fetch, without fetching data.
+        """Return the plan of a read, without fetching data.
 
-        Footer and page indexes are fetched where a read would fetch them.
+        Footer and page indexes are fetched if a read would fetch them.
 
         Args:
             columns, where, access, limit: as in :meth:`scan`.
-            lookup: as ``keys`` of :meth:`lookup`, instead of ``where``.
+            lookup: the ``keys`` of a :meth:`lookup` to plan, instead of ``where``.
         """
         names = column_names(columns)
         if lookup is not None:
@@ -340,7 +341,7 @@ class File(Unpicklable):
         return Scan(self._prepare(name, request), batch_size=size or DEFAULT_BATCH_SIZE, limit=request.limit)
 
     def _adopt(self, version: FileVersion) -> None:
-        """The version that was read last, unless a newer one was seen meanwhile."""
+        """Keep ``version`` as the one read last, unless a newer version was seen meanwhile."""
         if version.observed_at >= self._version.observed_at:
             self._version = version
 

@@ -1,6 +1,6 @@
 """The cost of a read: requests, bytes, cache hits, pages pruned and read.
 
-Every read owns one :class:`ReadMetrics`; a session adds them up. Counts are exact; times are wall-clock seconds.
+Every read owns one :class:`ReadMetrics`; a session has their sums. Counts are exact; times are wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class ReadMetrics:
     rows_scanned: int = 0  # rows that were filtered
     rows_returned: int = 0  # rows of the result
     restarts: int = 0  # how often the read began again because the object had changed
-    wait_s: float = 0.0  # with bytes under way from an outside cache tier or the store; parallel waits count once
-    decode_s: float = 0.0  # spent decoding, waiting for a thread included
+    wait_s: float = 0.0  # seconds of waiting for an outside cache tier or the store; parallel waits count once
+    decode_s: float = 0.0  # seconds of decoding, waiting for a thread included
     guarantee: str = ""  # how the store pins the version: "pinned", "compared", "bracketed" or "none"
-    store_path: str = ""  # the client that served it, such as "direct" or "s3fs"
-    server: str = ""  # its host and non-default port; empty for s3fs and fsspec
+    store_path: str = ""  # the client that served the read, such as "direct" or "s3fs"
+    server: str = ""  # the server's host and non-default port; empty for s3fs and fsspec
     #: Slower paths taken, and metadata ignored since they contradict the file, with the reason; the first 100 of them.
     fallbacks: list[str] = field(default_factory=list)
-    log: list[RequestRecord] = field(default_factory=list)  # every request, by its end; the first 10,000
+    log: list[RequestRecord] = field(default_factory=list)  # the first 10,000 requests, in the order of their ends
     #: The session's counts, after this read was added to them. A fetch that outlives the read that began it, because
     #: other reads wait for it, is counted there.
     total: ReadMetrics | None = field(default=None, repr=False)
@@ -85,11 +85,11 @@ class ReadMetrics:
 
     @property
     def memory_hits(self) -> int:
-        """Hits in this process's memory."""
+        """Cache hits in this process's memory: those neither on disk nor in the shared cache."""
         return self.cache_hits - self.disk_hits - self.shared_hits
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields but the log, by name, as numbers, strings, lists and dicts that JSON can hold."""
+        """Return a dict of all fields except ``log`` and ``total``, whose values can be written as JSON."""
         values = {name: getattr(self, name) for name in (*_EXPORTED, "memory_hits")}
         return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in values.items()}
 
@@ -118,11 +118,11 @@ class ReadMetrics:
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
     def observe(self, observer: Callable[[RequestRecord], None]) -> None:
-        """Call ``observer`` with each request as it ends, also with those that outlive the read."""
+        """Call ``observer`` with each request when it ends, also with requests that end after the read."""
         self._observer = observer
 
     def record(self, request: RequestRecord) -> None:
-        """Count one ended request."""
+        """Count and log one request that has ended."""
         self.count(request)
         if len(self.log) < MAX_LOGGED:
             self.log.append(request)
@@ -147,7 +147,7 @@ class ReadMetrics:
         self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + request.bytes
 
     def wait_begins(self) -> None:
-        """Bytes are under way from now on; pair with :meth:`wait_ends`."""
+        """Begin a wait for bytes, whose time counts in ``wait_s``; :meth:`wait_ends` ends the wait."""
         if self._whole is not None:
             self._whole.wait_begins()
         if self._waits == 0:
@@ -155,6 +155,7 @@ class ReadMetrics:
         self._waits += 1
 
     def wait_ends(self) -> None:
+        """End a wait for bytes that :meth:`wait_begins` began."""
         if self._whole is not None:
             self._whole.wait_ends()
         self._waits -= 1
@@ -162,12 +163,12 @@ class ReadMetrics:
             self.wait_s += time.perf_counter() - self._waits_since
 
     def count_hits(self, by_tier: Mapping[str, int]) -> None:
-        """Count hits of outside tiers, by the name of the tier."""
+        """Count cache hits outside memory; ``by_tier`` maps "disk" and "shared" to their number."""
         self.disk_hits += by_tier.get("disk", 0)
         self.shared_hits += by_tier.get("shared", 0)
 
     def fall_back(self, reason: str) -> None:
-        """Note the reason for a slower path, once."""
+        """Add the reason why a slower path is taken to ``fallbacks``, unless it is there."""
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 
@@ -176,13 +177,13 @@ class ReadMetrics:
             self.fall_back(reason)
 
     def part(self, rounds: int) -> ReadMetrics:
-        """Metrics of one file in a dataset's read, after ``rounds`` of it; pass them to :meth:`add_part` at the end."""
+        """Return metrics for one file of a dataset's read, begun after ``rounds`` rounds; see :meth:`add_part`."""
         part = ReadMetrics(rounds=rounds)
         part._whole = self
         return part
 
     def add_part(self, part: ReadMetrics) -> None:
-        """Add what a :meth:`part` has cost, once it has ended."""
+        """Add the counts and the log of a :meth:`part` that has ended."""
         rounds = max(self.rounds, part.rounds)
         self._add(part)
         self.rounds = rounds

@@ -17,7 +17,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 DEFAULT_BATCH_SIZE = 65_536
-"""Rows of a scan's batch, at most, where the caller does not say."""
+"""Maximum of rows in a scan's batch, if the caller does not pass ``batch_size``."""
 
 LateMaterialization = Literal["auto", "always", "never"]
 BloomFilterUse = Literal["auto", "always", "never"]
@@ -57,7 +57,7 @@ def _require(condition: bool, name: str, value: object, rule: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePolicy:
-    """How long cached bytes of an object may be served before the store is asked again.
+    """The rule for how long cached bytes of an object are served before the store is asked for the version.
 
     Make one with :func:`etag`, :func:`ttl` or :func:`immutable`.
     """
@@ -71,7 +71,7 @@ class CachePolicy:
 
 
 def etag(max_age_s: float = 5.0) -> CachePolicy:
-    """Serve from caches alone for at most ``max_age_s`` seconds after the object's last validation.
+    """Return a policy that serves from caches alone for ``max_age_s`` seconds after the object's last validation.
 
     Every GET of the object validates it, since it carries If-Match. 0 means one conditional GET for each read that
     sends no other request; validations before the read began do not count. If the store cannot tell versions apart,
@@ -81,7 +81,7 @@ def etag(max_age_s: float = 5.0) -> CachePolicy:
 
 
 def ttl(max_age_s: float) -> CachePolicy:
-    """Serve from caches until ``max_age_s`` seconds after the object was opened or validated.
+    """Return a policy that serves from caches until ``max_age_s`` seconds after the object was opened or validated.
 
     GETs of reads do not extend that time. Afterwards the object is validated as with :func:`etag`.
     """
@@ -89,27 +89,27 @@ def ttl(max_age_s: float) -> CachePolicy:
 
 
 def immutable() -> CachePolicy:
-    """Never validate: for objects whose key is never written twice."""
+    """Return a policy that never validates: for objects whose key is never written twice."""
     return CachePolicy(kind="immutable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestOptions:
-    """How reads become range GETs.
+    """Options for how reads become range GETs.
 
     Attributes:
         tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
             session learns from the tails it has seen.
         gap_bytes: two ranges closer than this are fetched as one.
         part_bytes: merged ranges larger than this are cut into parts of this size.
-        max_requests: ranges are merged until one round has at most this many; None for no bound. Merged ranges larger
+        max_requests: ranges are merged until a round has at most this many; None for no bound. Merged ranges larger
             than ``part_bytes`` are still cut.
         latency_s: assumed time to first byte of a GET, for deciding on a second round.
-        bandwidth_bytes_s: assumed bytes per second of a read, for the same.
+        bandwidth_bytes_s: assumed bytes per second of a read, also for deciding on a second round.
         late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
-            fetches all in one round; "auto" takes the one with less expected time.
-        bloom_filters: "always" reads them before any data for an equality; "never" does not; "auto" reads those that
-            take no request, and others if they save more than they cost.
+            fetches all in one round; "auto" does what is expected to be faster.
+        bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads
+            those that take no request, and others if they save more than they cost.
         whole_segment_bytes: an index's segments up to this size (of bounds and the list of files, up to four times this
             size) are fetched whole, once, and kept in memory.
     """
@@ -137,12 +137,12 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryOptions:
-    """When a request is sent again.
+    """Options for when a failed or slow request is sent again.
 
     Attributes:
         max_attempts: tries of one request, the first included.
         backoff_base_s: the wait before try n+1 is a random time up to ``backoff_base_s * 2**n``.
-        backoff_max_s: bound of one such wait.
+        backoff_max_s: maximum of one such wait.
         connect_timeout_s: time to connect (DNS, TCP and TLS).
         first_byte_timeout_s: time from sending a request to its response head; ``connect_timeout_s`` is added, since a
             connection may have to be made first.
@@ -187,22 +187,22 @@ class LimitOptions:
         max_connections: open connections of one protocol's store, to all hosts together.
         lookup_connections: connections that scans leave free for lookups.
         in_flight_bytes: bytes that all reads together may have fetched or be fetching ahead of their consumers. Every
-            read may always have its next unit.
+            read may always fetch its next unit.
         unit_bytes: target of the compressed bytes of one unit of read-ahead.
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
-        inline_decode_bytes: less than this is decoded on the event loop, unless it may decode to more than 16 times as
-            much: a thread would cost more than the decoding.
+        inline_decode_bytes: fewer bytes than this are decoded on the event loop, since a thread would cost more, unless
+            they may decode to more than 16 times as many.
         max_footer_bytes: a larger footer raises ResourceLimitError.
-        max_footer_elements: so does one with more list elements in all: schema elements, column chunks, pairs of
-            metadata, and their own lists.
-        max_schema_elements: so does a schema with more columns and groups; one takes about 600 bytes.
-        max_page_bytes: so does a page or dictionary that claims a larger uncompressed size.
-        max_decoded_bytes: so do more decoded bytes in one unit of a scan, or in one row group of a read, all columns
-            together.
+        max_footer_elements: a footer with more list elements in all (schema elements, column chunks, pairs of metadata,
+            and their lists) raises ResourceLimitError.
+        max_schema_elements: a schema with more columns and groups raises it too; each takes about 600 bytes.
+        max_page_bytes: a page or dictionary that claims a larger uncompressed size raises ResourceLimitError.
+        max_decoded_bytes: more decoded bytes in one unit of a scan, or in one row group of a read, all columns
+            together, raise ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
-        files_ahead: files of a dataset whose footers one read fetches ahead of their rows; and as many whose rows are
-            fetched.
+        files_ahead: files of a dataset whose footers one read fetches ahead of their rows; also the maximum of files
+            whose rows are fetched at once.
         max_postings: entries of one segment of an index that one query may read; a query that needs more ignores the
             segment.
     """
@@ -237,7 +237,7 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What is checked, and in which form values come.
+    """Options for what reads check, and in which form they return values.
 
     Attributes:
         verify_crc: check page CRCs if the file has them.
@@ -271,9 +271,9 @@ class DiskCacheOptions:
     """The cache on disk that all processes of one user on a host share.
 
     Attributes:
-        path: its folder, owned by this user alone; it is made if it does not exist.
-        max_bytes: budget of its files, of all processes together. An entry larger than an eighth of it is not kept.
-        timeout_s: an entry that the disk has not returned by then is a miss.
+        path: the cache's folder, owned by this user alone; it is made if it does not exist.
+        max_bytes: budget of all files in the folder. An entry larger than an eighth of the budget is not kept.
+        timeout_s: an entry that the disk has not returned within this time is a miss.
     """
 
     path: str
@@ -295,18 +295,18 @@ class SharedCacheOptions:
     Attributes:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password if the server
             requires them. Never shown.
-        secret: authenticates entries: those written without it, or with another one, are misses. None trusts every
+        secret: authenticates entries: entries with another secret, or without one, are misses. None trusts every
             client that can write to the server. Never shown.
         prefix: begins every key in the server.
         ttl_s: how long the server keeps an entry.
-        timeout_s: time of a call, plus its bytes at ``min_throughput_bytes_s``; up to four times as long if the event
-            loop was busy. More than a fetch from the store takes gains nothing.
-        min_throughput_bytes_s: every byte that a call requests adds to its time at this rate.
-        connect_timeout_s: for address, TCP, TLS and authentication; no call waits for all of it.
+        timeout_s: time limit of a call, plus its bytes at ``min_throughput_bytes_s``; up to four times as long if the
+            event loop was busy. A limit above the time of a fetch from the store gains nothing.
+        min_throughput_bytes_s: every byte that a call requests adds to the time limit at this rate.
+        connect_timeout_s: time limit of address lookup, TCP, TLS and authentication; no call waits so long.
         retry_after_s: pause after the server failed or was too slow.
         max_connections: connections to the server; half of them write.
-        max_entry_bytes: larger parts are not kept.
-        max_read_bytes: pages of a read that takes more than this are not kept.
+        max_entry_bytes: entries larger than this are not written.
+        max_read_bytes: pages of a read that fetches more than this are not written.
     """
 
     url: str = field(repr=False)
@@ -327,32 +327,34 @@ class SharedCacheOptions:
         secret: object = self.secret
         # neither value is shown
         if not (isinstance(url, str) and url.startswith(schemes)):
-            raise InvalidOptionError(f"url: must be a str that begins with one of {', '.join(schemes)}")
+            raise InvalidOptionError(
+                f"the url of the shared cache must be a str that begins with one of {', '.join(schemes)}"
+            )
         if secret is not None and not (isinstance(secret, (bytes, str)) and secret):
-            raise InvalidOptionError("secret: must be None, bytes or a str, and not empty")
+            raise InvalidOptionError("the secret of the shared cache must be None, or bytes or a str that is not empty")
         _require(isinstance(self.prefix, str), "prefix", self.prefix, "must be a str")
         _require_positive(self, "ttl_s", "timeout_s", "min_throughput_bytes_s", "connect_timeout_s", "retry_after_s")
         _require_numbers(self, 1, "max_connections", "max_entry_bytes")
         _require_numbers(self, 0, "max_read_bytes")
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("SharedCacheOptions cannot be pickled: it may hold a password and a secret")
+        raise TypeError("SharedCacheOptions cannot be pickled, since it may contain a password and a secret")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """How indexes are built, refreshed and compacted.
+    """Options for building, refreshing and compacting indexes.
 
     Attributes:
-        memory_bytes: approximate memory for rows on their way into an index; more goes to local files. While a large
+        memory_bytes: approximate memory for rows on their way into an index; more go to local files. While a large
             file is read, its Bloom filters take 8 bytes a value in addition.
         files_at_once: files whose rows are read at once; files of which only the footer is read count towards
             ``LimitOptions.files_ahead``.
-        checkpoint_files: after so many files the build commits its progress, invisible to readers, so that it can be
+        checkpoint_files: after this many files the build commits its progress, invisible to readers, so that it can be
             resumed.
-        segment_rows, segment_bytes: largest segment; bytes approximately, in memory.
-        max_segments: a refresh that leaves more segments of one kind compacts them.
-        grace_s: a build without a heartbeat for so long has expired, and fails if it goes on.
+        segment_rows, segment_bytes: largest size of a segment; the bytes are approximate, and in memory.
+        max_segments: a refresh that leaves more segments of an index kind than this compacts them.
+        grace_s: a build without a heartbeat for this time has expired, and fails if it goes on.
         folder: for local files of rows on their way into an index; None for the system's temporary folder.
     """
 
@@ -375,14 +377,14 @@ class SessionOptions:
     """The options of a :class:`asyncpq.Session`.
 
     Attributes:
-        memory_cache_bytes: budget of the memory cache; 0 for none.
-        disk_cache, shared_cache: cache tiers below memory; None for none.
+        memory_cache_bytes: budget of the memory cache; 0 disables the cache.
+        disk_cache, shared_cache: cache tiers below memory; None disables a tier.
         cache_policy: how long cached bytes are served without validation: ``asyncpq.etag(max_age_s)``,
             ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or one for each url pattern (:mod:`fnmatch`): the
             first match counts, other objects have ``etag()``. A pattern may match the url as given, or the path of a
             local file.
-        negative_ttl_s: for so long, opening an object that was missing fails without a request; kept in memory only. 0:
-            the store is always asked.
+        negative_ttl_s: time during which opening an object that was missing fails without a request; 0 always asks the
+            store. Missing objects are remembered in memory only.
         cache_namespace: sessions share cached bytes only within one namespace; by default it is made from the storage
             options and the identity of the credentials. Sessions with the same ``cache_namespace`` share them whatever
             their credentials are.
@@ -409,7 +411,7 @@ class SessionOptions:
                 isinstance(pattern, str) and isinstance(policy, CachePolicy),
                 "cache_policy",
                 self.cache_policy,
-                "must be a CachePolicy, or a mapping of url patterns to such",
+                "must be a CachePolicy, or a mapping of url patterns to CachePolicies",
             )
         groups = {"requests": RequestOptions, "retry": RetryOptions, "limits": LimitOptions, "read": ReadOptions}
         for name, option_class in groups.items():
@@ -422,10 +424,12 @@ class SessionOptions:
         _require(is_name, "cache_namespace", namespace, "must be a str or None")
         if self.shared_cache is not None and not isinstance(self.shared_cache, SharedCacheOptions):
             # not shown: a url holds a password
-            raise InvalidOptionError("shared_cache: must be a url, a SharedCacheOptions or None")
+            raise InvalidOptionError(
+                f"shared_cache must be a url, a SharedCacheOptions or None, not a {type(self.shared_cache).__name__}"
+            )
 
     def policy(self, *urls: str) -> CachePolicy:
-        """The policy of the first pattern that matches one of the object's ``urls``, else the default."""
+        """Return the policy of the first pattern that matches one of the object's ``urls``; else the default policy."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
         matching = (

@@ -1,4 +1,4 @@
-"""Sessions: what opens files, and owns caches, connections and threads."""
+"""Sessions, which open files and datasets, and own caches, connections and threads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SessionKeywords(OptionKeywords, total=False):
 
 
 class TargetKeywords(TypedDict, total=False):
-    """How the files of a dataset go together: fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
+    """Arguments for the files and columns of a dataset: fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
     format: Format | None
     version: Version | None
@@ -86,18 +86,18 @@ class TargetKeywords(TypedDict, total=False):
 
 
 class DatasetKeywords(TargetKeywords, total=False):
-    """All fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
+    """Keyword arguments of a dataset: all fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
 
     on_bad_file: Literal["raise", "skip"]
     listing_max_age_s: float
 
 
 class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
-    """Arguments of a session and of a dataset that is opened in it."""
+    """Keyword arguments of a session and of a dataset that is opened in the session."""
 
 
 def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
-    """The arguments of the session, and those of the dataset."""
+    """Split keyword arguments into those of the session and those of the dataset."""
     given = dict(options)
     dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
     return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
@@ -105,7 +105,7 @@ def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, Da
 
 @contextmanager
 def _hinting_at_many(url: str) -> Iterator[None]:
-    """Errors say what reads many files, where ``url`` may be a prefix or a pattern of such."""
+    """Add the hint of how to read many files to errors in the ``with`` block, if ``url`` may be a prefix or pattern."""
     try:
         yield
     except ObjectNotFoundError as error:
@@ -126,10 +126,10 @@ class Session(Unpicklable):
     entered in; make one for each loop.
 
     Args:
-        storage_options: as in fsspec: flat, for whatever protocol a url has, or one mapping for each
+        storage_options: as in fsspec: flat, for urls of any protocol, or one mapping for each
             protocol, such as ``{"s3": {...}, "https": {...}}``.
-        memory_cache: a cache to share with other sessions, also of other loops and threads; by default the session has
-            one of ``memory_cache_bytes`` for itself.
+        memory_cache: a cache to share with other sessions, also of other loops and threads; by default the session
+            makes its own cache of ``memory_cache_bytes``.
         disk_cache: folder of a cache that all processes of this user on this host share, or its
             :class:`asyncpq.DiskCacheOptions`.
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
@@ -141,7 +141,7 @@ class Session(Unpicklable):
             ``retry``, ``limits`` and ``read``, as :class:`asyncpq.options.SessionOptions` explains them.
 
     Raises:
-        InvalidOptionError: an option that cannot work.
+        InvalidOptionError: an option has a value that is not allowed.
     """
 
     def __init__(
@@ -160,16 +160,14 @@ class Session(Unpicklable):
             shared_cache = SharedCacheOptions(url=shared_cache)
         options = SessionOptions(disk_cache=disk_cache, shared_cache=shared_cache, **keywords)
         if storage_options is not None and not isinstance(storage_options, Mapping):
-            raise InvalidOptionError(f"storage_options: must be a mapping, not a {type(storage_options).__name__}")
+            raise InvalidOptionError(f"storage_options must be a mapping, not a {type(storage_options).__name__}")
         if memory_cache is not None and not isinstance(memory_cache, MemoryCache):
-            raise InvalidOptionError(f"memory_cache: must be a MemoryCache, not a {type(memory_cache).__name__}")
+            raise InvalidOptionError(f"memory_cache must be a MemoryCache, not a {type(memory_cache).__name__}")
         if memory_cache is not None and "memory_cache_bytes" in keywords:
-            raise InvalidOptionError(
-                "memory_cache_bytes: a cache that is shared has its own budget; give one of the two"
-            )
+            raise InvalidOptionError("memory_cache has its own budget, so memory_cache_bytes cannot be passed with it")
         hook: object = on_event
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
-            raise InvalidOptionError("on_event: must be a function, and not a coroutine's")
+            raise InvalidOptionError(f"on_event must be a function that is not async, not {on_event!r}")
         self._disk: DiskCache | None = None
         tiers: list[DiskCache | SharedCache] = []
         if options.disk_cache is not None:
@@ -192,7 +190,7 @@ class Session(Unpicklable):
         """Enter the running event loop, and load the code that reads files.
 
         Raises:
-            InvalidOptionError: the disk cache's folder is not this user's alone.
+            InvalidOptionError: the disk cache's folder is not owned by this user alone.
         """
         self._runtime.enter()
         try:
@@ -220,35 +218,35 @@ class Session(Unpicklable):
 
     @property
     def memory_cache(self) -> MemoryCache:
-        """To look at, to clear, or to share with another session."""
+        """The session's memory cache, which can be inspected, cleared, or shared with another session."""
         return self._runtime.memory
 
     @property
     def runtime(self) -> Runtime:
-        """Stores, caches, limits and threads of this session. For packages that build on it (index builds, Spark).
+        """Stores, caches, limits and threads of this session, for code that builds on them (index builds, Spark).
 
-        It is not part of the documented interface.
+        This property is not part of the documented interface.
         """
         return self._runtime
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
-        """What ``"disk"`` and ``"shared"``, where the session has them, have counted until now.
+        """Return the counters of the caches ``"disk"`` and ``"shared"``, as far as the session has them.
 
-        Of each ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage.md, "Caches".
+        Each has ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage.md, "Caches".
         """
         return {tier.name: tier.counters() for tier in self._tiers}
 
     async def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
-        """Open a Parquet object: its footer is fetched, with one GET where the store allows, unless cached.
+        """Open a Parquet object and fetch its footer, usually with one GET, unless the footer is cached.
 
         Args:
-            url: ``s3://bucket/key``, ``https://...``, a local path, or any url fsspec knows.
+            url: ``s3://bucket/key``, ``https://...``, a local path, or any url that fsspec supports.
             decryption_properties: ``FileDecryptionProperties`` of an encrypted file, made with
-                ``pyarrow.parquet.encryption``. What is read with them is cached for this handle alone.
+                ``pyarrow.parquet.encryption``. Data read with them is cached for this handle alone.
 
         Raises:
-            ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
-            NotParquetError, CorruptFileError, ...: it is not a readable Parquet file.
+            ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused the request.
+            NotParquetError, CorruptFileError, ...: the object is not a readable Parquet file.
         """
         from asyncpq.file import File
 
@@ -297,34 +295,34 @@ class Session(Unpicklable):
             target: a prefix (a folder), a pattern with ``*``, ``**``, ``?`` or ``[...]``, a list of urls of files;
                 or a table: a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a
                 :class:`asyncpq.DuckLakeTable`, or a :class:`asyncpq.Catalog` of your own.
-            index: what is known of the files: an :class:`asyncpq.indexing.Index` or the url or place of one, a
+            index: an index that rules out files: an :class:`asyncpq.indexing.Index`, the url or place of an index, a
                 :class:`asyncpq.indexing.FileIndex` of your own, or a list of one index and any number of your own.
-                None: the one that :meth:`build_index` left below a prefix, if there is one. False: none.
+                None: the index that :meth:`build_index` wrote below a prefix, if there is one. False: no index.
             view: which files a read sees (docs/datasets.md, "Views"). "listed", the default, with and without an index:
-                those that are there when the read begins. "snapshot": those that an index lists; the default only for
-                files that asyncpq wrote, which are there as their folder's index lists them. "table": those of the
+                files that exist when the read begins. "snapshot": files that an index lists; the default only for
+                files that asyncpq wrote, which exist as their folder's index lists them. "table": files of the
                 table's snapshot.
-            format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);
+            format: "delta" or "iceberg" for the url of a table (an Iceberg table's ``.metadata.json``);
                 "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
                 them and its index may not list some.
-            version: of a Delta table a version or a time, of an Iceberg table a snapshot id, a branch or tag, or a
-                time; None for the present one. It is pinned until :meth:`open_dataset` is called again.
-            schema: the columns, partition columns included; what a file lacks is null there, and what it has is cast,
-                if that loses nothing. None: the files' own.
+            version: for a Delta table a version or a time, for an Iceberg table a snapshot id, a branch or tag, or a
+                time; None for the present version. It is pinned until :meth:`open_dataset` is called again.
+            schema: the columns, partition columns included; columns that a file lacks are null, the others are cast,
+                if no value is lost. None: the columns of the files.
             schema_policy: "strict": all files have the columns of the first; "permissive": all footers are read, and
                 columns that a file lacks are null, types are widened.
             partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
-            partition_types: of columns that folders name; others are int32 where all values are, else strings.
-            on_bad_file: "skip" leaves files out that are no Parquet, cannot be read, or do not fit, and reports them.
-            listing_max_age_s: reads may do with a listing, or with a snapshot of an index, that was the newest so long
-                ago, and then miss what was written since; 0: each read asks.
+            partition_types: types of partition columns; others are int32 if all values are integers, else strings.
+            on_bad_file: "skip" leaves out, and reports, files that are not Parquet, cannot be read, or do not fit.
+            listing_max_age_s: reads may use a listing, or a snapshot of an index, that is at most this old, and then
+                miss files written since; 0: each read lists again.
 
         Raises:
-            ObjectNotFoundError: there are no files, or no index where one is named.
-            SchemaMismatchError: the files' columns cannot be one dataset's.
-            UnsupportedFeatureError: the table has a feature that is not read.
-            InvalidOptionError: options that do not go together; a table's folder as a prefix of files; a listing of
-                files of which an index says which are there.
+            ObjectNotFoundError: there are no files, or ``index`` names an index that does not exist.
+            SchemaMismatchError: the columns of the files have types that do not fit one schema.
+            UnsupportedFeatureError: the table has a feature that asyncpq does not support.
+            InvalidOptionError: options contradict each other; the folder of a table is passed as a prefix of files;
+                view="listed" for files that only an index lists.
         """
         from asyncpq.datasets.model import View
         from asyncpq.opening.datasets import DatasetOptions
@@ -346,24 +344,24 @@ class Session(Unpicklable):
         building: BuildOptions = _BUILDING,
         **options: Unpack[TargetKeywords],
     ) -> Index:
-        """Read the files of a dataset once, and keep what ``kinds`` ask for beside them (docs/indexes.md).
+        """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
 
-        Each file that is done with is told to ``on_event`` as :class:`asyncpq.FileEnded`. A build that was broken off
-        goes on where it stopped when it is called again; where the index is there, it is brought up to the files.
+        ``on_event`` gets a :class:`asyncpq.FileEnded` for each finished file. Called again, an interrupted build
+        continues where it stopped; an index that exists is refreshed to the present files.
 
         Args:
             target: as in :meth:`open_dataset`.
-            kinds: of :mod:`asyncpq.indexing`, such as ``[Bounds("day"), Keys("user"), Footers()]``.
-            at: where it is kept: url of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
+            kinds: kinds of :mod:`asyncpq.indexing`, such as ``[Bounds("day"), Keys("user"), Footers()]``.
+            at: url of the index: of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
                 place of :mod:`asyncpq.indexing`. None: ``_asyncpq/`` below the prefix.
             building: memory, local files, and how often the build commits.
-            options: how the files go together, as in :meth:`open_dataset`: ``format`` to ``partition_types``.
+            options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`.
 
         Raises:
-            ColumnNotFoundError: the dataset has no such column.
-            InvalidOptionError: of a kind that a column or place cannot have; or another index is there.
-            ConcurrentCommitUnsupported: the store cannot create an object in one step.
-            StoreError: a store failed. What was committed is used by the next build.
+            ColumnNotFoundError: the dataset does not have a column that ``kinds`` name.
+            InvalidOptionError: a column or place does not support a kind, or another index is at the place.
+            ConcurrentCommitUnsupported: the store cannot create an object only if it does not exist.
+            StoreError: a store failed. The next build uses the progress that was committed.
         """
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
@@ -380,17 +378,17 @@ class Session(Unpicklable):
         snapshot: int | None = None,
         building: BuildOptions = _BUILDING,
     ) -> Index:
-        """An index that was built before.
+        """Open an index that was built before.
 
         Args:
             at: as in :meth:`build_index`.
-            table, format, version: of the index of a table, as ``target`` of :meth:`open_dataset`: needed to refresh
-                and to verify it.
-            snapshot: number of an older one; None for the newest.
-            building: for :meth:`asyncpq.indexing.Index.refresh` and ``compact``.
+            table, format, version: the table of the index, as ``target`` of :meth:`open_dataset`; required to refresh
+                and verify an index of a table.
+            snapshot: number of an older snapshot; None for the newest.
+            building: options for :meth:`asyncpq.indexing.Index.refresh` and ``compact``.
 
         Raises:
-            ObjectNotFoundError: there is none.
+            ObjectNotFoundError: there is no index at the place.
         """
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import open_existing
@@ -407,11 +405,11 @@ async def open_dataset(
     view: Literal["snapshot", "listed", "table"] | None = None,
     **options: Unpack[DatasetSessionKeywords],
 ) -> AsyncIterator[Dataset]:
-    """A dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
+    """Open a dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
 
     Args:
         target, index, view: as in :meth:`Session.open_dataset`.
-        options: the others of :meth:`Session.open_dataset` and of :class:`Session`.
+        options: the other arguments of :meth:`Session.open_dataset`, and the arguments of :class:`Session`.
     """
     session_options, dataset_options = split_keywords(options)
     async with Session(**session_options) as session:
@@ -425,11 +423,11 @@ async def open_file(
     decryption_properties: object | None = None,
     **session_options: Unpack[SessionKeywords],
 ) -> AsyncIterator[File]:
-    """One file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
+    """Open one file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
 
     Args:
         url, decryption_properties: as in :meth:`Session.open_file`.
-        session_options: those of :class:`Session`.
+        session_options: the arguments of :class:`Session`.
     """
     async with (
         Session(**session_options) as session,

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, if its API is installed. It is imported by the first read, and by no other module.
+"""Spans of OpenTelemetry, if its API is installed. The first read imports that API; no other module does.
 
 An error is recorded with its type, and with its message if it is asyncpq's own: messages of other libraries and stack
 traces may hold secrets.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @cache
 def tracer() -> Tracer | None:
-    """The tracer of the process's provider, which may be set later; None without OpenTelemetry's API."""
+    """Return the tracer of the process's provider, which may be set later; None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -32,7 +32,7 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start the span of an operation, a child of the caller's; None if it is not recorded. ``url`` is safe to show."""
+    """Start the span of an operation, a child of the caller's; return None if spans are not recorded."""
     provided = tracer()
     if provided is None:
         return None
@@ -43,7 +43,7 @@ def start_span(name: str, url: str) -> ReadSpan | None:
 
 
 class ReadSpan:
-    """A running span."""
+    """A running OpenTelemetry span of one operation."""
 
     __slots__ = ("_span", "_token")
 
@@ -52,7 +52,7 @@ class ReadSpan:
         self._token: Any = None
 
     def enter(self) -> None:
-        """Make it the parent of spans that the calling task starts from now on; pair with :meth:`leave`."""
+        """Make the span the parent of spans that the calling task starts, until :meth:`leave` is called."""
         from opentelemetry import context, trace
 
         self._token = context.attach(trace.set_span_in_context(self._span))
@@ -63,7 +63,7 @@ class ReadSpan:
         context.detach(self._token)
 
     def end(self, metrics: ReadMetrics, error: BaseException | None) -> None:
-        """End it with the operation's cost and error."""
+        """End the span, with the operation's cost and error as attributes."""
         self._span.set_attributes({**dict(_cost(metrics)), **_server(f"//{metrics.server}")})
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
@@ -82,7 +82,7 @@ def _attributes(url: str) -> dict[str, str | int]:
 
 
 def _place(url: str) -> Iterator[tuple[str, str | int]]:
-    """Attributes of an object's place, by OpenTelemetry's semantic conventions."""
+    """Yield span attributes of an object's url, named as in OpenTelemetry's semantic conventions."""
     url = printable(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -98,7 +98,7 @@ def _place(url: str) -> Iterator[tuple[str, str | int]]:
 
 
 def _server(url: str, default_port: int | None = None) -> dict[str, str | int]:
-    """Attributes of a url's endpoint; none if it is malformed, as the store then refuses it."""
+    """Return span attributes of a url's host and port; empty if the url has no host, or is malformed."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or default_port
