@@ -334,7 +334,7 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
 
 def _credentials_hint(error: Exception) -> str:
     if isinstance(error, botocore.exceptions.ProfileNotFound):
-        return "Check that ~/.aws/config or ~/.aws/credentials has the profile of storage_options or AWS_PROFILE."
+        return "Look for the profile that storage_options or AWS_PROFILE names in ~/.aws/config and ~/.aws/credentials."
     return _CREDENTIALS_HINT
 
 

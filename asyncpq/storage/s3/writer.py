@@ -231,7 +231,7 @@ class S3Writer:
         while remaining > 0:
             data = await asyncio.to_thread(file.read, min(part_bytes, remaining))
             if not data:
-                raise StoreError("the local file became shorter during the upload", url=self._url)
+                raise StoreError("the local file was truncated during the upload", url=self._url)
             remaining -= len(data)
             yield data
 
