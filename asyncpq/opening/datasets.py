@@ -58,7 +58,7 @@ class DatasetOptions:
     listing_max_age_s: float = 0.0
 
     def check(self) -> None:
-        """Raise InvalidOptionError for an option that cannot work."""
+        """Raise InvalidOptionError if an option has an invalid value."""
         one_of("schema_policy", self.schema_policy, ("strict", "permissive"))
         one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
         columns: Any = self.schema
@@ -74,13 +74,13 @@ class DatasetOptions:
         return self.on_bad_file == "skip"
 
     def refuse(self, why: str, *names: str) -> None:
-        """Raise InvalidOptionError with the message ``why`` if one of the options ``names`` was given."""
+        """Raise InvalidOptionError with the message ``why`` if an option of ``names`` differs from its default."""
         given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
         if given:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 
     def described(self) -> Partitioning | None:
-        """Return how paths hold column values."""
+        """Return the layout of column values in paths; None if paths have no values. Raises InvalidOptionError."""
         return parse_partitioning(self.partitioning, self.partition_types, self.schema)
 
 
@@ -90,9 +90,10 @@ _DEFAULTS: Final = DatasetOptions()
 async def open_table(
     runtime: Runtime, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
 ) -> Dataset:
-    """Open the files of a table as its catalog has them now; raise UnsupportedFeatureError if they cannot be read.
+    """Open the files of a table's snapshot. Raises UnsupportedFeatureError if asyncpq does not support the table.
 
-    ``url`` is the table's, without secrets; None if it has none: its description names it then.
+    ``url`` is the table's url, without secrets; None for a table without a url, which its description names. With
+    ``skips``, bad files are left out.
     """
     async with runtime.deadline(operation.url):
         snapshot = await catalog.snapshot(CatalogReader(runtime, operation))
@@ -117,13 +118,13 @@ async def open_files(
     options: DatasetOptions,
     on_listing: Callable[[Listing], None] = lambda listing: None,
 ) -> Dataset:
-    """Open the files of a prefix, a pattern or a list; ``on_listing`` is called with the first listing, before the
-    columns are looked for. ``commits`` is that of :func:`asyncpq.datasets.listing.list_files`.
+    """Open the files of a prefix, a pattern or a list; ``on_listing`` is called with the first listing, before files
+    are opened for their columns. For ``commits`` see :func:`asyncpq.datasets.listing.list_files`.
 
     Raises:
-        InvalidOptionError: it is a table.
-        ObjectNotFoundError: there are no files.
-        SchemaMismatchError: the files' columns cannot be one dataset's.
+        InvalidOptionError: the files belong to a table.
+        ObjectNotFoundError: the target has no files.
+        SchemaMismatchError: the columns of two files conflict.
     """
     store, _ = await runtime.store(target.url)
     shown, began = safe_url(target.url), time.monotonic()
@@ -136,11 +137,11 @@ async def open_files(
     on_listing(listing)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
-            f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
+            f"these files belong to a {listing.table_format} table: some may have rows that are deleted or replaced",
             url=shown,
-            hint='Open it as that table (docs/datasets.md), or pass format="parquet" to read every file that is there.',
+            hint='Open the table itself (docs/datasets.md), or pass format="parquet" to read every listed file.',
         )
-    if partitioning is not None:  # what further files have must be of the same types
+    if partitioning is not None:  # partition values of files that appear later must have the same types
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
         partitioning = replace(partitioning, types={**partitioning.types, **types})
 
@@ -188,12 +189,13 @@ def _file_set(listing: Listing, began: float, *, skips: bool) -> FileSet:
 async def _schema_of(
     state: DatasetState, files: Sequence[DataFile], operation: Operation, policy: SchemaPolicy, partitions: pa.Schema
 ) -> pa.Schema:
-    """Return the columns of the files: with "strict" those of the first, which the others must have when they are
-    opened; else of all. Raises ObjectNotFoundError if there is no file, SchemaMismatchError if two do not fit together.
+    """Return the columns of the files: with "strict" those of the first, since other files are checked when they are
+    opened; else the unified columns of all. Raises ObjectNotFoundError if no file can be read, SchemaMismatchError if
+    two files conflict.
     """
     unifier = SchemaUnifier(policy, partitions)
     operation.metrics.files_total = len(files)
-    # a build reads the files later, and with "strict" one file is looked at for all
+    # events count files only if all are opened here: a build reads the files later, and "strict" opens one
     tells = operation.name == "open" and policy != "strict"
 
     def skip(number: int, part: Operation, error: AsyncpqError) -> None:
@@ -226,17 +228,16 @@ async def _schema_of(
 
 
 def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
-    """Open the files that an index lists, without a request; raise InvalidOptionError if its first build has not ended.
-
-    ``own`` are the caller's own indexes; with ``skips``, bad files are left out.
+    """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the index
+    is not finished. ``own`` are the caller's own indexes; with ``skips``, bad files are left out.
     """
     manifest = index.manifest
     if not manifest.is_built:
         raise InvalidOptionError(
-            "the index knows no files yet: its first build has not ended",
-            hint="Write to the folder again: nothing was committed yet."
+            "the index lists no files yet: its first build is not finished",
+            hint="Write to the folder again: no write to it was committed yet."
             if is_committed(manifest)
-            else "Build it again, or open the dataset without it.",
+            else "Build the index again, or open the dataset without it (index=False).",
         )
     source = SnapshotFiles(runtime, index, own)
     columns = DatasetColumns(manifest.schema, None, object())
@@ -247,9 +248,10 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
 def open_indexed(
     runtime: Runtime, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
 ) -> Dataset:
-    """Open the files of another dataset, pruned by an index (None for none) and the caller's ``own`` indexes.
+    """Return a dataset with the files of ``base``, pruned by ``index`` (if not None) and the caller's ``own`` indexes.
 
-    ``base`` has any view; with "snapshot", by another index. Paths in the indexes are relative to ``folder``.
+    ``base`` may have any view; if "snapshot", its files are listed in another index. Paths in the indexes are relative
+    to the url ``folder``.
     """
     partitions = base.state.partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

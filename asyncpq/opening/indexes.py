@@ -1,4 +1,4 @@
-"""Open and build indexes: what users name as a dataset and as a place of its index."""
+"""Open and build indexes for the targets and places that users name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables import catalog_of
 
 _SAY_WHERE: Final = "Say where to keep the index: at='s3://bucket/indexes/trips/'."
-_LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
+_LISTING_AGE_S: Final = 60.0  # a build uses the listing from which it read the columns, if that is younger
 
 
 async def build(
@@ -60,7 +60,7 @@ async def build(
     options.check()
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
-        raise InvalidOptionError("kinds: must be a list of what is to be known, such as [Bounds(), Keys('id')]")
+        raise InvalidOptionError("kinds: must be a list of index kinds, such as [Bounds(), Keys('id')]")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:
@@ -76,7 +76,7 @@ async def build(
 
 
 def _refuse_among_files(files: Target | None, at: object) -> None:
-    """Raise InvalidOptionError if readers would take the index at ``at`` for files of the dataset."""
+    """Raise InvalidOptionError if a listing of the dataset would contain the files of the index at ``at``."""
     if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
         return
     url = canonical_url(at)
@@ -86,14 +86,14 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
         path = files.folder + made.removeprefix(folder)
         if is_file_of(files, path):
             raise InvalidOptionError(
-                "at: is inside the dataset, so readers would take the index for files of it",
+                "at: is inside the dataset, so readers would read the index's files as data files",
                 url=safe_url(os.fspath(at)),
-                hint=f"Leave it out, for {INDEX_FOLDER} below the folder; or name a place outside of it.",
+                hint=f"Leave out at= to use {INDEX_FOLDER} below the folder, or pass a place outside of the folder.",
             )
 
 
 def place_below(files: Target | None) -> str:
-    """Return the default place of the index of a prefix; raise InvalidOptionError for anything else, None: a table."""
+    """Return the default url of the index of a prefix. Raises InvalidOptionError for other targets; None is a table."""
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
             "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
@@ -104,14 +104,14 @@ def place_below(files: Target | None) -> str:
 
 
 async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, operation: Operation) -> None:
-    """Raise InvalidOptionError if the index of one file would be kept below it: the file would become a folder."""
+    """Raise InvalidOptionError if the target is one file and ``at`` is below its url: the url would become a folder."""
     if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
         return
     if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
         store, _ = await runtime.store(files.url)
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
             raise InvalidOptionError(
-                "at: the index of one file is not kept below it, as the file would be taken for a folder then",
+                "at: the index of one file is not kept below it, as the file's url would then be that of a folder",
                 url=safe_url(files.url),
                 hint=_SAY_WHERE,
             )
@@ -132,7 +132,7 @@ async def open_existing(
     catalog = None if target is None else catalog_of(target, options.format, options.version)
     if target is not None and catalog is None:
         raise InvalidOptionError(
-            "table: is no table", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
+            "table: is not a table", hint='For a url, pass its format, too: format="delta" or format="iceberg".'
         )
     operation = runtime.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation:
@@ -142,10 +142,10 @@ async def open_existing(
             return await open_index(runtime, backend, look, operation, building, snapshot, executor)
         except ObjectNotFoundError as error:
             if isinstance(at, (str, os.PathLike)):
-                with suppress(AsyncpqError):  # the error says in any case that there is no index
+                with suppress(AsyncpqError):  # the original error is raised in any case
                     below = f"{str(os.fspath(at)).rstrip('/')}/{INDEX_FOLDER}"
                     if await latest(await open_backend(runtime, below, create=False), operation) is not None:
-                        error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
+                        error.hint = f"The index of this folder is in {INDEX_FOLDER} below it: pass that url."
             raise
 
 
@@ -157,12 +157,12 @@ def _look_of(
     options: DatasetOptions,
     at: object,
 ) -> ListFiles:
-    """Return the function that finds the files of an index: a table's in its newest version, others by the manifest."""
+    """Return the function that lists the files of an index: of a table's newest version, or the manifest's target."""
 
     async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> IndexSource:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
-                raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
+                raise InvalidOptionError("the index was not built for a table", url=safe_url(manifest.root))
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
             source = await dataset_source(dataset.state, "", described, operation)
@@ -173,7 +173,7 @@ def _look_of(
                 for field in options.schema or ():
                     if type_of(manifest.schema, field.name) != field.type:
                         raise InvalidOptionError(
-                            f"schema: the index there was built with another column {field.name!r}",
+                            f"schema: the existing index was built with another column {field.name!r}",
                             hint=another_place(manifest),
                         )
             source = await listed_source(runtime, manifest, operation, urls, given=target, at=at)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class OneOff(AbstractAsyncContextManager[T], Generic[T]):
-    """A context manager for ``async with``."""
+    """An async context manager, which raises a UsageError with a hint if it is awaited or used in a plain ``with``."""
 
     def __init__(self, name: str, manager: AbstractAsyncContextManager[T]) -> None:
         self._name = name
@@ -33,23 +33,23 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
 
         def __await__(self) -> Generator[Any, Any, NoReturn]:
             raise UsageError(
-                f"asyncpq.{self._name}(...) is not awaited",
+                f"asyncpq.{self._name}(...) is a context manager and cannot be awaited",
                 hint=f"Write `async with asyncpq.{self._name}(...) as opened:`, or `await session.{self._name}(...)` "
                 "in a Session that stays open.",
             )
 
         def __enter__(self) -> NoReturn:
             raise UsageError(
-                f"asyncpq.{self._name}(...) needs `async with`",
+                f"asyncpq.{self._name}(...) needs `async with`, but was used in a plain `with`",
                 hint=f"Without an event loop, write `with asyncpq.blocking.{self._name}(...) as opened:`.",
             )
 
         def __exit__(self, *exc_info: object) -> None:
-            """Python looks for it before it calls ``__enter__``."""
+            """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""
 
 
 def one_off(function: Callable[P, AsyncIterator[T]]) -> Callable[P, OneOff[T]]:
-    """Return :func:`contextlib.asynccontextmanager` of ``function``, whose result is a :class:`OneOff`."""
+    """Make an async generator function return a :class:`OneOff`, as :func:`contextlib.asynccontextmanager` does."""
     make = asynccontextmanager(function)
 
     @wraps(function)

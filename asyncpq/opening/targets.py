@@ -1,4 +1,4 @@
-"""Decide what a target is (files or a table), and with which index and view it is read."""
+"""Open a target: decide whether it is files or a table, and which index and view its reads use."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ async def open_target(
     with operation:
         if catalog is not None:
             if view not in (None, View.TABLE):
-                raise InvalidOptionError(f"view={str(view)!r}: the files of a table are those of its snapshot")
+                raise InvalidOptionError(f"view={str(view)!r} is not possible for a table, whose only view is 'table'")
             dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
         else:
             assert files is not None
             dataset = await _FilesOpening(runtime, files, backend, own, index is None, view, options, operation).open()
     dataset.metrics = operation.metrics
-    # which files reads see, what the listing cost, and what would save it
+    # log which files reads see, the cost of the listing, and an option that would save it
     source = dataset.state.source
     cost = None if source.known is None else source.known.cost
     listing = "" if cost is None else f"; the listing took {cost}"
@@ -88,7 +88,7 @@ async def _open_table(
     options: DatasetOptions,
     operation: Operation,
 ) -> Dataset:
-    options.refuse("a table has a schema, partitions and a list of files of its own", *_OF_FILES, "listing_max_age_s")
+    options.refuse("a table's metadata has its schema, partitions and files", *_OF_FILES, "listing_max_age_s")
     shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
     dataset = await open_table(runtime, catalog, shown, operation, skips=options.skips)
     if backend is None:
@@ -104,16 +104,16 @@ class _FilesOpening:
 
     runtime: Runtime
     files: Target
-    place: object | None  # the index that the caller named; None for none
-    own: Sequence[FileIndex]  # indexes of the caller's own
-    finds: bool  # the index below the prefix is used, if there is one
-    view: View | None  # None: "snapshot" if an index decides which of the files that asyncpq wrote are live
+    place: object | None  # the place or handle of an index that the caller passed; None if there is none
+    own: Sequence[FileIndex]  # the caller's own indexes
+    finds: bool  # whether an index below the prefix is used, if one exists
+    view: View | None  # None: "snapshot" if an index decides which files are live that asyncpq wrote; else "listed"
     options: DatasetOptions
     operation: Operation
 
     async def open(self) -> Dataset:
         if self.view is View.TABLE:
-            raise InvalidOptionError("view='table': the target is no table")
+            raise InvalidOptionError("view='table': the target is not a table")
         if self.place is None and self.view is not View.SNAPSHOT:
             return await self._with_index_below()
         if self.place is None:  # the index below the prefix lists the files
@@ -121,9 +121,9 @@ class _FilesOpening:
             if below is not None:
                 return self._snapshot(below)
             raise InvalidOptionError(
-                "view='snapshot' needs an index, and there is none",
+                "view='snapshot' needs an index, and there is none below this url",
                 url=self.operation.url,
-                hint="Build one: build_index(). Or name the one that is kept elsewhere: index=...",
+                hint="Build an index with build_index(), or pass the place of an existing one: index=...",
             )
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
@@ -142,11 +142,11 @@ class _FilesOpening:
 
     @property
     def _folder(self) -> str:
-        """The prefix below which an index is looked for; "" where none is."""
+        """The prefix below which an index is searched; "" if no index is searched."""
         return self.files.folder if self.finds and self.files.pattern is None else ""
 
     async def _with_index_below(self) -> Dataset:
-        """Open the listed files with the index below the prefix, which is opened while their columns are looked for."""
+        """Open the listed files with the index below the prefix, if there is one. The index is opened concurrently."""
         folder = self._folder
         finding: asyncio.Task[OpenIndex | None] | None = None
 
@@ -187,7 +187,9 @@ class _FilesOpening:
         return self._indexed(dataset, None) if self.own else dataset
 
     def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
-        """Return the listed files, or those that the index lists if it decides which files are live."""
+        """Return the dataset of the listed files, pruned by the index if it fits; or, if the index decides which files
+        are live, the dataset of the files that it lists.
+        """
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if is_committed(index.manifest) and dataset.state.is_written:
@@ -203,12 +205,12 @@ class _FilesOpening:
         return self._indexed(dataset, index)
 
     def _is_list_of_files(self, manifest: Manifest) -> bool:
-        """Whether the files are those that the index lists."""
+        """Whether the dataset's files are those that the index lists, and not those of a listing."""
         return self.view is View.SNAPSHOT or (self.view is None and is_committed(manifest))
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
-        """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None: all are.
-        Raise InvalidOptionError if the caller names another view or index.
+        """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None if all are.
+        Raises InvalidOptionError if the caller's ``view`` or ``index`` option would ignore that index.
         """
         state = dataset.state
         may_be = state.has_index and state.is_written
@@ -222,7 +224,7 @@ class _FilesOpening:
         return InvalidOptionError(
             "only the folder's index knows which files are live: others may be replaced, or were never committed",
             url=self.operation.url,
-            hint='Leave out view= and index=; or pass format="parquet", too, to read every file that is there.',
+            hint='Leave out view= and index=; or add format="parquet" to read every file, live or not.',
         )
 
     async def _listed(self, commits: Commits, on_listing: Callable[[Listing], None] = lambda listing: None) -> Dataset:
@@ -233,13 +235,13 @@ class _FilesOpening:
 
     def _snapshot(self, index: OpenIndex) -> Dataset:
         self.options.refuse(
-            "the files of an index's snapshot have the columns that they had when it was built", *_OF_FILES
+            "an option is not possible here: the index's snapshot already has the schema and partitions", *_OF_FILES
         )
-        if index.manifest.dataset.get("kind") == "table":  # which rows are deleted, the table alone knows
+        if index.manifest.dataset.get("kind") == "table":  # only the table knows which rows are deleted
             raise InvalidOptionError(
-                "the index is of a table, whose files are not all rows",
+                "the index was built for a table, and does not know which rows the table has deleted",
                 url=self.operation.url,
-                hint="Open the table with it.",
+                hint="Open the table, and pass the index as index=.",
             )
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
@@ -256,7 +258,7 @@ class _FilesOpening:
             return None
 
     async def _usable(self, finding: asyncio.Task[OpenIndex | None]) -> OpenIndex | None:
-        """Return the index; None if it is damaged or of a newer asyncpq."""
+        """Return the index that ``finding`` opens; None if it is damaged or was written by a newer asyncpq."""
         try:
             return await finding
         except (CorruptIndexError, UnsupportedFeatureError) as error:
@@ -265,19 +267,21 @@ class _FilesOpening:
 
 
 def shown_url(target: object, files: Target | None) -> str:
-    """Return the name of a target for messages: without secrets."""
+    """Return a text that names the target in messages, such as its url without secrets."""
     if files is not None:
         return safe_url(files.url)
     return safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
 
 
 def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
-    """Return the place, url or handle of an index, and the caller's own indexes."""
+    """Split an ``index`` option into the place or handle of an asyncpq index (None if there is none) and the caller's
+    own indexes.
+    """
     given = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
     own = [item for item in given if not isinstance(item, Index) and isinstance(item, FileIndex)]
     backends = [item for item in given if item not in own]
     if len(backends) > 1:
-        raise InvalidOptionError("index: one index of asyncpq's, and any number of your own")
+        raise InvalidOptionError(f"index: {len(backends)} are asyncpq indexes, and at most one is possible")
     return (backends[0] if backends else None), own
 
 
@@ -290,11 +294,11 @@ async def _open(
     *,
     strict: bool = False,
 ) -> OpenIndex:
-    """Open an index; raise ObjectNotFoundError if there is none, InvalidOptionError if it is of another folder.
+    """Open an index. Raises ObjectNotFoundError if it does not exist, InvalidOptionError if it covers another folder.
 
     Args:
         root: url of the folder whose files are read with the index; None for files of several folders.
-        strict: the index must be of that folder; else it may be of one inside or around it.
+        strict: the index must cover exactly that folder; else it may cover a folder inside ``root`` or around it.
     """
     if isinstance(index, Index):
         backend, manifest, pinned, at = index.backend, index.manifest, index.head.pinned, cast("object", index.url)
@@ -311,7 +315,7 @@ async def _open(
 
 
 def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> bool:
-    """Whether an index is of a folder inside ``root``, or around it, and not of the same folder by another url."""
+    """Whether an index covers a folder inside or around ``root``, which is not the same folder under another url."""
     known = manifest.root
     if root is None or not known or root == known or folder_around(at) == root:
         return False
@@ -319,21 +323,21 @@ def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> b
 
 
 def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
-    """Raise InvalidOptionError if the index is of a folder inside ``root``, or around it."""
+    """Raise InvalidOptionError if the index covers a folder inside or around ``root``, instead of ``root`` itself."""
     if _is_of_another_folder(root, manifest, at):
         raise InvalidOptionError(
-            "the index is of another folder",
+            f"the index covers another folder than {safe_url(root or '')}",
             url=safe_url(manifest.root),
-            hint="Open that folder with it, or this one with view='listed'.",
+            hint="Open the folder that the index covers, or pass view='listed'.",
         )
 
 
 def place_of(at: object, argument: str) -> str | IndexBackend:
-    """Return the url or backend that ``at`` is; else raise InvalidOptionError, which names ``argument``."""
+    """Return ``at`` as a url or a backend. Raises InvalidOptionError, which names ``argument``, for any other type."""
     if isinstance(at, (str, os.PathLike)):
         return str(os.fspath(at))
     if hasattr(at, "read_segment") and not isinstance(at, type):
-        return at  # type: ignore[return-value]  # it is one by what it can do
+        return at  # type: ignore[return-value]  # an object with this method is a backend
     wanted = "a url or a backend" if argument == "at" else "a url, a backend, an Index or a FileIndex"
     shown = f"the class {at.__name__}" if isinstance(at, type) else f"an object of type {type(at).__name__}"
     hint = "Leave it out to use the index below the prefix; False reads without one." if argument == "index" else None

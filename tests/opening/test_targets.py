@@ -68,7 +68,7 @@ async def test_views_of_a_folder(lake: Path) -> None:
     async with asyncpq.Session() as session:
         assert (await session.open_dataset(str(lake))).view is View.LISTED
         refused: tuple[tuple[Literal["table", "snapshot"], str], ...] = (
-            ("table", "the target is no table"),
+            ("table", "the target is not a table"),
             ("snapshot", "needs an index, and there is none"),
         )
         for view, message in refused:
@@ -92,12 +92,12 @@ async def test_indexes_that_are_named(lake: Path, tmp_path: Path) -> None:
             dataset = await session.open_dataset(str(lake), index=named)
             assert (await dataset.lookup({"id": 1}))["id"].to_pylist() == [1]
             assert dataset.metrics.files_ruled_out == 1
-        with pytest.raises(InvalidOptionError, match="one index of asyncpq's, and any number of your own"):
+        with pytest.raises(InvalidOptionError, match="2 are asyncpq indexes, and at most one is possible"):
             await session.open_dataset(str(lake), index=[index, index.url])
         with pytest.raises(ObjectNotFoundError, match="there is no index"):
             await session.open_dataset(str(lake), index=str(tmp_path / "none"))
         (tmp_path / "other").mkdir()
         pq.write_table(pa.table({"id": [9]}), tmp_path / "other" / "9.parquet")
         inside = await session.build_index(str(tmp_path / "other"), [Bounds("id")])
-        with pytest.raises(InvalidOptionError, match="the index is of another folder"):
+        with pytest.raises(InvalidOptionError, match="the index covers another folder"):
             await session.open_dataset(str(tmp_path), index=inside, view="snapshot")

@@ -26,7 +26,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.scan.request import ScanRequest
 
-#: Makes keys of columns, and the position of each key's row; None: each row has one key.
+#: Returns the keys of columns' values, and for each key the position of its row (None: each row has exactly one key).
 _KeysOf: TypeAlias = Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]]
 
 _CHUNK_ROWS = 1 << 20  # encoded at once
@@ -35,28 +35,28 @@ _WHOLE_FILE = -1
 
 
 class ValueCollector(Protocol):
-    """Makes the rows of one index table from the values of one file."""
+    """Collects the values of one file, and returns its rows of one index table."""
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held, roughly."""
+        """Estimate of the bytes that the collected values take in memory."""
 
     def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
-        """Add the values of the next rows, at most 2**20, all of one row group.
+        """Add the values of the next rows: at most 2**20 rows from ``first_row`` on, all in the row group ``group``.
 
-        ``arrays`` has one for each column of the table, of the dataset's types, perhaps as dictionaries.
+        ``arrays`` has one array for each column of the table, with the dataset's types, perhaps dictionary-encoded.
         """
 
     def finish(self, file: int) -> pa.Table:
-        """Return the rows of file ``file``, sorted by key; postings may stand in row order.
+        """Return the index rows of the file with the id ``file``, sorted by key; postings may be in row order.
 
-        For the kinds "keys" and "text" it may be called several times, to bound memory: each call returns the rows
-        since the one before.
+        For the kinds "keys" and "text" this may be called several times, to bound memory: each call returns the rows
+        that were added since the last call.
         """
 
 
 def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> ValueCollector:
-    """Return the collector for a table of kind set, ngram, keys, text or bloom; ``types`` are its columns'."""
+    """Return a collector for a table of kind set, ngram, keys, text or bloom, with columns of ``types``."""
     options, schema = dict(index_table.options), index_table.schema
 
     def keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
@@ -82,8 +82,8 @@ def value_collector(index_table: IndexTable, types: Sequence[pa.DataType]) -> Va
 
 
 def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Array]:
-    """Return the keys of the tokens of each string, perhaps with duplicates, and their rows; a null string counts as a
-    null token."""
+    """Return the keys of the tokens of all strings, perhaps with duplicates, and the row of each key. A null string has
+    one null token."""
     (array,) = arrays
     if isinstance(array.type, pa.DictionaryType):
         lists = token_lists(array.dictionary).take(array.indices)
@@ -97,7 +97,7 @@ def _token_keys(arrays: Sequence[pa.Array]) -> tuple[pa.BinaryArray, pa.Int64Arr
 
 
 class _Distinct:
-    """The distinct keys of a file; with too many of them, the file is unknown."""
+    """Collects the distinct keys of a file; if there are more than ``limit``, its only row is the key for unknown."""
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int) -> None:
         self._schema = schema
@@ -122,8 +122,8 @@ class _Distinct:
 
 
 class _Postings:
-    """Postings: the keys of rows, with consecutive rows of one key joined. Of a key with more than ``limit`` postings,
-    if that is not None, those with the smallest gaps are joined.
+    """Collects postings: a key and a range of consecutive rows that have it. If a key has more than ``limit`` postings
+    (None: no limit), those with the smallest gaps between them are joined.
     """
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int | None) -> None:
@@ -131,7 +131,7 @@ class _Postings:
         self._keys = keys
         self._limit = limit
         self._pending: list[pa.BinaryArray] = []
-        self._rows: list[pa.Int64Array] = []  # of the pending keys; empty: each row has one key
+        self._rows: list[pa.Int64Array] = []  # rows of the pending keys; empty if each row has exactly one key
         self._first_row = 0
         self.pending_bytes = 0
 
@@ -184,7 +184,7 @@ class _Postings:
 
 
 class _Blooms:
-    """A filter for each row group, and one for the file."""
+    """Collects hashes of keys, and makes a Bloom filter for each row group, and one for the file."""
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, fpp: float) -> None:
         self._schema = schema
@@ -216,7 +216,7 @@ def _united(hashes: Iterable[pa.UInt64Array]) -> pa.UInt64Array:
 
 
 def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """Return arrays with the same keys and fewer rows, if that is cheap."""
+    """Return arrays with the same keys but without duplicates, if these are cheap to find; else ``arrays`` itself."""
     if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
         return arrays
     (array,) = arrays
@@ -226,7 +226,9 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
 def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join postings with those after them; ``begins`` says for each but the first whether it stays separate."""
+    """Join neighbouring postings, and return keys, first rows and stops. ``begins`` has one value for each posting but
+    the first: whether it is not joined with the one before.
+    """
     if begins.true_count == len(begins):
         return keys, firsts, stops
     lasts = pa.concat_arrays([pc.indices_nonzero(begins).cast(pa.uint64()), pa.array([len(keys) - 1], pa.uint64())])
@@ -237,7 +239,7 @@ def _grouped(
 def _limited(
     keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Keep at most ``limit`` postings of each key, with the widest gaps between them."""
+    """Join postings of keys with more than ``limit``, and keep the widest gaps. Returns keys, first rows and stops."""
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.cast(pa.int64())
     counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
@@ -269,7 +271,7 @@ def _repeated(value: int, number: int) -> pa.Int64Array:
     return pa.repeat(pa.scalar(value, pa.int64()), number) if number else pa.array([], pa.int64())
 
 
-#: Kinds made of values; the others are made of footers.
+#: Kinds of index tables whose rows need a file's values; the rows of other kinds need only its footer.
 FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
 
 _QUICK_ROWS: Final = 1 << 13  # of a file; fewer rows of these kinds are encoded faster than handed to a thread
@@ -286,7 +288,9 @@ async def value_rows(
     columns: DatasetColumns,
     options: BuildOptions,
 ) -> dict[IndexTable, pa.Table]:
-    """Return the rows of the tables for the file ``file``, by one scan of their columns (see ``FileRows.tables``)."""
+    """Scan the columns of the tables once, and return each table's rows for the file with the id ``file`` (see
+    ``FileRows.tables``). Raises CorruptFileError if the scan returns fewer or more rows than the footer says.
+    """
     names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0
@@ -305,7 +309,9 @@ async def value_rows(
                     first_row += piece.num_rows
                     left_of_group -= piece.num_rows
         if first_row != sum(groups):
-            raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
+            raise CorruptFileError(
+                f"the scan returned {first_row} rows, but the footer says {sum(groups)}", url=opened.version.url
+            )
         return {
             index_table: await runtime.in_thread(partial(values.finish, index_table), small=few)
             for index_table in index_tables
@@ -313,7 +319,7 @@ async def value_rows(
 
 
 class _Values:
-    """Collects the values of one file for several tables. Too many postings go to local files."""
+    """Collects the values of one file for several tables. Postings that exceed the memory are put into local files."""
 
     def __init__(self, file: int, index_tables: Sequence[IndexTable], schema: pa.Schema, options: BuildOptions) -> None:
         self._file = file
@@ -333,7 +339,7 @@ class _Values:
         self._open.close()
 
     def add(self, batch: pa.RecordBatch, first_row: int, group: int) -> None:
-        """Add the next rows; all are of one row group."""
+        """Add the next rows of the file, from ``first_row`` on; all are in the row group ``group``."""
         names = dict.fromkeys(name for index_table in self._collectors for name in index_table.columns)
         arrays = {name: leaf_array(batch, name) for name in names}
         texts = {name for index_table in self._collectors if index_table.kind == "text" for name in index_table.columns}
@@ -350,7 +356,7 @@ class _Values:
                     self._put_aside(index_table, collector.finish(self._file))
 
     def finish(self, index_table: IndexTable) -> pa.Table:
-        """Return all rows of the table."""
+        """Return all rows of the table for this file."""
         table = self._collectors[index_table].finish(self._file)
         if index_table not in self._local:
             return table
@@ -365,14 +371,14 @@ class _Values:
 
 
 def _text_bytes(array: pa.Array) -> int:
-    """Return the bytes of all strings, roughly; those of a dictionary count for each use."""
+    """Return about how many bytes all strings take; a dictionary's string counts once for each row that has it."""
     if isinstance(array.type, pa.DictionaryType):
         return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
     return int(array.nbytes)
 
 
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column, or a leaf of a struct by its dotted path; null where the struct is null."""
+    """Return the column, or the leaf of a struct, with the dotted path ``name``; null where the struct is null."""
     top, children = name, list[str]()
     while batch.schema.get_field_index(top) < 0:
         top, _, last = top.rpartition(".")

@@ -34,7 +34,7 @@ _LONG_RUN: Final = 1 << 10  # rows in sorted runs; merging longer runs is faster
 
 
 def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
-    """Return the positions of the keys in sorted order; equal keys by ``then``, then by position.
+    """Return the positions of the keys in sorted order; equal keys are in order of ``then``, then of position.
 
     ``then`` are columns of integers without nulls, as long as ``keys``.
     """
@@ -43,7 +43,7 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
     order = sort(values, None)
     if not then or _ascends(then):
         return order
-    # Mostly no key occurs twice, or the rows of a key are in order.
+    # In most cases no key occurs twice, or the rows of each key are in order already.
     ordered = values.take(order)
     is_unique = not pc.equal(ordered.slice(1), _but_last(ordered)).true_count
     if is_unique or _ascends([ordered, *[column.take(order) for column in then]]):
@@ -55,10 +55,10 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
 
 
 def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Return the positions of 64-bit numbers in sorted order; equal ones as in ``order``, or by position.
+    """Return the positions of 64-bit numbers in sorted order; equal numbers in the order of ``order``, or by position.
 
-    A radix sort by as many of the highest digits as tell random numbers apart. The rows are nearly sorted then, and a
-    comparison sort does the rest.
+    A radix sort by as many of the highest digits as distinguish random numbers. A comparison sort then sorts the nearly
+    sorted result.
     """
     count = len(numbers)
     ordered = numbers if order is None else numbers.take(order)
@@ -71,13 +71,13 @@ def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
     num_digits = -(-2 * (count.bit_length() - 1) // _DIGIT_BITS)
     for shift in range(max(0, bits - num_digits * _DIGIT_BITS), bits, _DIGIT_BITS):
         digits = pc.bit_wise_and(pc.shift_right(above, pa.scalar(shift, pa.uint64())), _DIGIT).cast(pa.uint16())
-        step = pc.array_sort_indices(digits)  # which is stable
+        step = pc.array_sort_indices(digits)  # a stable sort
         above, order = above.take(step), step if order is None else order.take(step)
     return _compared(numbers, order)
 
 
 def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Return the same as :func:`_counted`, for any type."""
+    """Return the positions of values in sorted order, as :func:`_counted`, but by comparing values of any type."""
     if order is None:
         return pc.array_sort_indices(values)
     ordered = values.take(order)
@@ -85,7 +85,7 @@ def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows are sorted by the columns (at least one, without nulls)."""
+    """Whether rows are sorted by the columns in turn. There is at least one column, and none has nulls."""
     *before, last = columns
     behind = pc.greater_equal(last.slice(1), _but_last(last))
     for column in reversed(before):
@@ -95,7 +95,7 @@ def _ascends(columns: Sequence[pa.Array]) -> bool:
 
 
 def _descents(values: pa.Array) -> int:
-    """Return how many values are less than the one before."""
+    """Return how many values are less than the value before them."""
     return int(pc.less(values.slice(1), _but_last(values)).true_count)
 
 
@@ -104,7 +104,9 @@ def _but_last(column: pa.Array) -> pa.Array:
 
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
-    """Return keys of one tag and 64 bits as numbers that sort alike, several times faster; None for other keys."""
+    """Return keys of 64-bit values as numbers with the same order, which sort several times faster; None if the keys
+    have other lengths or different tags.
+    """
     count = len(keys)
     if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
@@ -133,19 +135,19 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """Return the rows of a table in sorted order."""
+    """Return the rows of a table sorted by key, file, group and row, as far as the table has these columns."""
     names = [name for name in _ORDER if name in table.column_names]
     batches = table.combine_chunks().to_batches()
-    if len(batches) != 1:  # no rows, or more than a binary array holds
+    if len(batches) != 1:  # no rows, or more bytes than one binary array can have
         return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
     (batch,) = batches
     return pa.Table.from_batches([batch.take(key_order(*[batch.column(name) for name in names]))])
 
 
 class ExternalSort:
-    """Sorts more rows of an index table than memory holds: writes sorted runs below ``folder``, and merges them.
+    """Sorts more rows of an index table than fit in memory: writes sorted runs below ``folder``, and merges the runs.
 
-    Its calls block on the disk. :meth:`close` it, or use it in a ``with`` statement. ``memory_bytes`` is a rough limit.
+    Calls block on the disk. Call :meth:`close`, or use a ``with`` statement. ``memory_bytes`` is a rough limit.
     """
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, folder: Path) -> None:
@@ -177,7 +179,7 @@ class ExternalSort:
                 self._write_run(self._take_pending())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows sorted. Callable once; nothing can be added afterwards."""
+        """Return an iterator over all rows, sorted. Callable once; no rows can be added afterwards."""
         while len(self._runs) >= _FAN_IN:
             merged_runs, self._runs = self._runs[:_FAN_IN], self._runs[_FAN_IN:]
             self._write_run(merged([_read(path) for path in merged_runs]))
@@ -187,7 +189,7 @@ class ExternalSort:
         return merged([*streams, self._take_pending()] if self._pending else streams)
 
     def close(self) -> None:
-        """Remove the local files."""
+        """Remove the local files of sorted runs."""
         self._pending.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -228,9 +230,8 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 class LocalRows:
-    """Rows of an index table in an unnamed file in ``folder``, which is removed with the last table read from it.
-
-    Its calls block on the disk.
+    """Rows of an index table in an unnamed local file in ``folder``. The disk space is freed once no table that
+    :meth:`table` returned is in use. Calls block on the disk.
     """
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
@@ -244,7 +245,7 @@ class LocalRows:
             self._writer.write_table(rows)
 
     def table(self) -> pa.Table:
-        """Return all rows, mapped to memory; nothing can be added afterwards."""
+        """Return all rows, memory-mapped from the file; no rows can be added afterwards."""
         with self._file, _put_into(self._folder):
             self._writer.close()
             self._file.flush()
@@ -258,23 +259,23 @@ class LocalRows:
 
 @contextmanager
 def _put_into(folder: Path) -> Iterator[None]:
-    """Turn errors of local files into StoreError."""
+    """Raise an OSError of the block as a StoreError that names the folder."""
     try:
         yield
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"rows cannot be put into a local file: {error}",
+            f"rows of the index cannot be put into a local file: {error}",
             url=str(folder),
-            hint="BuildOptions.folder names another folder for them.",
+            hint="Free disk space, or set BuildOptions.folder to another folder for local files.",
         ) from error
 
 
 class Merge:
-    """Merges sorted streams, with one batch of each at a time; does no I/O.
+    """Merges sorted streams, with one batch of each in memory; does no I/O.
 
-    Call :meth:`feed` for the streams of :meth:`wanted`, then :meth:`take`, until it returns None.
+    Call :meth:`feed` for each stream that :meth:`wanted` returns, then :meth:`take`, until ``take`` returns None.
     """
 
     def __init__(self, num_streams: int) -> None:
@@ -282,21 +283,21 @@ class Merge:
         self._ended = [False] * num_streams
 
     def wanted(self) -> list[int]:
-        """Return the streams whose next batch is needed."""
+        """Return the numbers of the streams whose next batch is needed."""
         return [stream for stream, batch in enumerate(self._buffers) if not self._ended[stream] and not batch]
 
     def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:
-        """Add the next batch of a stream; None at its end."""
+        """Add the next batch of the stream with the number ``stream``; None if the stream has ended."""
         self._buffers[stream] = batch
         self._ended[stream] = batch is None
 
     def take(self) -> pa.RecordBatch | None:
-        """Return the next sorted rows; None at the end."""
+        """Return the next sorted rows; None if all streams have ended."""
         held = {stream: batch for stream, batch in enumerate(self._buffers) if batch is not None and len(batch)}
         if not held:
             return None
         orders = [[batch.column(name) for name in _ORDER if name in batch.schema.names] for batch in held.values()]
-        # Later rows of a stream are not below its last row here.
+        # The later rows of a stream are not less than the last row of its batch.
         last = min(_row(order, -1) for order in orders)
         pieces: list[pa.RecordBatch] = []
         for (stream, batch), order in zip(held.items(), orders, strict=True):
@@ -315,7 +316,7 @@ def _row(columns: Sequence[pa.Array], row: int) -> tuple[Any, ...]:
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of sorted streams in order, with a batch of each in memory."""
+    """Merge sorted streams, and yield all rows in order, with one batch of each stream in memory."""
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
@@ -330,7 +331,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 async def merged_async(
     runtime: Runtime, streams: Sequence[AsyncIterator[pa.RecordBatch]]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the same as :func:`merged`; merge in the session's threads."""
+    """Merge sorted async streams in the session's threads, and yield all rows in order, as :func:`merged` does."""
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
@@ -343,7 +344,7 @@ async def merged_async(
 
 
 def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
-    """Return the rows, of any index table, of files whose ids are not retired."""
+    """Return the rows of ``batch`` (of any index table) that belong to files whose ids are not in ``retired``."""
     if not retired or not len(batch):
         return batch
     if "file" in batch.schema.names:
