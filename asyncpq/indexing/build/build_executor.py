@@ -1,4 +1,4 @@
-"""Read the files of a build and write their rows as segments: the BuildExecutor.
+"""Read the files of a build, and write their index rows as segments: the BuildExecutor.
 
 :class:`LocalExecutor` reads files concurrently in this process, sorts the rows of all tables in bounded memory, and
 writes segments of bounded size.
@@ -39,10 +39,10 @@ async def write_segments(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write rows, sorted by key, as segments whose names begin with ``build``; at least one, even without rows.
+    """Write rows, sorted by key, as segments whose names begin with ``build``; at least one segment, even without rows.
 
-    ``files`` are the ids of the files whose rows of the table these are. Each segment covers all of them: rows that are
-    not in one segment are in another, with other keys.
+    ``files`` are the ids of the indexed files. Each segment lists all of them: a file's row that is not in one segment
+    is in another segment, with other keys.
     """
     rows, ids = _Rows(batches), tuple(files)
     segments: list[Segment] = []
@@ -70,7 +70,7 @@ async def write_segments(
 
 
 async def from_thread(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
-    """Yield batches that the session's threads make."""
+    """Yield the batches of a blocking iterator, which runs in the session's threads."""
     while (batch := await runtime.in_thread(partial(next, batches, None))) is not None:
         yield batch
 
@@ -83,7 +83,7 @@ class _Rows:
         self.back: pa.RecordBatch | None = None
 
     async def next(self) -> pa.RecordBatch | None:
-        """Return the next batch with rows; None at the end."""
+        """Return the next batch that has rows; None if the stream has ended."""
         batch, self.back = self.back, None
         while batch is None or not batch.num_rows:
             batch = await anext(self._batches, None)
@@ -97,7 +97,7 @@ class _Rows:
 
 
 class _Piece:
-    """The rows of one segment, and the segment's figures once they are read."""
+    """The rows of one segment, and its counts and bounds, which are complete once all rows were read."""
 
     def __init__(self, rows: _Rows, options: BuildOptions) -> None:
         self._rows = rows
@@ -107,7 +107,7 @@ class _Piece:
         self.has_unknown = False
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield batches until the segment is full."""
+        """Yield batches until the segment has ``segment_rows`` rows or ``segment_bytes`` bytes, or no row is left."""
         options = self._options
         while self.num_rows < options.segment_rows and self.data_bytes < options.segment_bytes:
             batch = await self._rows.next()
@@ -135,7 +135,7 @@ class _Piece:
 
 
 class SortedTables:
-    """Sorts the rows of all tables in bounded memory. Close it: it may have local files."""
+    """Sorts the rows of all tables in bounded memory. Call :meth:`close`, which removes local files."""
 
     def __init__(self, runtime: Runtime, index_tables: Sequence[IndexTable], options: BuildOptions) -> None:
         memory = max(1 << 20, options.memory_bytes // 2 // len(index_tables))
@@ -146,7 +146,7 @@ class SortedTables:
         self._files: dict[IndexTable, list[int]] = {index_table: [] for index_table in index_tables}
 
     async def add(self, rows: FileRows) -> None:
-        """Add the rows of one file."""
+        """Add one file's rows of all tables."""
         for index_table in rows.tables:
             self._files[index_table].append(rows.work.id)
         sorts = any(self._sorts[index_table].is_filled_by(table) for index_table, table in rows.tables.items())
@@ -157,15 +157,15 @@ class SortedTables:
             self._sorts[index_table].add(table)
 
     def files(self, index_table: IndexTable) -> RowRanges:
-        """Return the ids of the files whose rows of the table were added."""
+        """Return the ids of the files that have added rows (perhaps none) to the table."""
         return RowRanges((file, file + 1) for file in self._files[index_table])
 
     async def batches(self, index_table: IndexTable) -> AsyncIterator[pa.RecordBatch]:
-        """Return all rows of the table, sorted. Callable once; nothing can be added afterwards."""
+        """Return an iterator over all rows of the table, sorted. Callable once; no rows can be added afterwards."""
         return from_thread(self._runtime, await self._runtime.in_thread(self._sorts[index_table].batches))
 
     async def write(self, backend: IndexBackend, build: str, operation: Operation) -> list[Segment]:
-        """Write the segments of all tables; they are not committed yet."""
+        """Write the rows of all tables as segments, and return the segments, which the caller commits."""
         segments: list[Segment] = []
         for index_table in self._sorts:
             if files := self.files(index_table):
@@ -182,7 +182,7 @@ class SortedTables:
                 await self._runtime.in_thread(sort.close)
 
 
-#: Called with the result and the cost of each finished file. Of its tables, only "files" may be present.
+#: Called with the rows and the cost of each finished file. The rows may lack all tables but "files".
 OnFileDone: TypeAlias = Callable[[FileRows, Operation], None]
 
 
@@ -190,7 +190,7 @@ class BuildExecutor(Protocol):
     """The step of a build that reads files. A build calls it once for each of its commits."""
 
     def files_between_commits(self, num_files: int) -> int:
-        """Return how many files to read before a commit, if a build reads ``num_files``."""
+        """Return how many files to read between two commits of a build that reads ``num_files`` files."""
 
     async def segments(
         self,
@@ -200,9 +200,9 @@ class BuildExecutor(Protocol):
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        """Read files, and write the segments of their rows, which are not committed yet; names begin with ``build``.
-
-        ``wanted`` says what to read; its tables are those of ``index_tables`` that can be read now.
+        """Read files, and write their rows as segments, whose names begin with ``build``; return the segments, which
+        the caller commits. ``wanted`` says what to read of each file; its tables are those of ``index_tables`` whose
+        columns the dataset has now. ``on_file_done`` is called for each finished file.
         """
 
 
@@ -244,7 +244,7 @@ class LocalExecutor:
 async def collect_files(
     runtime: Runtime, works: Sequence[FileTask], wanted: IndexSpec, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
-    """Read files concurrently, a bounded number at once; yield each one's rows and cost as it becomes ready."""
+    """Read files concurrently, a limited number at once; yield the rows and the cost of each file when it is ready."""
     options = wanted.options
     at_once = options.files_at_once if wanted.by_value else runtime.options.limits.files_ahead
     collector = FileCollector(runtime, wanted, partial(_reserved, ByteBudget(options.memory_bytes // 2)))
@@ -277,7 +277,7 @@ async def collect_files(
 
 @asynccontextmanager
 async def _reserved(budget: ByteBudget, weight: int) -> AsyncIterator[None]:
-    """Hold ``weight`` bytes of the budget, or all of it if that is less."""
+    """Wait for ``weight`` bytes of the budget (at most its limit), and reserve them during the block."""
     weight = min(weight, budget.limit)
     granted = budget.request(weight)
     try:

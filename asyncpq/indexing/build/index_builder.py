@@ -1,10 +1,9 @@
 """Build and refresh an index: find the new files, read them, sort their rows, commit.
 
 A build first reserves ids for the files that it will read, in one small commit that also takes over the files of
-broken-off builds. While it runs, it commits segments of files that readers do not see: their ids are still retired. Its
-last commit makes all of them live at once. So concurrent commits never shift ids, and no file is read twice.
-
-The logger ``asyncpq.builds`` tells when a build begins, its progress, and what it committed.
+interrupted builds. While a build runs, it commits segments of files that readers do not see: their ids are still
+retired. The last commit makes all these files live at once. So concurrent commits never shift ids, and no file is read
+twice. The logger ``asyncpq.builds`` logs when a build begins, its progress, and what it committed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from asyncpq.storage.urls import safe_url
 logger = logging.getLogger(__name__)
 build_logger = logging.getLogger("asyncpq.builds")
 
-_LINES: Final = 20  # progress messages of a build, at most
+_LINES: Final = 20  # a build logs at most so many progress messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ class Refreshed:
 
     Attributes:
         manifest: the newest snapshot.
-        added, removed: numbers of files; a replaced file counts in both.
-        problems: files that could not be read, by path, with the error. Reads of the dataset look at them themselves.
-        resumed: files that an earlier, broken-off build had read.
+        added, removed: numbers of files added to the index and removed from it; a replaced file counts in both.
+        problems: path and error of each file that could not be read. Reads of the dataset open these without the index.
+        resumed: number of files that an earlier, interrupted build had read.
     """
 
     manifest: Manifest = field(repr=False)
@@ -60,7 +59,7 @@ class Refreshed:
     resumed: int = 0
 
     def after(self, manifest: Manifest) -> Refreshed:
-        """Return the result with a later snapshot."""
+        """Return this result with ``manifest`` as the newest snapshot, such as that of a later compaction."""
         return replace(self, manifest=manifest)
 
 
@@ -75,21 +74,22 @@ async def build(
     index: str | None = None,
     executor: ExecutorFactory = LocalExecutor,
 ) -> Refreshed:
-    """Update the index to ``source``, or build it. Only files whose version the index does not know are read.
+    """Build the index, or update it to the files of ``source``. Only files with a version that is not indexed are read.
 
     Args:
-        index_tables: of the index; an existing index must have these. None: the index must exist.
-        operation: counts the cost; ``on_event`` gets each finished file.
-        base: the newest snapshot from before the files were listed: files that became live since are newer.
-        index: required ``Manifest.index``; None for any.
-        executor: reads the files.
+        index_tables: tables of the index; an existing index must have exactly these. None: the index must exist.
+        operation: counts the cost; its ``on_event`` is called for each finished file.
+        base: the newest snapshot from before the files were listed; None if there was none. Files that became live
+            since are newer than the listing.
+        index: the required ``Manifest.index`` of an existing index; None if any is accepted.
+        executor: creates the executor that reads the files.
 
     Raises:
-        InvalidOptionError: another index is there, or the backend does not take a table.
-        ObjectNotFoundError: there is no index.
-        SchemaMismatchError: an indexed column is another one now.
+        InvalidOptionError: the existing index has other tables, or the backend does not support a table's kind.
+        ObjectNotFoundError: the index does not exist.
+        SchemaMismatchError: an indexed column was replaced by another column of the same name.
         StaleSnapshotError: the build expired, or the index was dropped.
-        StoreError: a store failed. The next build goes on from what was committed.
+        StoreError: a store failed. The next build continues from what was committed.
     """
     if index_tables is not None:
         index_tables = list(dict.fromkeys((FILES, *index_tables)))
@@ -152,7 +152,9 @@ class _Build:
         build_logger.info(f"%s of %s{message}", self.operation.name, printable(self.backend.description), *args)
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
-        """Compare the files with ``base``; raise AsyncpqError if the index is not the required one."""
+        """Return how the files differ from ``base``. Raises an AsyncpqError if ``base`` is not the required index, or
+        is None although the index must exist.
+        """
         if base is not None:
             self._check(base)
         elif self.tables is None:
@@ -161,7 +163,7 @@ class _Build:
         return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 
     async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
-        """Leave out files without a version in the listing whose footers prove that the index knows them."""
+        """Return ``todo`` without files whose current version, which the listing lacks, is the indexed one."""
         same: set[str] = set()
 
         async def compare(work: FileTask) -> None:
@@ -193,7 +195,7 @@ class _Build:
             self._check_columns(base)
         if self.tables is not None and set(self.tables) != set(base.tables):
             raise InvalidOptionError(
-                f"another index is there, of {', '.join(map(str, base.tables[1:])) or 'files alone'}",
+                f"another index is there, which has the tables {', '.join(map(str, base.tables[1:])) or 'files'}",
                 url=self.backend.description,
                 hint=another_place(base),
             )
@@ -201,7 +203,7 @@ class _Build:
         for name, number in self.source.field_ids(base.tables):
             if known.get(name, number) != number:
                 raise SchemaMismatchError(
-                    "the table has another column of this name than the one that was indexed",
+                    "the table's column of this name is not the one that was indexed: its id or mapping has changed",
                     url=self.source.url,
                     column=name,
                     hint="Drop the index and build it again.",
@@ -212,15 +214,15 @@ class _Build:
         for name in dict.fromkeys((*indexed, *new)):
             if indexed.get(name) != new.get(name):
                 raise SchemaMismatchError(
-                    f"the column is {new.get(name)} in the files and {indexed.get(name)} in the index",
+                    f"the column's type is {new.get(name)} in the new files and {indexed.get(name)} in the index",
                     url=self.backend.description,
                     column=name,
                     hint="Add files with the same columns as the existing ones.",
                 )
 
     def _shaped(self, newest: Manifest) -> Manifest:
-        """Return the manifest with the new columns and tables. If they differ it is another index, with a new id: open
-        readers of the old one get an error."""
+        """Return the manifest with the new columns and tables. If these differ from the old ones, the result is another
+        index with a new id, and open readers of the old index get an error."""
         source, index_tables = self.source, newest.tables if self.tables is None else tuple(self.tables)
         if not source.alone:
             return newest
@@ -234,7 +236,7 @@ class _Build:
         )
 
     def _described(self, index_tables: tuple[IndexTable, ...]) -> dict[str, Any]:
-        """Return what a new index takes from the source."""
+        """Return the fields of a new index's manifest that come from the source."""
         source = self.source
         return {
             "index": new_id(),
@@ -247,7 +249,9 @@ class _Build:
         }
 
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
-        """Reserve ids for the files to read, and hold the files that broken-off builds have read."""
+        """Commit reserved ids for the files to read and those that interrupted builds have read. Returns the committed
+        manifest, and ``todo`` with the ids.
+        """
 
         async def reserve(newest: Manifest | None) -> Manifest:
             nonlocal todo
@@ -277,7 +281,9 @@ class _Build:
     async def _read_all(
         self, manifest: Manifest, todo: BuildPlan, executor: BuildExecutor
     ) -> tuple[Manifest, list[Segment]]:
-        """Read the files, and commit segments now and then; return the last commit, and the segments since."""
+        """Read the files, and commit their segments at intervals; return the last committed manifest, and the segments
+        that are not committed yet.
+        """
         source, metrics = self.source, self.operation.metrics
         metrics.files_total = len(source.files)
         done = metrics.files_ruled_out = len(source.files) - len(todo.works)
@@ -317,7 +323,7 @@ class _Build:
             last = todo.replaced[work.path]
             self.removed[last.id] = last
         if self.source.required and (rows.gone or rows.problem is not None):
-            raise rows.problem or ObjectNotFoundError("the file is gone", url=url)
+            raise rows.problem or ObjectNotFoundError("the file was deleted before it could be indexed", url=url)
         if rows.gone:
             return
         if rows.problem is not None:
@@ -326,7 +332,7 @@ class _Build:
         self.brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
 
     async def _checkpoint(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit segments of files that readers do not see yet."""
+        """Commit segments of files that readers do not see yet; return the new manifest."""
 
         async def add(newest: Manifest | None) -> Manifest:
             newest = self._still_mine(newest)
@@ -342,7 +348,7 @@ class _Build:
         return committed
 
     async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit the new files as live, and the removed ones as retired."""
+        """Commit the new files as live, and the removed ones as retired; return the new manifest."""
         dead = await self._dead(manifest)
 
         async def bring(newest: Manifest | None) -> Manifest:
@@ -370,25 +376,27 @@ class _Build:
         return await self._commit(manifest, bring)
 
     async def _dead(self, manifest: Manifest) -> set[str]:
-        """Return the ids of expired builds. Their files are dropped, except those that this build took over."""
+        """Return the ids of expired builds, whose files are dropped, except files that this build took over."""
         if all(begun.id == self.id for begun in manifest.builds):
             return set()
         builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
-        """Raise StaleSnapshotError if the build has expired."""
+        """Return ``newest``, which lists this build. Raises StaleSnapshotError if the build has expired."""
         self.heartbeat.check()
         if newest is None or all(begun.id != self.id for begun in newest.builds):
             raise StaleSnapshotError(
-                "the build expired: it had no heartbeat for too long",
+                "the build expired: it wrote no heartbeat for too long",
                 url=self.backend.description,
-                hint="Run it again: it goes on from what was committed.",
+                hint="Run the build again: it continues from what was committed.",
             )
         return newest
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
-        """Return the files to add and to remove. Other builds may have added some meanwhile; each path is live once."""
+        """Return the files to add, and the files to remove. Other builds may have added files meanwhile: of two files
+        with one path only the newer stays live.
+        """
         brought, removed = dict(self.brought), dict(self.removed)
         if self.source.alone:
             return list(brought.values()), []

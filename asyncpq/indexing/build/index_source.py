@@ -1,5 +1,5 @@
-"""The files that an index is to cover: listed as its manifest says, or of an open dataset; and their differences from a
-snapshot, which a build reads."""
+"""The files that an index should cover, from a listing of the manifest's target or from an open dataset; and how they
+differ from a snapshot, which says what a build has to read."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ from asyncpq.storage.urls import safe_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSource:
-    """The files that an index is to cover."""
+    """The files that an index should cover after a build."""
 
-    url: str  # of the dataset, without secrets
-    root: str  # url that paths are relative to; "" for none
-    dataset: Mapping[str, Any]  # as JSON: see Manifest.dataset
+    url: str  # url of the dataset, without secrets
+    root: str  # url to which paths in the index are relative; "" if paths are whole urls
+    dataset: Mapping[str, Any]  # see Manifest.dataset
     schema: pa.Schema
-    fields: tuple[TableField, ...] | None  # how a table's files hold the columns
+    fields: tuple[TableField, ...] | None  # a table's columns with their ids in the files; None if matched by name
     partitions: tuple[str, ...]  # columns whose values are not in the files
     files: Sequence[DataFile]  # each url once
-    complete: bool = True  # if not, other files stay as they are, except for the paths in `asked`
-    asked: Set[str] = frozenset()  # paths that are gone unless they are in `files`
+    complete: bool = True  # whether `files` are all files; if not, other files stay in the index unless in `asked`
+    asked: Set[str] = frozenset()  # paths that are removed from the index unless they are in `files`
     required: bool = False  # the files were written for this index: each must exist, with the index's columns
     alone: bool = False  # no other file is live after the commit, even if committed meanwhile; its columns change too
     as_of: datetime  # time of the listing, with a zone
 
     def path(self, url: str) -> str:
-        """Return the file's path in the index; "" if the root itself is the one file."""
+        """Return the path of the file at ``url`` in the index; "" if the dataset is one file, at the root's url."""
         if self.root == f"{url}/":
             return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
@@ -69,12 +69,12 @@ class IndexSource:
         """Return the files by path; raise InvalidOptionError if a file is named twice."""
         by_path = {self.path(file.url): file for file in self.files}
         if len(by_path) < len(self.files):
-            raise InvalidOptionError("a file is named twice; an index lists each file once", url=self.url)
+            raise InvalidOptionError("a file occurs twice, but an index lists each file once", url=self.url)
         return by_path
 
     def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:
-        """Return the tables whose columns the dataset has now. A column that was dropped may come back, or be in an
-        older version of the table: files that are read meanwhile are unknown to its index tables."""
+        """Return the index tables whose columns the dataset has now. Files are not added to index tables of other
+        columns: a dropped column may come back, or be in an older version of the table."""
         return tuple(
             index_table
             for index_table in index_tables
@@ -82,20 +82,20 @@ class IndexSource:
         )
 
     def field_ids(self, index_tables: Iterable[IndexTable]) -> tuple[tuple[str, int], ...]:
-        """Return the field ids of the indexed columns (see :func:`field_ids`)."""
+        """Return pairs of path and id of the indexed columns (see :func:`field_ids`)."""
         names = (name for index_table in index_tables for name in index_table.columns)
         return tuple(field_ids(self.fields or (), names).items())
 
     def only(self, urls: Sequence[str]) -> IndexSource:
-        """Return the source with these files alone; a url that it lacks is a file that is gone."""
+        """Return a source of the files at ``urls`` only; a url that is not in ``files`` is that of a deleted file."""
         wanted = dict.fromkeys(urls)
         files = [file for file in self.files if file.url in wanted]
         return replace(self, files=files, complete=False, asked={self.path(url) for url in wanted})
 
 
 def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
-    """Return ids that tell columns (names or dotted paths), and the structs around them, from later columns of the same
-    names: field ids, or hashes of their names in the files, if the table reads its files by name."""
+    """Return ids of ``columns`` (names or dotted paths) and the structs around them, by dotted path. A later column of
+    the same name has another id: the field id, or a hash of the names in the files if files are read by name."""
     ids: dict[str, int] = {}
 
     def visit(parts: Sequence[TableField], above: str, column: str) -> None:
@@ -118,11 +118,11 @@ def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str,
 class BuildPlan(NamedTuple):
     """The work of a build: how the files differ from a snapshot."""
 
-    base: Manifest | None  # the snapshot; None before the first
+    base: Manifest | None  # the snapshot; None if the index does not exist yet
     works: tuple[FileTask, ...] = ()  # files to read
-    taken: tuple[IndexedFile, ...] = ()  # files that broken-off builds have read
-    removed: tuple[IndexedFile, ...] = ()  # files that are gone
-    replaced: Mapping[str, IndexedFile] = {}  # files that have, or may have, another version, by path
+    taken: tuple[IndexedFile, ...] = ()  # current files that interrupted builds have read
+    removed: tuple[IndexedFile, ...] = ()  # indexed files that were deleted
+    replaced: Mapping[str, IndexedFile] = {}  # by path, indexed versions that were, or may have been, replaced
 
 
 async def differences(
@@ -133,8 +133,9 @@ async def differences(
     before: RowRanges,
     operation: Operation | None = None,
 ) -> BuildPlan:
-    """Compare ``source`` with ``base``. The listing may be outdated for files whose ids are not in ``before``: these
-    were live before it began. Raise InvalidOptionError if a file is named twice."""
+    """Return how the files of ``source`` differ from those of ``base``. ``before`` has the ids of files that were live
+    before the listing began; the listing may be too old for other files, which are kept. Raises InvalidOptionError if a
+    file occurs twice."""
     if base is None:
         return _all_files(None, source)
     indexed = await files_of(runtime, backend, base, base.live | base.reserved, operation)
@@ -176,10 +177,10 @@ def _compared(base: Manifest, source: IndexSource, indexed: Sequence[IndexedFile
 def described_files(
     target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
 ) -> dict[str, Any]:
-    """Return ``Manifest.dataset`` of a prefix, a pattern or a list of urls.
+    """Return the description of a prefix, a pattern or a list of urls for ``Manifest.dataset``.
 
     ``inside``: the index is in ``_asyncpq/`` below the prefix, and moves with the folder. ``plain``: all files count,
-    even those that asyncpq wrote and no index lists.
+    even those that asyncpq wrote and that no index lists.
     """
     named = target.url if target.urls is None else list(target.urls)
     described = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
@@ -193,7 +194,7 @@ def _described(partitioning: Partitioning | None) -> str | list[str] | None:
 
 
 def folder_around(at: object) -> str | None:
-    """Return the prefix, with a slash, if ``at`` is ``_asyncpq/`` below one."""
+    """Return the folder around the index, with a final slash, if ``at`` is the url of an ``_asyncpq/``; else None."""
     if not isinstance(at, (str, os.PathLike)):
         return None
     url = f"{str(os.fspath(at)).removesuffix('/')}/"
@@ -201,9 +202,8 @@ def folder_around(at: object) -> str | None:
 
 
 def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
-    """Return where to list the files of an index kept at ``at``: the manifest's target, or the folder around the index.
-
-    Raises InvalidOptionError if the caller named another target, ``given``.
+    """Return the target whose files the index at ``at`` covers: the manifest's, or the folder around the index, if the
+    index was built inside it. Raises InvalidOptionError if ``given``, the caller's target, is not None and differs.
     """
     known = parse_target(manifest.dataset["target"])
     folder = folder_around(at)
@@ -211,22 +211,22 @@ def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
         known = parse_target(folder)
     if given is not None and (given.folder, given.pattern, given.urls) != (known.folder, known.pattern, known.urls):
         raise InvalidOptionError(
-            "the index there is of other files",
+            f"the existing index covers other files than {safe_url(given.url)}",
             url=safe_url(known.url),
-            hint="Build this index in another place, or drop the other one first.",
+            hint="Build this index in another place, or drop the existing one first.",
         )
     return known
 
 
 def root_of(target: Target) -> str:
-    """Return the url that paths of the target's files are relative to."""
+    """Return the url to which the paths of the target's files are relative; "" for a list, whose paths are urls."""
     return "" if target.urls is not None else target.folder
 
 
 async def dataset_source(
     state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation
 ) -> IndexSource:
-    """Return the current files of an open dataset; ``root`` and ``dataset`` as in :class:`IndexSource`."""
+    """Return the current files of an open dataset. For ``root`` and ``dataset`` see :class:`IndexSource`."""
     began = datetime.now(UTC)
     files = (await state.source.files(ScanRequest(), operation)).files
     partitions = dict.fromkeys(name for file in files for name in file.partition)
@@ -252,15 +252,15 @@ async def listed_source(
     given: Target | None = None,
     at: object = None,
 ) -> IndexSource:
-    """List the current files of the prefix, pattern or list of an index; with ``urls``, look only at these files, which
-    are new, were replaced or are gone. ``given`` and ``at`` as in :func:`target_of`.
+    """List the current files of an index's prefix, pattern or list; if ``urls`` is not None, return only these files,
+    which are new, replaced or deleted. For ``given`` and ``at`` see :func:`target_of`.
 
-    Raises InvalidOptionError if the index is of other files than ``given``, or a url is not among them; UsageError if
-    it is of a table.
+    Raises InvalidOptionError if the index covers other files than ``given``, or not a url of ``urls``; UsageError if
+    the index was built for a table.
     """
     if manifest.dataset.get("kind") != "files":
         raise UsageError(
-            "the index is of a table; only the table's metadata names its files",
+            "the index was built for a table, whose files are listed only in the table's metadata",
             hint="Open the index with the table: session.open_index(at, table=table).",
         )
     target = target_of(manifest, given, at)
@@ -318,14 +318,14 @@ async def _list(
 
 
 def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
-    """Return the files of ``urls`` that a listing of the target would give. Raise InvalidOptionError for a url outside
-    of the target, PartitionError for a value in a path that does not fit its column's type."""
+    """Return the files of ``urls`` that a listing of the target would contain. Raises InvalidOptionError for a url
+    outside of the target, PartitionError for a value in a path that does not fit its column's type."""
     for url in urls:
         if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
             raise InvalidOptionError(
                 "files: the dataset has no such file",
                 url=safe_url(url),
-                hint=f"Name files by urls below {safe_url(target.url)}.",
+                hint=f"Pass urls of files below {safe_url(target.url)}.",
             )
     urls = [url for url in urls if is_file_of(target, url)]
     root = "" if target.pattern is not None else target.folder
@@ -336,26 +336,28 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
 
 
 def counts_all(manifest: Manifest) -> bool:
-    """Whether all files count, whatever other indexes list."""
+    """Whether the index covers all listed files, even those that asyncpq wrote and that other indexes do not list."""
     return is_committed(manifest) or manifest.dataset.get("plain") is True
 
 
 def is_committed(manifest: Manifest) -> bool:
-    """Whether asyncpq wrote the files: a file is live once the index lists it."""
+    """Whether asyncpq wrote the files of the index, so that a file is live only if the index lists it."""
     return manifest.dataset.get("committed") is True
 
 
 async def committing_index(
     runtime: Runtime, folder: str, operation: Operation | None = None
 ) -> tuple[IndexBackend, Manifest] | None:
-    """Return the index below a folder that decides which of its files are live; None if there is none."""
+    """Return backend and manifest of the index below a folder that decides which of the folder's files are live; None
+    if all files are live.
+    """
     backend = await open_backend(runtime, folder + INDEX_FOLDER, create=False)
     manifest = await load(backend, operation)
     return None if manifest is None or not is_committed(manifest) else (backend, manifest)
 
 
 def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commits:
-    """Return the check that :func:`asyncpq.datasets.listing.list_files` takes (see :func:`committing_index`)."""
+    """Return the ``commits`` argument of :func:`asyncpq.datasets.listing.list_files` (see :func:`committing_index`)."""
 
     async def commits(folder: str) -> bool:
         return await committing_index(runtime, folder, operation) is not None
@@ -366,11 +368,11 @@ def commit_check(runtime: Runtime, operation: Operation | None = None) -> Commit
 async def as_committed(
     runtime: Runtime, target: Target, source: IndexSource, operation: Operation, *, own_columns: bool = False
 ) -> IndexSource:
-    """Return only the live files of a folder, for an index kept elsewhere (see :func:`committing_index`); with
-    ``own_columns`` the columns of these files, since those of ``source`` may come from others.
+    """Return ``source`` with only the live files of its folder, for an index that is kept outside of the folder (see
+    :func:`committing_index`). With ``own_columns`` its schema is that of the live files, not of all listed files.
 
-    Live files that are not in ``source.files`` are added: they were committed since the listing, or they are gone and
-    reading them is an error.
+    Live files that are not in ``source.files`` are added: either they were committed since the listing, or they were
+    deleted, and reading them is an error.
     """
     own = await committing_index(runtime, target.folder, operation)
     if own is None:
@@ -392,7 +394,7 @@ async def as_committed(
 
 
 def another_place(manifest: Manifest) -> str:
-    """Return the hint for a place that holds another index."""
+    """Return the hint for an error that says that a place already contains another index."""
     if is_committed(manifest):
         return (
             "Keep that index: it decides which files of the folder are live. Build this one outside of the folder"
@@ -402,7 +404,7 @@ def another_place(manifest: Manifest) -> str:
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:
-    """Raise SchemaMismatchError if an indexed column is another one in the dataset, or of another type."""
+    """Raise SchemaMismatchError if an indexed column has another type, id or place in the dataset than in the index."""
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
     in_paths = manifest.partitions if state.partitions is None else state.partitions
@@ -412,12 +414,12 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
             continue
         ids = field_ids(fields or (), [name])
         if now != indexed:
-            difference = f"of type {now}, not {indexed}"
+            difference = f"its type is {now}, not {indexed}"
         elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
-            difference = "of the same name"
+            difference = "it has the same name, but another field id"
         elif (name in in_paths) != (name in manifest.partitions):
             place = "paths" if name in in_paths else "files"
-            difference = f"its values are in the {place} and were not when it was indexed"
+            difference = f"its values are in the {place}, and were not when the column was indexed"
         else:
             continue
         raise SchemaMismatchError(
@@ -429,17 +431,17 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
 
 
 def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) -> None:
-    """Raise InvalidOptionError if paths hold other columns for the index than for a dataset of files."""
+    """Raise InvalidOptionError if the index of a dataset of files was built with another ``partitioning`` option."""
     known = manifest.dataset.get("partitioning")
     if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
         raise InvalidOptionError(
-            f"partitioning: the index was built with {known!r}",
-            hint="Give the same, or open the dataset without the index.",
+            f"partitioning: the index was built with {known!r}, not {_described(partitioning)!r}",
+            hint="Pass the same partitioning, or open the dataset without the index.",
         )
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:
-    """Return how paths hold partition values; None if they hold none."""
+    """Return the layout of partition values in the paths of the indexed files; None if paths have no values."""
     return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
 
 

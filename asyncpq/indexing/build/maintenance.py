@@ -35,8 +35,9 @@ class Compacted:
 
     Attributes:
         manifest: the newest snapshot.
-        merged, written: numbers of old segments that were replaced, and of new ones.
-        given_up: tables whose segments another compaction replaced first.
+        merged: number of old segments that were replaced.
+        written: number of new segments.
+        given_up: tables that were left unchanged, since another compaction had replaced their segments first.
     """
 
     manifest: Manifest = field(repr=False)
@@ -48,10 +49,10 @@ class Compacted:
 async def compact(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, *, max_segments: int = 1
 ) -> Compacted:
-    """Merge segments of each table: small ones, if there are more than ``max_segments``; overlapping ones, if more than
-    that may hold one key; and those of mostly retired files. Nothing is deleted.
+    """Merge segments of each table: small segments, if there are more than ``max_segments``; overlapping segments, if
+    more than ``max_segments`` may contain the same key; and segments of mostly retired files. No segment is deleted.
 
-    Raises ObjectNotFoundError if there is no index, StaleSnapshotError if the compaction expired.
+    Raises ObjectNotFoundError if the index does not exist, StaleSnapshotError if the compaction expired.
     """
     manifest = await load(backend, operation)
     if manifest is None:
@@ -76,7 +77,7 @@ async def compact(
 async def compact_if_due(
     runtime: Runtime, backend: IndexBackend, options: BuildOptions, manifest: Manifest, operation: Operation
 ) -> Manifest:
-    """Compact, if ``manifest`` has too many segments; return the newest manifest."""
+    """Compact the index if a table has more than ``options.max_segments`` segments; return the newest manifest."""
     if all(len(manifest.segments_of(index_table)) <= options.max_segments for index_table in manifest.tables):
         return manifest
     return (await compact(runtime, backend, options, operation, max_segments=options.max_segments)).manifest
@@ -94,10 +95,10 @@ class _Compaction:
     def __init__(
         self, runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, manifest: Manifest
     ) -> None:
-        self.manifest = manifest  # the newest known one
-        self.unused = manifest.retired - manifest.reserved  # files that never come back
-        self.build = new_id()  # segments' names begin with it
-        self.num_rows = 0  # of segments that are not committed yet
+        self.manifest = manifest  # the newest manifest that was loaded or committed
+        self.unused = manifest.retired - manifest.reserved  # ids of files that never become live again
+        self.build = new_id()  # the names of new segments begin with this id
+        self.num_rows = 0  # rows of segments that are not committed yet
         self.merged = self.written = 0
         self.given_up: list[IndexTable] = []
         self._runtime = runtime
@@ -107,7 +108,7 @@ class _Compaction:
         self._waiting: list[_Swap] = []
 
     async def merge(self, index_table: IndexTable, segments: Sequence[Segment]) -> None:
-        """Write the rows of ``segments`` anew, without those of retired files."""
+        """Merge ``segments`` into new segments, without the rows of retired files; :meth:`commit` commits them."""
         files = union(RowRanges(segment.files) for segment in segments) - self.unused
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(aclosing(self._rows(segment))) for segment in segments]
@@ -127,12 +128,12 @@ class _Compaction:
             yield batch
         if num_rows != segment.num_rows:
             raise CorruptIndexError(
-                f"segment {segment.name} has {num_rows} rows, where {segment.num_rows} were written",
+                f"segment {segment.name} has {num_rows} rows, expected {segment.num_rows}",
                 url=self._backend.description,
             )
 
     async def commit(self, heartbeat: Heartbeat) -> None:
-        """Commit the new segments in place of the old ones, if all of these are still there."""
+        """Commit new segments in place of the old ones; give up a merge if one of its old segments was replaced."""
 
         async def change(newest: Manifest | None) -> Manifest | None:
             heartbeat.check()
@@ -167,8 +168,8 @@ class _Compaction:
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
-    """Return the segments to merge: small ones if there are too many, those of mostly retired files, and those that all
-    may hold one key."""
+    """Return the segments of one table to merge: small ones if there are too many, those of mostly retired files, and
+    those of which too many may contain the same key."""
 
     def is_small(segment: Segment) -> bool:
         # concurrent writers of key ranges never fill one completely
@@ -188,9 +189,11 @@ def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, o
 
 
 def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """Yield groups of segments of which more than ``most`` may hold one key. Segments of one run only touch."""
+    """Yield groups of overlapping segments in which more than ``most`` may contain the same key. Segments that were
+    written together only share a bound, and do not count as overlapping.
+    """
     group: list[Segment] = []
-    open_: list[bytes] = []  # ends of those that hold the keys right before the next one's
+    open_: list[bytes] = []  # upper bounds of the segments that overlap the current one
     depth, end = 0, b""
     for segment in sorted(segments, key=lambda segment: (segment.low, segment.high)):
         if group and segment.low >= end:
@@ -211,8 +214,8 @@ class Vacuumed:
 
     Attributes:
         snapshots: numbers of the removed snapshots.
-        segments: names of the removed segments: no kept snapshot needs them.
-        files: paths of the removed data files that asyncpq wrote: no kept snapshot lists them.
+        segments: names of the removed segments, which no remaining snapshot needs.
+        files: paths of the removed data files that asyncpq wrote, and that no remaining snapshot lists.
     """
 
     snapshots: tuple[int, ...]
@@ -229,11 +232,11 @@ async def vacuum(
     grace_s: float,
     operation: Operation | None = None,
 ) -> Vacuumed:
-    """Remove old snapshots, and the segments that only they need.
+    """Remove old snapshots, and the segments that only these snapshots need; return what was removed.
 
     A snapshot stays if it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
-    seconds. Segments without a snapshot stay while they are younger than ``orphans_s``, or their build is alive: it
-    expires ``grace_s`` after its last heartbeat. Ages are by the backend's clock.
+    seconds. Segments without a snapshot stay while they are younger than ``orphans_s`` seconds, or their build is live:
+    a build expires ``grace_s`` seconds after its last heartbeat. Ages are measured by the backend's clock.
     """
     # in this order: segments that a live build commits from now on do not count as orphans
     signs = await backend.builds(operation=operation)
@@ -272,7 +275,9 @@ async def vacuum(
 async def _load_all(
     backend: IndexBackend, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
 ) -> list[Manifest]:
-    """Return the manifests that exist; with ``damaged``, skip damaged ones."""
+    """Load the manifests of those snapshot ``numbers`` that exist. With ``damaged``, damaged manifests are left out;
+    else they raise CorruptIndexError.
+    """
     manifests: list[Manifest] = []
 
     async def load_one(number: int) -> None:
@@ -295,9 +300,9 @@ class Verified:
 
     Attributes:
         files: number of files in the sample.
-        changed: files of the sample that have another version now, or are gone; these were not compared.
-        rows: rows of index tables that were compared.
-        problems: descriptions of errors in the index. Drop an index that has any, and build it again.
+        changed: number of files of the sample that were not compared, since they were replaced or deleted.
+        rows: number of index rows that were compared.
+        problems: descriptions of errors in the index. If there is any, drop the index and build it again.
     """
 
     files: int = 0
@@ -307,7 +312,7 @@ class Verified:
 
     @property
     def is_good(self) -> bool:
-        """Whether there are no problems."""
+        """Whether the verification found no problems in the index."""
         return not self.problems
 
 
@@ -322,9 +327,10 @@ async def verify(
     num_rows: int,
     randomness: random.Random,
 ) -> Verified:
-    """Make the rows of a sample of files anew, and look ``num_rows`` of each up in each table by value.
+    """Compare the index with the sample ``files``: make each file's index rows again, and look them up in the index; in
+    tables that are sorted by value, only ``num_rows`` random ones of each file.
 
-    Errors of the index are reported, not raised; StoreError of the dataset's store is raised.
+    Errors in the index are listed in the result, not raised; a StoreError of the dataset's store is raised.
     """
     missing = sorted(manifest.names - (await backend.list_segments(operation=operation)).keys())
     verified = Verified(problems=[f"segment {name} is missing" for name in missing])
@@ -338,12 +344,12 @@ async def verify(
         if rows.gone or now is None or indexed is None or not now.same_version(indexed):
             verified.changed += 1
         elif (rows.problem is None) is (known.num_rows is None):
-            problem = rows.problem or "it can be read, but the index lists it as unreadable"
+            problem = rows.problem or "the file can be read, but the index lists it as unreadable"
             verified.problems.append(f"{known.path}: {problem}")
         else:
             for index_table, table in rows.tables.items():
                 if known.id not in manifest.covered(index_table):
-                    verified.problems.append(f"{known.path}: {index_table} does not cover it")
+                    verified.problems.append(f"{known.path}: no segment of {index_table} covers this file")
                     continue
                 if index_table.kind in BY_VALUE:
                     sample = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
@@ -362,7 +368,9 @@ async def _compare(
     verified: Verified,
     operation: Operation,
 ) -> int:
-    """Compare ``table``, rows of one file, with the index; return how many were compared."""
+    """Compare ``table``, index rows of one file, with the index; return the number of compared rows. Differences are
+    added to ``verified.problems``.
+    """
     by_value = index_table.kind in BY_VALUE
     ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
     if by_value:
@@ -385,14 +393,16 @@ async def _compare(
         have = {repr(row) for row in held}
         missing = sum(repr(row) not in have for row in expected)
     if missing:
-        verified.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
+        verified.problems.append(f"{file.path}: {missing} of {len(expected)} rows are missing in {index_table}")
     if not by_value and len(held) > len(expected):
-        verified.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, instead of {len(expected)}")
+        verified.problems.append(f"{file.path}: {index_table} has {len(held)} rows, expected {len(expected)}")
     return len(expected)
 
 
 def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
-    """Count postings whose first or last row is missing. How a build joins rows depends on its memory."""
+    """Return the number of expected postings whose first or last row is not in ``held``. Postings themselves are not
+    compared, since a build joins rows into postings depending on its memory.
+    """
     spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
     for row in held:
         spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))

@@ -1,10 +1,10 @@
-"""Make the rows of "pages": page indexes for files that were written without.
+"""Make the rows of "pages": page indexes for files that were written without page indexes.
 
 The chunks are read once. Page locations come from page headers, and for repeated leaves from decoded levels; a chunk
-with a page that begins inside a row gets no index. Bounds are those of the decoded values: they are exact, and the
-pages are fetched for their headers anyway.
+with a page that begins inside a row gets no index. Bounds come from the decoded values: these are exact, and the pages
+are fetched for their headers anyway.
 
-They are kept in the format's own bytes, so a read uses them as if the file had them.
+The indexes are stored in Parquet's own encoding, so a read uses them as if the file contained them.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ _types = pa.types
 class PageValues(NamedTuple):
     """The values of one page."""
 
-    rows: pa.Array  # of the leaf's field, cut to the leaf
-    num_values: int  # of the leaf, with nulls and empty lists
+    rows: pa.Array  # the page's rows of the leaf's field, without the field's other leaves
+    num_values: int  # number of the leaf's values, including nulls and empty lists
 
 
 class _PageBounds(NamedTuple):
-    """Bounds of a page; ``low`` and ``high`` are encoded, and empty without values."""
+    """Bounds and counts of a page. ``low`` and ``high`` are encoded bytes, empty if the page has no value; ``is_null``
+    says that all values are null.
+    """
 
     low: bytes
     high: bytes
@@ -72,15 +74,15 @@ class _PageBounds(NamedTuple):
 
 
 class _NoOrderError(Exception):
-    """Statistics cannot represent values of this type."""
+    """Raised if Parquet statistics cannot represent values of a column's type."""
 
 
 def column_index(pages: Sequence[PageValues], leaf: Leaf, order: SortOrder) -> ColumnIndex | None:
     """Return the ColumnIndex of a chunk; None if statistics cannot represent values of the leaf's Arrow type.
 
     Args:
-        pages: in the order of the OffsetIndex.
-        order: of the leaf's type; UNDEFINED gives only null counts.
+        pages: the values of all pages, in the order of the OffsetIndex.
+        order: sort order of the leaf's type; with UNDEFINED the index has null counts, but no bounds.
     """
     try:
         found = [_bounds(page, leaf, order) for page in pages]
@@ -129,7 +131,9 @@ def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
 
 
 def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
-    """Return minimum and maximum of values without NaN; of durations as integers, as pyarrow has no other kernel."""
+    """Return minimum and maximum of values without NaN. Those of durations are int64 scalars, since pyarrow's min_max
+    does not support durations.
+    """
     found = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
     return found["min"], found["max"]
 
@@ -154,7 +158,9 @@ def leaf_values(array: pa.Array) -> pa.Array:
 
 
 def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
-    """Return a value as :func:`asyncpq.parquet.statistics.decode_values` gives it."""
+    """Return a scalar as the Python value that :func:`asyncpq.parquet.statistics.decode_values` returns for it. Raises
+    _NoOrderError if statistics cannot represent the value.
+    """
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):
@@ -208,9 +214,8 @@ class _Chunk(NamedTuple):
 
 
 async def pages_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
-    """Return the rows of "pages" for one file, sorted: of leaves with chunks that lack a usable page index.
-
-    Chunks that cannot be read, or not page by page, get no index; a read of them raises the error.
+    """Return one file's rows of the index table "pages", sorted: one for each leaf with a chunk that lacks a usable
+    page index. ``file`` is the file's id. Chunks that cannot be decoded, or have no page locations, get no index.
     """
     made: dict[int, dict[int, MadeIndex]] = {}
     round_ = context.round
@@ -227,7 +232,7 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
 
 
 def _lacking(version: FileVersion) -> list[_Chunk]:
-    """Return the chunks without a usable OffsetIndex or ColumnIndex, in file order."""
+    """Return the chunks that need a page index, since they have no usable OffsetIndex or ColumnIndex, in file order."""
     metadata = version.metadata
     chunks: list[_Chunk] = []
     if version.decryption is not None:
