@@ -33,9 +33,9 @@ from asyncpq.storage.urls import safe_url
 
 #: Folder of the data files, below the dataset's url.
 DATA_FOLDER: Final = "data/"
-#: Columns with bounds in an index without explicit kinds: each is one more segment in every commit.
+#: At most so many columns have bounds in an index without explicit kinds: each adds a segment to every commit.
 MOST_BOUNDS: Final = 32
-#: Younger files may belong to a write that has not ended.
+#: Files younger than so many seconds may belong to a write that is not finished.
 ORPHANS_S: Final = 86_400.0
 
 _TRAILER_BYTES: Final = 8  # a footer's length, and PAR1
@@ -47,15 +47,15 @@ logger = logging.getLogger(__name__)
 class AddedFile:
     """A file that was written and is not live yet. Can be pickled."""
 
-    path: str  # relative to the dataset's folder
-    validator: Validator  # of the version, as a GET returns it
+    path: str  # path relative to the dataset's folder
+    validator: Validator  # identifies the written version, as the response to a GET would
     num_rows: int
-    footer_start: int = 0  # offset of the footer
-    tail: bytes = b""  # last bytes of the file: page indexes and footer; if empty, they are fetched
+    footer_start: int = 0  # offset of the footer in the file
+    tail: bytes = b""  # last bytes of the file: page indexes and footer; if empty, these are fetched
 
 
 async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexBackend:
-    """Return the backend of the index below ``folder``, which ends in a slash."""
+    """Return the backend of the index in ``_asyncpq/`` below ``folder``, a url that ends in a slash."""
     return await open_backend(runtime, folder + INDEX_FOLDER, create=create)
 
 
@@ -69,18 +69,18 @@ async def add_files(
     overwrite: bool = False,
     options: BuildOptions,
 ) -> Refreshed:
-    """Add ``files`` to the index of a folder that asyncpq writes, in one commit. Create the index if there is none.
+    """Add ``files`` to the index of a folder that asyncpq writes, in one commit; create the index if there is none.
 
     Args:
-        folder: url of the dataset, with a slash.
-        schema: of the files.
-        kinds: of the index; None: those that it has, or footers and bounds for a new one.
-        overwrite: after the commit no other file is live, even if some were added meanwhile.
+        folder: url of the dataset, with a final slash.
+        schema: schema of the files.
+        kinds: kinds of the index; None: the existing index's kinds, or footers and bounds for a new index.
+        overwrite: after the commit no other file is live, even if another process added some meanwhile.
 
     Raises:
         SchemaMismatchError: the files have other columns than the existing ones.
-        InvalidOptionError: the index has other kinds, or is of other files.
-        ObjectNotFoundError, ObjectChangedError: one of the files is gone or was replaced.
+        InvalidOptionError: the index has other kinds, or covers files that asyncpq did not write.
+        ObjectNotFoundError, ObjectChangedError: one of the files was deleted or replaced.
         StaleSnapshotError: the dataset was overwritten with other columns meanwhile.
     """
     operation = runtime.operation("build", safe_url(folder))
@@ -115,17 +115,19 @@ async def add_files(
 
 
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """Raise InvalidOptionError if the index is of files that others write: it does not decide which are live."""
+    """Raise InvalidOptionError if the index covers files that asyncpq did not write, so does not decide which are live."""
     if not is_committed(manifest):
         raise InvalidOptionError(
-            "the index there is of files that asyncpq did not write, so it does not decide which files are live",
+            "the folder's index covers files that asyncpq did not write, and does not decide which files are live",
             url=backend.description,
-            hint="Write to another folder; or drop that index, and optimize its files into a new folder.",
+            hint="Write to another folder; or drop the index, and optimize the folder's files into a new folder.",
         )
 
 
 def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
-    """Return the tables of a new index; raise ColumnNotFoundError or InvalidOptionError if a kind fits no column."""
+    """Return the tables of a new index of ``kinds`` (None: footers and bounds). Raises ColumnNotFoundError or
+    InvalidOptionError if a kind does not fit the columns.
+    """
     if kinds is not None:
         return [index_table for kind in kinds for index_table in kind.tables(schema)]
     return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]
@@ -154,9 +156,9 @@ def _data_file(folder: str, file: AddedFile) -> DataFile:
 
 
 async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
-    """Delete the files whose paths begin with ``prefix``, except live ones, and return their paths.
+    """Delete the files whose paths begin with ``prefix``, except live files; return the paths of the deleted files.
 
-    After a StoreError, some files may be left.
+    After a StoreError, some of the files may not be deleted.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
@@ -172,11 +174,11 @@ async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]
 
 
 async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:
-    """Delete the files that no snapshot lists, and return their paths. :meth:`Index.vacuum` removes snapshots. Only
-    files older than ``older_than_s`` go, by the store's clock; see :data:`ORPHANS_S`.
+    """Delete the data files that no snapshot lists and that are older than ``older_than_s`` seconds by the store's
+    clock (see :data:`ORPHANS_S`); return their paths. :meth:`Index.vacuum` removes snapshots.
 
-    Raises ObjectNotFoundError if there is no index, InvalidOptionError if it is of files that others write. After a
-    StoreError some files may be left.
+    Raises ObjectNotFoundError if the folder has no index, InvalidOptionError if its index covers files that asyncpq did
+    not write. After a StoreError, some of the files may not be deleted.
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
@@ -194,7 +196,7 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
     newest = await load(backend, operation)
     if newest is None:
         raise ObjectNotFoundError(
-            "there is no index", url=backend.description, hint="Nothing was committed to this folder."
+            "there is no index", url=backend.description, hint="No write to this folder was committed yet."
         )
     check_lake(newest, backend)
     seen, paths = RowRanges(), set[str]()
@@ -210,7 +212,7 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
 
 
 async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> dict[str, float | None]:
-    """Return the times of modification of the files, by path."""
+    """Return the files below ``folder + prefix``: their modification times (None if unknown), by path in ``folder``."""
     store = (await runtime.store(folder))[0]
     context = RequestContext(operation.metrics, purpose="list")
     listed = await store.list_objects(folder + prefix, context=context)

@@ -1,4 +1,4 @@
-"""Write index bytes into Parquet files; other readers still read these (:mod:`asyncpq.parquet.embedded_index`).
+"""Write index bytes into Parquet files, which other readers still can read (:mod:`asyncpq.parquet.embedded_index`).
 
 The bytes follow the last data page, so offsets of page indexes and Bloom filters do not change. All calls block: from a
 coroutine, use ``asyncio.to_thread``.
@@ -24,14 +24,14 @@ from asyncpq.parquet.metadata import MAGIC, FooterDecoder, NeedBytes, decode_fil
 
 
 class EmbeddedIndexWriter:
-    """Writes a Parquet file with embedded indexes: pyarrow's ``ParquetWriter``, and :meth:`embed`.
+    """Writes a Parquet file with embedded indexes: pyarrow's ``ParquetWriter`` with the method :meth:`embed`.
 
-    Use it in a ``with`` statement. After an error inside, the file is as pyarrow leaves it, without indexes.
+    Use the writer in a ``with`` statement. If the block raises an error, the file has no indexes.
 
     Args:
-        where: path; or a file object open for writing bytes, which stays open.
-        schema: of the rows. Index keys in its metadata, from another file's footer, are dropped.
-        options: of ``pyarrow.parquet.ParquetWriter``.
+        where: path of the file; or a file object open for writing bytes, which stays open.
+        schema: schema of the rows. Index keys in its metadata, which come from another file's footer, are dropped.
+        options: further arguments of ``pyarrow.parquet.ParquetWriter``.
     """
 
     def __init__(
@@ -65,21 +65,23 @@ class EmbeddedIndexWriter:
         self.close()
 
     def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
-        """See pyarrow's ``ParquetWriter.write_table``."""
+        """Write a table's rows, as pyarrow's ``ParquetWriter.write_table`` does."""
         self._writer.write_table(table, row_group_size)
 
     def write_batch(self, batch: pa.RecordBatch, row_group_size: int | None = None) -> None:
-        """See pyarrow's ``ParquetWriter.write_batch``."""
+        """Write a batch's rows, as pyarrow's ``ParquetWriter.write_batch`` does."""
         self._writer.write_batch(batch, row_group_size)
 
     def embed(self, index: EmbeddedIndex) -> None:
-        """Add an index, which is written when the file is closed. Raises InvalidOptionError if the name is taken."""
+        """Add an index, which is written when the file is closed. Raises InvalidOptionError if the file already has an
+        index with this name.
+        """
         if index.name in self._indexes:
-            raise InvalidOptionError(f"the file already has an index {index.name!r}")
+            raise InvalidOptionError(f"the file already has an index with the name {index.name!r}")
         self._indexes[index.name] = index
 
     def close(self) -> None:
-        """Write the indexes and the footer. Idempotent."""
+        """Write the indexes and the footer. Later calls do nothing."""
         try:
             if self._writer.is_open:
                 keys = _write(self._indexes.values(), self._sink)
@@ -97,19 +99,20 @@ class EmbeddedIndexWriter:
 def embed_indexes(
     source: str | os.PathLike[str], target: str | os.PathLike[str], indexes: Iterable[EmbeddedIndex]
 ) -> None:
-    """Copy a Parquet file, and put indexes into the copy. An index replaces one of the same name.
+    """Copy a Parquet file, and add indexes to the copy. An index replaces an existing one with the same name.
 
-    Only the keys in the footer change. ``target`` may be ``source``; it appears, or changes, once all is written.
+    Only the footer's key-value metadata changes. ``target`` may be the same path as ``source``; the file at ``target``
+    is created or replaced atomically, once the copy is complete.
 
     Raises:
         FormatError: the source is not a Parquet file.
-        UnsupportedFeatureError: its footer is encrypted or signed.
-        InvalidOptionError: two indexes have one name.
+        UnsupportedFeatureError: the source's footer is encrypted or signed.
+        InvalidOptionError: two of the indexes have the same name.
     """
     named: dict[str, EmbeddedIndex] = {}
     for index in indexes:
         if named.setdefault(index.name, index) is not index:
-            raise InvalidOptionError(f"two indexes have the name {index.name!r}")
+            raise InvalidOptionError(f"two of the indexes have the same name, {index.name!r}")
     target = Path(target)
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
@@ -133,7 +136,7 @@ def embed_indexes(
 
 
 def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) -> dict[str, str]:
-    """Write the bytes of the indexes; return the footer's keys for them."""
+    """Write the bytes of the indexes; return the footer's key-value pairs with which readers find the indexes."""
     keys = {}
     for index in indexes:
         entry = index.entry(sink.tell())
@@ -143,7 +146,9 @@ def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) ->
 
 
 def _footer(file: IO[bytes]) -> tuple[int, bytes]:
-    """Return the offset and the bytes of the metadata, after decoding them."""
+    """Return the offset and the bytes of the file's metadata. Raises FormatError if the bytes cannot be decoded,
+    UnsupportedFeatureError if the footer is encrypted or signed.
+    """
     limits = LimitOptions()
     size = file.seek(0, os.SEEK_END)
     decoder = FooterDecoder(max_footer_bytes=limits.max_footer_bytes)

@@ -1,4 +1,4 @@
-"""Make the rows of "bounds": key intervals of a file and its row groups, by the statistics in the footer."""
+"""Make the rows of "bounds": key intervals of a file and its row groups, from the statistics in the footer."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MILLISECONDS_OF_A_DAY: Final = 86_400_000
 
 
 class ZoneBounds(NamedTuple):
-    """Bounds and counts of the values of one zone."""
+    """Bounds and counts of a column's values in one zone: a row group, or the whole file."""
 
-    low: bytes  # key at or below all values; empty without values, as `high`
-    high: bytes  # key at or above all values
-    values: int | None  # number of values that are neither null nor NaN; None if unknown, as the next two
-    nulls: int | None
-    nans: int | None
+    low: bytes  # a key that is at most the key of any value; empty if there is no value
+    high: bytes  # a key that is at least the key of any value; empty if there is no value
+    values: int | None  # number of values that are neither null nor NaN; None if unknown
+    nulls: int | None  # None if unknown
+    nans: int | None  # None if unknown
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
         """Return the bounds of both zones together."""
@@ -65,10 +65,10 @@ NOTHING: Final = ZoneBounds(b"", b"", 0, 0, 0)
 
 
 def bounds_rows(version: FileVersion, file: int, name: str, schema: pa.Schema, view: SchemaAdapter | None) -> pa.Table:
-    """Return the rows of "bounds" over one column, for one file, sorted; none for a file without rows.
+    """Return one file's rows of a "bounds" table over one column, sorted; an empty table for a file without rows.
 
-    ``name`` is a column of the dataset with ``schema``, or the dotted path of a leaf in structs; ``view`` is how the
-    file has its columns, or None if it cannot have them: the file is unknown then.
+    ``file`` is the file's id. ``name`` is a column of the dataset with ``schema``, or the dotted path of a leaf in
+    structs. ``view`` maps the file to the dataset's columns. If it is None, the rows say that the file is unknown.
     """
     try:
         zones = None if view is None else _zones(version, name, view, schema)
@@ -82,7 +82,7 @@ def bounds_rows(version: FileVersion, file: int, name: str, schema: pa.Schema, v
 
 
 def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
-    """Return the rows of row groups, by ordinal, and of the whole file."""
+    """Return the "bounds" rows of a file and its row groups; ``zones`` is keyed by row group ordinal."""
     rows: list[tuple[bytes, bytes, int, int, int | None]] = []
     whole = NOTHING
     for zone in zones.values():
@@ -104,7 +104,7 @@ def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Tabl
 
 
 def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
-    """Return the bounds of values of the dataset's type ``type_``, which has keys."""
+    """Return the bounds and counts of an array's values, as keys of the dataset's type ``type_``."""
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary_decode()
     if isinstance(array.type, pa.BaseExtensionType):
@@ -124,7 +124,7 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """Return the bounds of row groups with rows; None if the file's values do not compare as the dataset's do."""
+    """Return the bounds of row groups with rows, by ordinal; None if the file's values do not compare as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
@@ -151,7 +151,7 @@ def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Sche
 
 
 def _descend(match: Match, path: str) -> Match | None:
-    """Return the match at a dotted path inside a column; None if it is unknown."""
+    """Return the match of the leaf at a dotted path inside a column; None if it is unknown or the path is no leaf's."""
     while path:
         names = [
             child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")
@@ -183,7 +183,9 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
-    """Return the factor from the file's statistics to the dataset's values; None if they compare differently."""
+    """Return the factor by which the file's statistics are multiplied to get values of the dataset's kind, such as 1000
+    from seconds to milliseconds; None if the two kinds of values do not compare in the same way.
+    """
     same = own.domain is wanted.domain
     if same and own.domain is Domain.DECIMAL:
         return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
@@ -225,8 +227,8 @@ def _zones_of(
 
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
-    """Return the keys of bounds in statistics, as :func:`bound_keys` would; for few values. Raise OverflowError for a
-    value that does not fit the type.
+    """Return the keys of bounds from statistics, equal to those of :func:`bound_keys`, but faster for few. Raises
+    OverflowError for a value that does not fit the type.
     """
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8
@@ -246,5 +248,5 @@ def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool
     width = width_of(kind) or 8
     numbers = [value * factor for value in values]
     if any(not low <= number * unit < high for number in numbers):
-        raise OverflowError(f"{type_} does not hold a bound")
+        raise OverflowError(f"a bound is out of the range of {type_}")
     return [integer_key(number, width, signed=signed or kind.bit_width < 64) for number in numbers]

@@ -1,7 +1,7 @@
 """Read one file, and make its rows of each index table. Any process can do this step of a build.
 
-Files with a column that differs from the dataset's only in case are left unknown: asyncpq takes it for another column,
-Spark by default for the same one, so no row could be right for both.
+A file with a column name that differs from the dataset's only in case is not indexed: asyncpq reads it as another
+column, Spark by default as the same column, so no index row would be right for both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.storage.base import RequestContext, Validator
 
-#: A footer of at most so many bytes stands whole in the shared entry.
+#: The shared entry contains the whole footer if that has at most so many bytes.
 WHOLE_FOOTER_BYTES: Final = 16 * 1024
 _FEW_CHUNKS: Final = 64
 _MOST_KEPT: Final = 64  # schemas whose check is remembered
@@ -47,51 +47,51 @@ _FILES_TYPE: Final = pa.struct(list(FILES.schema))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTask:
-    """A file to be read. Can be pickled if the DataFile can."""
+    """A file that a build reads. Can be pickled if the DataFile can."""
 
-    id: int  # for the version that will be read
-    path: str  # in the index
-    file: DataFile  # its location; deleted rows are indexed too
+    id: int  # the file id of the version that will be read
+    path: str  # the file's path in the index
+    file: DataFile  # the file's location; rows that a table has deleted are indexed too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """The rows of one file."""
+    """One file's rows of the index tables, or the reason why the file could not be read."""
 
     work: FileTask
-    # Rows of each index table; of a file with a `problem` only those of "files". They are sorted, except for postings:
-    # those with one key per row may stand in row order, and those of a large file are sorted runs in a local file.
+    # Rows of each index table; if the file has a `problem`, only of "files". Rows are sorted, except for postings:
+    # those with one key per row may be in row order, and those of a large file are sorted runs in a local file.
     tables: Mapping[IndexTable, pa.Table]
-    num_rows: int | None = None  # of the file; None with a problem
-    validator: Validator | None = None  # of the version; None if it was not read
-    problem: AsyncpqError | None = None  # why the file could not be read
-    gone: bool = False  # there is no such file
+    num_rows: int | None = None  # number of rows in the file; None with a problem
+    validator: Validator | None = None  # identifies the version that was read; None if none was read
+    problem: AsyncpqError | None = None  # the error with which reading failed; None if the file was read
+    gone: bool = False  # whether the file does not exist any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """What a build reads of each file."""
+    """The columns and index tables for which a build reads each file, and the build's options."""
 
-    schema: pa.Schema  # the dataset's columns, and `fields`: see asyncpq.datasets.opened_file.DatasetColumns
+    schema: pa.Schema  # the dataset's columns; for these and `fields` see asyncpq.datasets.opened_file.DatasetColumns
     fields: tuple[TableField, ...] | None
     tables: tuple[IndexTable, ...]
-    tail_hint: str  # key of files with similar footers, for tail-size hints
-    options: BuildOptions  # bound the memory for a file's rows, and set the folder for the rest
+    tail_hint: str  # cache key that is shared by files with footers of similar sizes
+    options: BuildOptions  # limit the memory for a file's rows, and set the folder for rows that exceed the limit
 
     @property
     def by_value(self) -> list[IndexTable]:
-        """The tables for which data pages are read, not only footers."""
+        """The tables whose rows need a file's values, so that data pages are read, not only footers."""
         return [index_table for index_table in self.tables if index_table.kind in FROM_VALUES]
 
 
-#: Reserves bytes of memory for a file.
+#: Returns a context manager that waits for so many bytes of memory, and reserves them during the block.
 Room = Callable[[int], AbstractAsyncContextManager[None]]
 
 
 class FileCollector:
     """Reads files of a build, and makes their rows of the index tables.
 
-    ``room`` waits for memory, given the bytes that a file's rows may take.
+    ``room`` is called with the bytes that a file's rows may take, and reserves that memory.
     """
 
     def __init__(self, runtime: Runtime, wanted: IndexSpec, room: Room = lambda num_bytes: nullcontext()) -> None:
@@ -102,9 +102,8 @@ class FileCollector:
         self._names = CaseConflicts(wanted.schema)
 
     async def collect(self, work: FileTask, operation: Operation) -> FileRows:
-        """Read one version of a file, and make its rows. The result has the file's errors; StoreError is raised.
-
-        ``operation`` is the file's part of the build.
+        """Read one version of a file, and return its index rows. If the file is bad, the result has the error; other
+        errors, such as StoreError, are raised. ``operation`` is the file's part of the build.
         """
         file, restarts = replace(work.file, deletes=None, bounds={}), 0
         while True:
@@ -120,7 +119,7 @@ class FileCollector:
             except AsyncpqError as error:
                 if not is_bad_file(error):
                     raise
-                # damaged bytes stay damaged, but permissions may change
+                # with a validator the file is not read again: right for damaged bytes, but permissions may change
                 return _problem(work, error, work.file.validator if isinstance(error, FormatError) else None)
 
     async def _collect(self, work: FileTask, operation: Operation) -> FileRows:
@@ -182,7 +181,9 @@ class FileCollector:
 
 
 async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> Validator | None:
-    """Return the current version of a file, by its store; None if that is unknown, or there is no such file."""
+    """Ask the store for the current version of a file, and return its validator; None if the file is bad or does not
+    exist.
+    """
     try:
         opened = await _open(runtime, file, tail_hint, operation)
         try:
@@ -235,9 +236,8 @@ def _files_row(
 
 
 async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
-    """Return the rows of "footers" for one file, sorted. Its page indexes are fetched with coalesced GETs.
-
-    A file with an encrypted footer has no row: its content must not be stored in clear.
+    """Return one file's rows of the index table "footers", sorted. The file's page indexes are fetched with coalesced
+    GETs. A file with encryption has no rows, since its content must not be stored in plain text.
     """
     if version.decryption is not None:
         return payload_table("footers", [])
@@ -249,7 +249,7 @@ async def footer_rows(source: ObjectSource, version: FileVersion, file: int, con
 
 
 def is_small(version: FileVersion) -> bool:
-    """Whether a footer is small enough to be processed in the event loop; some have 100,000 column chunks."""
+    """Whether a footer has so few column chunks that it can be processed on the event loop; some have 100,000."""
     metadata = version.metadata
     return len(metadata.row_groups) * len(metadata.schema.leaves) <= _FEW_CHUNKS
 
@@ -271,7 +271,7 @@ def _footer_table(
 
 
 def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
-    """Return, for each leaf, the keys of its page indexes that reads use."""
+    """Return the cache keys of the page indexes that reads use, by the ordinal of the leaf."""
     keys: dict[int, list[ContentKey]] = {leaf.index: [] for leaf in version.metadata.schema.leaves}
     for leaf, leaf_keys in keys.items():
         for group in version.metadata.row_groups:
@@ -286,14 +286,14 @@ def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
 
 
 class CaseConflicts:
-    """Finds columns of files that differ from those of ``schema`` only in case. Equal schemas are checked once."""
+    """Finds columns of files that differ from those of ``schema`` only in case; checks equal schemas once."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._known: LRUCache[Hashable, str | None] = LRUCache(_MOST_KEPT)
 
     def check(self, opened: OpenedFile) -> AmbiguousColumnError | None:
-        """Return the error if the file has such a column; else None."""
+        """Return an error if a column name of the file differs from the dataset's only in case; else None."""
         partitions = opened.file.partition.keys()
         key = (*opened.schema_bytes, *sorted(partitions))
         if key not in self._known:
@@ -302,11 +302,11 @@ class CaseConflicts:
         if name is None:
             return None
         return AmbiguousColumnError(
-            "the dataset has the column in another case: Spark takes both for the same column, so the file is not"
-            " indexed",
+            "the file's column differs from the dataset's only in case: Spark takes both for the same column, so the file"
+            " is not indexed",
             url=opened.version.url,
             column=name,
-            hint="Rewrite the file with the dataset's names.",
+            hint="Rewrite the file with the dataset's column names.",
         )
 
     def _find(self, opened: OpenedFile, partitions: Collection[str]) -> str | None:

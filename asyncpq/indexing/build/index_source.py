@@ -416,10 +416,10 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
         if now != indexed:
             difference = f"its type is {now}, not {indexed}"
         elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
-            difference = "it has the same name, but another field id"
+            difference = "it is another one of the same name, with another id or mapping"
         elif (name in in_paths) != (name in manifest.partitions):
             place = "paths" if name in in_paths else "files"
-            difference = f"its values are in the {place}, and were not when the column was indexed"
+            difference = f"its values are in the {place} and were not when the column was indexed"
         else:
             continue
         raise SchemaMismatchError(
