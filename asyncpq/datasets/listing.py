@@ -217,7 +217,7 @@ async def _without_others(
     async def counts_whole(folder: str) -> bool:
         if await exists(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
             raise InvalidOptionError(
-                "only the index of their folder knows which of these files are live: some may be replaced or uncommitted",
+                "only the index of their folder knows which files are live: others may be replaced or uncommitted",
                 url=safe_url(folder),
                 hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
             )

@@ -115,7 +115,7 @@ async def add_files(
 
 
 def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
-    """Raise InvalidOptionError if the index covers files that asyncpq did not write, so does not decide which are live."""
+    """Raise InvalidOptionError if the index covers files that asyncpq did not write, of which all are live."""
     if not is_committed(manifest):
         raise InvalidOptionError(
             "the folder's index covers files that asyncpq did not write, and does not decide which files are live",

@@ -124,7 +124,7 @@ def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
 
 
 def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
-    """Return the bounds of row groups with rows, by ordinal; None if the file's values do not compare as the dataset's."""
+    """Return the bounds of row groups with rows, by ordinal; None if values do not compare as the dataset's do."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.field(ordinal)
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}

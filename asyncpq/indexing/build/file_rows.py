@@ -302,8 +302,8 @@ class CaseConflicts:
         if name is None:
             return None
         return AmbiguousColumnError(
-            "the file's column differs from the dataset's only in case: Spark takes both for the same column, so the file"
-            " is not indexed",
+            "the file's column differs from the dataset's only in case: Spark takes both for the same column, so the"
+            " file is not indexed",
             url=opened.version.url,
             column=name,
             hint="Rewrite the file with the dataset's column names.",
