@@ -124,8 +124,7 @@ def _ordinal(
     version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
     """Return the ordinal of the file's top-level field that matches a column; None if no field matches, ``_SEVERAL`` if
-    several do.
-    """
+    several do."""
     if field is not None and by_id and field.field_id is not None:
         ordinals = by_id.get(field.field_id, ())
     else:

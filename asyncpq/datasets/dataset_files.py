@@ -79,8 +79,7 @@ class FileRequests(Protocol):
 
 class SameRequest:
     """A :class:`FileRequests` with the same request for every file. It checks each file's schema, and keeps the file's
-    statistics for later reads.
-    """
+    statistics for later reads."""
 
     def __init__(self, state: DatasetState, ask: ScanRequest) -> None:
         self._state = state

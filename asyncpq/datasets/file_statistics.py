@@ -30,8 +30,7 @@ from asyncpq.storage.base import Validator
 
 def kind_of(type_: pa.DataType) -> ValueKind:
     """Return the kind of a type's values, which says how they compare with literals. A dictionary type has the kind of
-    its value type.
-    """
+    its value type."""
     type_ = storage_type(type_)
     if isinstance(type_, pa.TimestampType):
         return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
@@ -195,8 +194,7 @@ def _leaf(version: FileVersion, name: str) -> Leaf | None:
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
-    such column.
-    """
+    such column."""
     top = name
     while (at := schema.get_field_index(top)) < 0:
         top, dot, _ = top.rpartition(".")

@@ -58,8 +58,7 @@ class Reader(Protocol):
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None. Raises
-        StoreError.
-        """
+        StoreError."""
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
@@ -85,8 +84,7 @@ class Reader(Protocol):
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
         """Return the first item of ``make()``; the second is its size in bytes. Callers with an equal key share one
-        call of ``make``, and its result as long as the session's memory cache keeps it.
-        """
+        call of ``make``, and its result as long as the session's memory cache keeps it."""
 
     async def list_names(self, url: str) -> list[str]:
         """Return the names of the objects directly in a folder, ascending; an empty list if the folder has none."""

@@ -136,8 +136,7 @@ class OpenedFile:
     @property
     def schema_bytes(self) -> tuple[bytes, str | None]:
         """The encoded Parquet schema, and the footer's ``ARROW:schema`` (None if missing). Files in which both are
-        equal have equal :attr:`schema`.
-        """
+        equal have equal :attr:`schema`."""
         metadata = self.version.metadata
         elements = metadata.schema.elements
         arrow = metadata.key_value_metadata.get("ARROW:schema")
@@ -238,8 +237,7 @@ class OpenedFile:
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read
-        takes at most ``round_bytes`` (if that is not None).
-        """
+        takes at most ``round_bytes`` (if that is not None)."""
         if self.plan is None:
             return []
         read = self.plan.file_scan
@@ -313,8 +311,7 @@ class Opener:
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> AsyncGenerator[tuple[OpenedFile, T]]:
         """Open the files of ``todo`` (pairs of number and file), and yield each one with the result of ``prepare``,
-        which runs for several files concurrently. The caller closes each file that it receives.
-        """
+        which runs for several files concurrently. The caller closes each file that it receives."""
         most = self.runtime.options.limits.files_ahead
         remaining = iter(todo)
         window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()

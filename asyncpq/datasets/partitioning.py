@@ -138,8 +138,7 @@ _BAD = object()
 
 def _segments(folder: str, names: tuple[str, ...] | None) -> dict[str, str | None]:
     """Return the texts of a path's values by column name; None for null. Raises ValueError for a segment that is not
-    UTF-8, or for two different values of one column.
-    """
+    UTF-8, or for two different values of one column."""
     segments = [segment for segment in folder.split("/") if segment]
     if names is not None:
         return {name: _decoded(segment) for name, segment in zip(names, segments, strict=False)}

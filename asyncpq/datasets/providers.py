@@ -270,15 +270,13 @@ class ListedFiles:
 
 def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:
     """Return the cost of a listing that has just ended. ``before`` is the number of listing requests in ``metrics``
-    when the listing began, and ``began`` the ``time.monotonic()`` at that moment.
-    """
+    when the listing began, and ``began`` the ``time.monotonic()`` at that moment."""
     return ListingCost(metrics.requests_by_purpose.get("list", 0) - before, time.monotonic() - began)
 
 
 class TableFiles:
     """A :class:`FileProvider` of the files of one snapshot of a table. With ``trust_statistics=False`` the table's
-    bounds exclude no file.
-    """
+    bounds exclude no file."""
 
     view: View = View.TABLE
     known: FileSet | None = None

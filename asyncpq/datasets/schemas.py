@@ -62,8 +62,7 @@ class SchemaUnifier:
 
     def add(self, url: str, schema: pa.Schema) -> None:
         """Add the schema of the file at ``url``. Raises SchemaMismatchError, which names two files, if their columns
-        conflict.
-        """
+        conflict."""
         if any(schema.equals(seen) for seen in self._seen):
             return
         fields = {

@@ -229,8 +229,7 @@ async def _schema_of(
 
 def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
     """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the index
-    is not finished. ``own`` are the caller's own indexes; with ``skips``, bad files are left out.
-    """
+    is not finished. ``own`` are the caller's own indexes; with ``skips``, bad files are left out."""
     manifest = index.manifest
     if not manifest.is_built:
         raise InvalidOptionError(

@@ -188,8 +188,7 @@ class _FilesOpening:
 
     def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
         """Return the dataset of the listed files, pruned by the index if it fits; or, if the index decides which files
-        are live, the dataset of the files that it lists.
-        """
+        are live, the dataset of the files that it lists."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if is_committed(index.manifest) and dataset.state.is_written:
@@ -210,8 +209,7 @@ class _FilesOpening:
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
         """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None if all are.
-        Raises InvalidOptionError if the caller's ``view`` or ``index`` option would ignore that index.
-        """
+        Raises InvalidOptionError if the caller's ``view`` or ``index`` option would ignore that index."""
         state = dataset.state
         may_be = state.has_index and state.is_written
         if not may_be or await committing_index(self.runtime, self.files.folder) is None:
@@ -275,8 +273,7 @@ def shown_url(target: object, files: Target | None) -> str:
 
 def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     """Split an ``index`` option into the place or handle of an asyncpq index (None if there is none) and the caller's
-    own indexes.
-    """
+    own indexes."""
     given = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
     own = [item for item in given if not isinstance(item, Index) and isinstance(item, FileIndex)]
     backends = [item for item in given if item not in own]

@@ -74,8 +74,7 @@ class EmbeddedIndexWriter:
 
     def embed(self, index: EmbeddedIndex) -> None:
         """Add an index, which is written when the file is closed. Raises InvalidOptionError if the file already has an
-        index with this name.
-        """
+        index with this name."""
         if index.name in self._indexes:
             raise InvalidOptionError(f"the file already has an index with the name {index.name!r}")
         self._indexes[index.name] = index
@@ -147,8 +146,7 @@ def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) ->
 
 def _footer(file: IO[bytes]) -> tuple[int, bytes]:
     """Return the offset and the bytes of the file's metadata. Raises FormatError if the bytes cannot be decoded,
-    UnsupportedFeatureError if the footer is encrypted or signed.
-    """
+    UnsupportedFeatureError if the footer is encrypted or signed."""
     limits = LimitOptions()
     size = file.seek(0, os.SEEK_END)
     decoder = FooterDecoder(max_footer_bytes=limits.max_footer_bytes)

@@ -184,8 +184,7 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
     """Return the factor by which the file's statistics are multiplied to get values of the dataset's kind, such as 1000
-    from seconds to milliseconds; None if the two kinds of values do not compare in the same way.
-    """
+    from seconds to milliseconds; None if the two kinds of values do not compare in the same way."""
     same = own.domain is wanted.domain
     if same and own.domain is Domain.DECIMAL:
         return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
@@ -228,8 +227,7 @@ def _zones_of(
 
 def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
     """Return the keys of bounds from statistics, equal to those of :func:`bound_keys`, but faster for few. Raises
-    OverflowError for a value that does not fit the type.
-    """
+    OverflowError for a value that does not fit the type."""
     kind = storage_type(type_)
     if is_variable(kind):  # a truncated string may be invalid UTF-8
         rest = _HIGHEST if upper else b""

@@ -103,8 +103,7 @@ class FileCollector:
 
     async def collect(self, work: FileTask, operation: Operation) -> FileRows:
         """Read one version of a file, and return its index rows. If the file is bad, the result has the error; other
-        errors, such as StoreError, are raised. ``operation`` is the file's part of the build.
-        """
+        errors, such as StoreError, are raised. ``operation`` is the file's part of the build."""
         file, restarts = replace(work.file, deletes=None, bounds={}), 0
         while True:
             try:
@@ -182,8 +181,7 @@ class FileCollector:
 
 async def version_of(runtime: Runtime, file: DataFile, tail_hint: str, operation: Operation) -> Validator | None:
     """Ask the store for the current version of a file, and return its validator; None if the file is bad or does not
-    exist.
-    """
+    exist."""
     try:
         opened = await _open(runtime, file, tail_hint, operation)
         try:

@@ -123,8 +123,7 @@ class _Distinct:
 
 class _Postings:
     """Collects postings: a key and a range of consecutive rows that have it. If a key has more than ``limit`` postings
-    (None: no limit), those with the smallest gaps between them are joined.
-    """
+    (None: no limit), those with the smallest gaps between them are joined."""
 
     def __init__(self, schema: pa.Schema, keys: _KeysOf, limit: int | None) -> None:
         self._schema = schema
@@ -227,8 +226,7 @@ def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
     """Join neighbouring postings, and return keys, first rows and stops. ``begins`` has one value for each posting but
-    the first: whether it is not joined with the one before.
-    """
+    the first: whether it is not joined with the one before."""
     if begins.true_count == len(begins):
         return keys, firsts, stops
     lasts = pa.concat_arrays([pc.indices_nonzero(begins).cast(pa.uint64()), pa.array([len(keys) - 1], pa.uint64())])
@@ -289,8 +287,7 @@ async def value_rows(
     options: BuildOptions,
 ) -> dict[IndexTable, pa.Table]:
     """Scan the columns of the tables once, and return each table's rows for the file with the id ``file`` (see
-    ``FileRows.tables``). Raises CorruptFileError if the scan returns fewer or more rows than the footer says.
-    """
+    ``FileRows.tables``). Raises CorruptFileError if the scan returns fewer or more rows than the footer says."""
     names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0

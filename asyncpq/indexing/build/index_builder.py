@@ -153,8 +153,7 @@ class _Build:
 
     async def _todo(self, base: Manifest | None) -> BuildPlan:
         """Return how the files differ from ``base``. Raises an AsyncpqError if ``base`` is not the required index, or
-        is None although the index must exist.
-        """
+        is None although the index must exist."""
         if base is not None:
             self._check(base)
         elif self.tables is None:
@@ -250,8 +249,7 @@ class _Build:
 
     async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
         """Commit reserved ids for the files to read and those that interrupted builds have read. Returns the committed
-        manifest, and ``todo`` with the ids.
-        """
+        manifest, and ``todo`` with the ids."""
 
         async def reserve(newest: Manifest | None) -> Manifest:
             nonlocal todo
@@ -282,8 +280,7 @@ class _Build:
         self, manifest: Manifest, todo: BuildPlan, executor: BuildExecutor
     ) -> tuple[Manifest, list[Segment]]:
         """Read the files, and commit their segments at intervals; return the last committed manifest, and the segments
-        that are not committed yet.
-        """
+        that are not committed yet."""
         source, metrics = self.source, self.operation.metrics
         metrics.files_total = len(source.files)
         done = metrics.files_ruled_out = len(source.files) - len(todo.works)
@@ -395,8 +392,7 @@ class _Build:
 
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
         """Return the files to add, and the files to remove. Other builds may have added files meanwhile: of two files
-        with one path only the newer stays live.
-        """
+        with one path only the newer stays live."""
         brought, removed = dict(self.brought), dict(self.removed)
         if self.source.alone:
             return list(brought.values()), []

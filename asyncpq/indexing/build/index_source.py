@@ -203,8 +203,7 @@ def folder_around(at: object) -> str | None:
 
 def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
     """Return the target whose files the index at ``at`` covers: the manifest's, or the folder around the index, if the
-    index was built inside it. Raises InvalidOptionError if ``given``, the caller's target, is not None and differs.
-    """
+    index was built inside it. Raises InvalidOptionError if ``given``, the caller's target, is not None and differs."""
     known = parse_target(manifest.dataset["target"])
     folder = folder_around(at)
     if folder is not None and manifest.dataset.get("inside"):
@@ -349,8 +348,7 @@ async def committing_index(
     runtime: Runtime, folder: str, operation: Operation | None = None
 ) -> tuple[IndexBackend, Manifest] | None:
     """Return backend and manifest of the index below a folder that decides which of the folder's files are live; None
-    if all files are live.
-    """
+    if all files are live."""
     backend = await open_backend(runtime, folder + INDEX_FOLDER, create=False)
     manifest = await load(backend, operation)
     return None if manifest is None or not is_committed(manifest) else (backend, manifest)

@@ -190,8 +190,7 @@ def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, o
 
 def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
     """Yield groups of overlapping segments in which more than ``most`` may contain the same key. Segments that were
-    written together only share a bound, and do not count as overlapping.
-    """
+    written together only share a bound, and do not count as overlapping."""
     group: list[Segment] = []
     open_: list[bytes] = []  # upper bounds of the segments that overlap the current one
     depth, end = 0, b""
@@ -276,8 +275,7 @@ async def _load_all(
     backend: IndexBackend, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
 ) -> list[Manifest]:
     """Load the manifests of those snapshot ``numbers`` that exist. With ``damaged``, damaged manifests are left out;
-    else they raise CorruptIndexError.
-    """
+    else they raise CorruptIndexError."""
     manifests: list[Manifest] = []
 
     async def load_one(number: int) -> None:
@@ -369,8 +367,7 @@ async def _compare(
     operation: Operation,
 ) -> int:
     """Compare ``table``, index rows of one file, with the index; return the number of compared rows. Differences are
-    added to ``verified.problems``.
-    """
+    added to ``verified.problems``."""
     by_value = index_table.kind in BY_VALUE
     ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
     if by_value:
@@ -401,8 +398,7 @@ async def _compare(
 
 def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
     """Return the number of expected postings whose first or last row is not in ``held``. Postings themselves are not
-    compared, since a build joins rows into postings depending on its memory.
-    """
+    compared, since a build joins rows into postings depending on its memory."""
     spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
     for row in held:
         spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))

@@ -63,8 +63,7 @@ class PageValues(NamedTuple):
 
 class _PageBounds(NamedTuple):
     """Bounds and counts of a page. ``low`` and ``high`` are encoded bytes, empty if the page has no value; ``is_null``
-    says that all values are null.
-    """
+    says that all values are null."""
 
     low: bytes
     high: bytes
@@ -132,8 +131,7 @@ def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
 
 def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
     """Return minimum and maximum of values without NaN. Those of durations are int64 scalars, since pyarrow's min_max
-    does not support durations.
-    """
+    does not support durations."""
     found = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
     return found["min"], found["max"]
 
@@ -159,8 +157,7 @@ def leaf_values(array: pa.Array) -> pa.Array:
 
 def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
     """Return a scalar as the Python value that :func:`asyncpq.parquet.statistics.decode_values` returns for it. Raises
-    _NoOrderError if statistics cannot represent the value.
-    """
+    _NoOrderError if statistics cannot represent the value."""
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):

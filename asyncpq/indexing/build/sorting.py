@@ -105,8 +105,7 @@ def _but_last(column: pa.Array) -> pa.Array:
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
     """Return keys of 64-bit values as numbers with the same order, which sort several times faster; None if the keys
-    have other lengths or different tags.
-    """
+    have other lengths or different tags."""
     count = len(keys)
     if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
@@ -231,8 +230,7 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 
 class LocalRows:
     """Rows of an index table in an unnamed local file in ``folder``. The disk space is freed once no table that
-    :meth:`table` returned is in use. Calls block on the disk.
-    """
+    :meth:`table` returned is in use. Calls block on the disk."""
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
         self._folder = folder
