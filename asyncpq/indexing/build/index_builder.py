@@ -202,7 +202,7 @@ class _Build:
         for name, number in self.source.field_ids(base.tables):
             if known.get(name, number) != number:
                 raise SchemaMismatchError(
-                    "the table's column of this name is not the one that was indexed: its id or mapping has changed",
+                    "the table now has another column of this name than the indexed one: its id or mapping has changed",
                     url=self.source.url,
                     column=name,
                     hint="Drop the index and build it again.",

@@ -414,7 +414,7 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
         if now != indexed:
             difference = f"its type is {now}, not {indexed}"
         elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
-            difference = "it is another one of the same name, with another id or mapping"
+            difference = "it is one of the same name, but with another id or mapping"
         elif (name in in_paths) != (name in manifest.partitions):
             place = "paths" if name in in_paths else "files"
             difference = f"its values are in the {place} and were not when the column was indexed"
