@@ -144,7 +144,7 @@ async def test_columns_must_be_those_of_the_lake(tmp_path: Path) -> None:
         for schema in (other, pa.schema([("id", pa.int64())]), SCHEMA.append(pa.field("more", pa.int32()))):
             with pytest.raises(SchemaMismatchError, match="column"):
                 await add(session, tmp_path, [], schema=schema)
-        with pytest.raises(InvalidOptionError, match="of footers, bounds"):
+        with pytest.raises(InvalidOptionError, match="tables footers, bounds"):
             await add(session, tmp_path, [write(tmp_path, 10)], kinds=[Keys("id")])
         assert await ids(session, tmp_path) == numbers(0)
         # overwritten, it has other columns, and is another index
