@@ -50,25 +50,28 @@ class BloomFilterHeader(NamedTuple):
 
 
 def decode_bloom_filter_header(data: bytes) -> BloomFilterHeader:
-    """Decode a BloomFilterHeader at the start of ``data``; EndOfDataError if it is cut short.
+    """Decode the BloomFilterHeader at the start of ``data``.
 
-    Raises CorruptFileError for other bytes or a bitset that is not whole blocks, UnsupportedFeatureError for an
-    algorithm, hash or compression that the specification lacks.
+    Raises EndOfDataError if ``data`` ends inside the header, CorruptFileError if ``data`` is not a header or the bitset
+    is not whole blocks, UnsupportedFeatureError if the algorithm, hash or compression is unknown.
     """
     reader = CompactReader(data[:MAX_HEADER_BYTES], max_elements=MAX_HEADER_BYTES)
     fields = reader.struct()
     num_bytes = fields.get(1)
     if type(num_bytes) is not int or not 0 < num_bytes <= MAX_BITSET_BYTES or num_bytes % BLOCK_BYTES:
-        raise CorruptFileError(f"a bloom filter claims {num_bytes!r} bytes of blocks")
+        raise CorruptFileError(
+            f"a bloom filter's header gives the bitset size {num_bytes!r}, expected a positive multiple of "
+            f"{BLOCK_BYTES} bytes, at most {MAX_BITSET_BYTES}"
+        )
     for field_id, name in ((2, "algorithm"), (3, "hash"), (4, "compression")):
         union = fields.get(field_id)
         if not isinstance(union, dict) or set(union) != {1}:
-            raise UnsupportedFeatureError(f"a bloom filter has an unknown {name}")
+            raise UnsupportedFeatureError(f"asyncpq does not support the {name} {union!r} of a bloom filter")
     return BloomFilterHeader(reader.pos, num_bytes)
 
 
 def usual_header(length: int) -> BloomFilterHeader | None:
-    """The usual header of a filter of ``length`` bytes in all, if there is one: a guess that saves a request."""
+    """Guess the header of a filter of ``length`` bytes, header included; None if no common header fits this length."""
     for size in range(1, 6):
         header = BloomFilterHeader(_USUAL_REST_BYTES + size, length - _USUAL_REST_BYTES - size)
         if header.num_bytes > 0 and header.num_bytes % BLOCK_BYTES == 0 and len(varint(2 * header.num_bytes)) == size:
@@ -77,13 +80,13 @@ def usual_header(length: int) -> BloomFilterHeader | None:
 
 
 def block_of(hash_: int, num_blocks: int) -> int:
-    """The ordinal of the block that a hash selects."""
+    """Return the ordinal of the block, among ``num_blocks``, that a hash selects."""
     return ((hash_ >> 32) * num_blocks) >> 32
 
 
 @lru_cache(maxsize=8192)
 def block_mask(hash_: int) -> int:
-    """The eight bits that a hash selects in a block, as a little-endian integer."""
+    """Return the eight bits that a hash selects in a block, as a mask for the block's little-endian integer."""
     low = hash_ & 0xFFFFFFFF
     mask = 0
     for shift, salt in SALTS:
@@ -92,13 +95,13 @@ def block_mask(hash_: int) -> int:
 
 
 def may_contain(block: bytes, hash_: int) -> bool:
-    """Whether a value with this hash may be in the chunk, by the block that the hash selects."""
+    """Return whether a value with this hash may be in the chunk; ``block`` is the block that the hash selects."""
     mask = block_mask(hash_)
     return int.from_bytes(block, "little") & mask == mask
 
 
 def xxh64(data: bytes) -> int:
-    """XXH64 with seed 0 (the xxHash specification)."""
+    """Return the XXH64 hash of ``data`` with seed 0 (the xxHash specification)."""
     size = len(data)
     position = size & ~31
     if position:

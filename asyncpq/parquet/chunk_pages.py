@@ -55,7 +55,7 @@ WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its
 
 
 class NeedMore(enum.Enum):
-    """The bytes end inside the header."""
+    """The result of decoding bytes that end inside a page header."""
 
     NEED_MORE = "need more"
 
@@ -91,10 +91,11 @@ class PageHeader(NamedTuple):
 def decode_page_header(
     data: bytes, offset: int = 0, *, max_bytes: int = MAX_HEADER_BYTES, complete: bool = False
 ) -> PageHeader | NeedMore:
-    """Decode the page header at ``data[offset:]``; NEED_MORE if ``data``, which may end anywhere, ends inside it.
+    """Decode the page header at ``data[offset:]``; return NEED_MORE if ``data`` ends inside the header.
 
-    If ``complete``, no more bytes will come, so a header that is cut off is corrupt. Raises CorruptFileError for other
-    bytes and for negative or missing sizes and counts, ResourceLimitError for a header longer than ``max_bytes``.
+    ``complete`` means that no more bytes will come, so a header that is cut off is corrupt. Raises CorruptFileError if
+    the bytes are not a page header, or a size or count is negative or missing; ResourceLimitError if the header is
+    longer than ``max_bytes``.
     """
     if (match := _DATA_PAGE.match(data, offset)) is not None:
         header = _data_page(match)
@@ -146,7 +147,7 @@ def _data_page_v2(match: re.Match[bytes]) -> PageHeader:
 
 
 def _count(raw: bytes) -> int:
-    """The number of a COUNT32; one subtraction removes all continuation bits, and the sign bit is 0."""
+    """Decode the bytes of a COUNT32. One subtraction removes all continuation bits; the sign bit is 0."""
     length = len(raw)
     if length == 1:
         return raw[0] >> 1
@@ -195,7 +196,7 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
         return PageHeader(page_type, size, compressed, uncompressed, crc, 0, 0)
     content = fields.get(PAGE_HEADER_FIELDS[page_type])
     if not isinstance(content, dict):
-        raise CorruptFileError(f"a page of type {page_type.name} lacks that type's header")
+        raise CorruptFileError(f"a page header of type {page_type.name} lacks the struct that this type requires")
     num_values = _number(content, 1, "number of values")
     encoding = _number(content, 4 if page_type is PageType.DATA_PAGE_V2 else 2, "encoding")
     header = PageHeader(page_type, size, compressed, uncompressed, crc, num_values, encoding)
@@ -220,7 +221,10 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
 def _checked_v2(header: PageHeader) -> PageHeader:
     levels = (header.def_levels_bytes or 0) + (header.rep_levels_bytes or 0)
     if levels > header.compressed_size or levels > header.uncompressed_size:
-        raise CorruptFileError(f"a page's levels take {levels} bytes, the page has {header.compressed_size}")
+        raise CorruptFileError(
+            f"a page's levels take {levels} bytes, but the page has "
+            f"{header.compressed_size} bytes ({header.uncompressed_size} uncompressed)"
+        )
     return header
 
 
@@ -242,20 +246,20 @@ def _number(fields: Fields, field_id: int, name: str) -> int:
 def check_page_header(
     header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
 ) -> None:
-    """Check a data or dictionary page's header against its chunk; finds most flipped bits in headers.
+    """Check a data or dictionary page's header against its chunk; this check finds most flipped bits in headers.
 
-    The chunk's uncompressed size and each of its lists of encodings are advisory: see :func:`header_contradiction`.
-    Given the ``leaf``, the encodings of levels are checked too; ``expected_size`` is the page's size in the
-    OffsetIndex. Raises CorruptFileError if they contradict each other.
+    ``leaf`` is the chunk's column; if None, the encodings of levels are not checked. ``expected_size`` is the page's
+    size in the OffsetIndex; if None, the size is not checked. Raises CorruptFileError if header and chunk contradict
+    each other. The chunk's advisory statements are checked by :func:`header_contradiction` instead.
     """
     if expected_size is not None and header.page_size != expected_size:
-        raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
+        raise CorruptFileError(f"a page has {header.page_size} bytes, but the OffsetIndex says {expected_size} bytes")
     if header.is_data and not _may_have_encoding(header.encoding, chunk):
         raise CorruptFileError(
-            f"a page has the encoding {header.encoding}, which neither its chunk's encodings nor encoding_stats have"
+            f"a page has the encoding {header.encoding}, which the footer does not list for its column chunk"
         )
     if header.type is PageType.INDEX_PAGE:
-        raise CorruptFileError("an index page stands where a data or dictionary page should")
+        raise CorruptFileError("the file has an index page where a data or dictionary page is expected")
     if leaf is not None and header.type is PageType.DATA_PAGE:
         for level, code in (
             (leaf.max_definition_level, header.def_encoding),
@@ -263,19 +267,23 @@ def check_page_header(
         ):
             # CRCs do not cover headers, and a wrong encoding gives wrong levels.
             if level and code != Encoding.RLE and (code != Encoding.BIT_PACKED or not _lists(chunk, code)):
-                raise CorruptFileError(f"a page has levels of encoding {code}, which its chunk does not list")
+                raise CorruptFileError(
+                    f"a page's levels have the encoding {code}, which the footer does not list for its column chunk"
+                )
     if header.page_size > chunk.total_compressed_size:
         raise CorruptFileError(
-            f"a page of {header.page_size} bytes is larger than its chunk of {chunk.total_compressed_size}"
+            f"a page has {header.page_size} bytes, more than its column chunk, which has {chunk.total_compressed_size}"
         )
     if header.is_data and header.num_values > chunk.num_values:
-        raise CorruptFileError(f"a page has {header.num_values} values, its chunk {chunk.num_values}")
+        raise CorruptFileError(
+            f"a page has {header.num_values} values, more than its column chunk, which has {chunk.num_values}"
+        )
 
 
 def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
-    """The advisory statement that a page's header and its chunk disagree about, to be ignored; None if they agree.
+    """Return a text about an advisory statement in which a page's header and its chunk disagree; None if they agree.
 
-    V2 pages of leaves that are not ``repeated`` have as many rows as values.
+    The caller ignores the statement. A V2 page of a leaf that is not ``repeated`` has as many rows as values.
     """
     # DuckDB does not list the dictionary page's own encoding.
     if header.is_data and not _lists(chunk, header.encoding):
@@ -289,7 +297,7 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
 
 
 def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
-    """Whether the chunk lists an encoding, or its encoding_stats, which some writers omit, count pages of it.
+    """Return whether the chunk's encodings or encoding_stats list an encoding; True if it has no encoding_stats.
 
     fastparquet up to 0.6 lists only PLAIN for pages of categories: indices are also allowed if there is a dictionary.
     """
@@ -303,12 +311,12 @@ def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
 
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
-    """Whether the chunk lists an encoding; True for old writers that list none."""
+    """Return whether the chunk lists an encoding; True if its list is empty, as old writers leave it."""
     return not chunk.encodings or _is_in(encoding, chunk.encodings)
 
 
 def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
-    """Whether an encoding is among others; both names of dictionary encoding count as one."""
+    """Return whether ``encodings`` contain an encoding; both codes of dictionary encoding count as the same."""
     return encoding in encodings or (
         encoding in DICTIONARY_ENCODINGS and not DICTIONARY_ENCODINGS.isdisjoint(encodings)
     )
@@ -326,17 +334,17 @@ class RawPage:
 class PageWalker:
     """Cuts the bytes of one chunk into pages as they come.
 
-    Feed the bytes from ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`. The walker buffers
-    at most one incomplete page.
+    Feed the chunk's bytes in order from ``chunk.start``, in pieces of any size, then call :meth:`finish`. The walker
+    buffers at most one incomplete page.
 
     Args:
         chunk: the column chunk.
-        max_page_bytes: the most bytes that a page may claim, compressed or not.
-        leaf: see :func:`check_page_header`.
-        padded: the chunk's span was widened since its writer understated it (PARQUET-816); bytes behind its last value
-            are ignored.
-        verify_crc: check that all data pages have a CRC or none: a missing CRC would let a changed page pass.
-        drop: called with each statement of the metadata that the pages contradict and that is ignored.
+        max_page_bytes: the largest accepted size of a page in bytes, compressed or not.
+        leaf: the chunk's column; if None, the encodings of levels are not checked.
+        padded: the chunk's span was widened because its writer understated it (PARQUET-816); bytes behind the chunk's
+            last value are ignored.
+        verify_crc: check that all data pages have a CRC, or that none has: a missing CRC would let a changed page pass.
+        drop: called with a text about each statement of the footer that the pages contradict and that is ignored.
     """
 
     def __init__(
@@ -365,9 +373,9 @@ class PageWalker:
         self._has_crc: bool | None = None
 
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
-        """Take the next bytes; return the pages that they complete, in file order.
+        """Take the chunk's next bytes; return the pages that these bytes complete, in file order.
 
-        Raises CorruptFileError if they are not pages of this chunk, ResourceLimitError for a page that is too large.
+        Raises CorruptFileError if the bytes are not pages of this chunk, ResourceLimitError if a page is too large.
         """
         if self._buffer or len(data) < self._needed:
             self._buffer += data
@@ -407,35 +415,45 @@ class PageWalker:
             self._values += header.num_values
             has_crc = header.crc is not None
             if self._verify_crc and self._has_crc not in (None, has_crc):
-                raise CorruptFileError("some data pages of a chunk have a CRC and some have none")
+                raise CorruptFileError("some data pages of a column chunk have a CRC and others do not")
             self._has_crc = has_crc
 
     def _check(self, header: PageHeader) -> None:
         if max(header.page_size, header.uncompressed_size) > self._max_page_bytes:
             raise ResourceLimitError(
-                f"a page claims {max(header.page_size, header.uncompressed_size)} bytes, "
-                f"allowed are {self._max_page_bytes}",
+                f"a page's header says that it has {max(header.page_size, header.uncompressed_size)} bytes, "
+                f"the limit is {self._max_page_bytes}",
                 hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
             )
         chunk = self._chunk
         if header.type is not PageType.INDEX_PAGE:
             check_page_header(header, chunk=chunk, leaf=self._leaf)
         if header.type is PageType.DICTIONARY_PAGE and self._pages:
-            raise CorruptFileError("a dictionary page that is not the first page of its chunk")
+            raise CorruptFileError("a dictionary page is not the first page of its column chunk")
         if self._offset + header.page_size > chunk.stop:
-            raise CorruptFileError(f"a page ends at {self._offset + header.page_size}, its chunk at {chunk.stop}")
+            raise CorruptFileError(
+                f"a page ends at byte {self._offset + header.page_size}, "
+                f"behind the end of its column chunk at {chunk.stop}"
+            )
         if header.is_data and self._values + header.num_values > chunk.num_values:
-            raise CorruptFileError(f"a chunk of {chunk.num_values} values has more in its pages")
+            raise CorruptFileError(
+                f"a column chunk's pages have {self._values + header.num_values} or more values, "
+                f"but its metadata say {chunk.num_values}"
+            )
 
     def finish(self) -> None:
-        """Raise CorruptFileError unless the chunk ended with a whole page and held all of its values and bytes."""
+        """Raise CorruptFileError if the chunk ended inside a page, or its pages lack some of its values or bytes."""
         if self._buffer and not self._padded:
-            raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
+            raise CorruptFileError(
+                f"a column chunk ends inside a page, {len(self._buffer)} bytes after its last whole page"
+            )
         if self._offset != self._chunk.stop and not self._padded:
-            raise CorruptFileError(f"a chunk's pages end at {self._offset}, the chunk at {self._chunk.stop}")
+            raise CorruptFileError(
+                f"a column chunk's pages end at byte {self._offset}, but the chunk ends at byte {self._chunk.stop}"
+            )
         if self._values != self._chunk.num_values:
             raise CorruptFileError(
-                f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
+                f"a column chunk's pages have {self._values} values, but its metadata say {self._chunk.num_values}"
             )
         if self._drop and self._uncompressed != self._chunk.total_uncompressed_size and not self._padded:
             self._drop(WRONG_UNCOMPRESSED_SIZE)

@@ -24,7 +24,7 @@ _KEYS: Final = "Give open_file the file's decryption_properties=."
 
 
 class Codec(enum.IntEnum):
-    """parquet.thrift, CompressionCodec."""
+    """The compression of a chunk's pages (parquet.thrift, CompressionCodec)."""
 
     UNCOMPRESSED = 0
     SNAPPY = 1
@@ -37,7 +37,7 @@ class Codec(enum.IntEnum):
 
 
 class Encoding(enum.IntEnum):
-    """parquet.thrift, Encoding."""
+    """The encoding of a page's values or levels (parquet.thrift, Encoding)."""
 
     PLAIN = 0
     PLAIN_DICTIONARY = 2
@@ -55,7 +55,7 @@ DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE
 
 
 class PageType(enum.IntEnum):
-    """parquet.thrift, PageType."""
+    """The kind of a page (parquet.thrift, PageType)."""
 
     DATA_PAGE = 0
     INDEX_PAGE = 1
@@ -64,10 +64,10 @@ class PageType(enum.IntEnum):
 
 
 class ChunkStatistics(NamedTuple):
-    """Raw statistics of a chunk (parquet.thrift, Statistics); None for "not written".
+    """Raw statistics of a chunk (parquet.thrift, Statistics). A field that the writer left out is None.
 
-    The bounds follow the column order, except for the deprecated fields 2 and 1. ``statistics.chunk_bounds`` says what
-    they prove.
+    Bounds are encoded values in the column's order, except for the deprecated ones, which were compared signed.
+    ``statistics.chunk_bounds`` returns the bounds that these statistics prove.
     """
 
     deprecated_max: bytes | None
@@ -91,14 +91,14 @@ class PageEncodingStats:
 
 
 def index_range(offset: int | None, length: int | None) -> tuple[int, int] | None:
-    """Bytes ``(start, stop)`` of an index; None if it has no usable location."""
+    """Return the file range ``(start, stop)`` of an index in bytes; None if offset or length is missing or invalid."""
     if offset is None or length is None or offset < 4 or length <= 0:
         return None
     return offset, offset + length
 
 
 class IndexPlaces(NamedTuple):
-    """Bytes ``(start, stop)`` of a chunk's page indexes; None for one without a usable location."""
+    """The file ranges ``(start, stop)`` of a chunk's page indexes in bytes; None for an index without a valid range."""
 
     offset_index_range: tuple[int, int] | None
     column_index_range: tuple[int, int] | None
@@ -134,7 +134,7 @@ class ColumnChunk(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The file offset of the chunk's first page, a dictionary page if the metadata name one."""
+        """The file offset of the chunk's first page, which is the dictionary page if the chunk has one."""
         dictionary = self.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < self.data_page_offset:
             return dictionary
@@ -155,21 +155,24 @@ class ColumnChunk(NamedTuple):
 
 
 def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
-    """Decode the ColumnChunk struct at ``data[start:stop]`` of the file's metadata.
+    """Decode the ColumnChunk struct at ``data[start:stop]``, where ``data`` are the file's metadata.
 
     As in Thrift, an optional field of an unexpected type counts as absent. Raises CorruptFileError if a required field
-    is missing, a size is negative, or the chunk is not of ``leaf``'s type; UnsupportedFeatureError if it is encrypted.
+    is missing, a size is negative, or the chunk's physical type is not the ``leaf``'s; UnsupportedFeatureError if the
+    chunk's metadata are encrypted.
     """
     reader = CompactReader(data, start, max_elements=_MAX_ELEMENTS_OF_A_CHUNK)
     chunk = reader.struct()
     if reader.pos != stop:
-        raise CorruptFileError("a column chunk's metadata are longer or shorter than located", column=leaf.dotted)
+        raise CorruptFileError(
+            f"a column chunk's metadata end at byte {reader.pos} of the footer, expected {stop}", column=leaf.dotted
+        )
     meta = chunk.get(3)
     if not isinstance(meta, dict):
         if 8 in chunk or 9 in chunk:
             # A plaintext footer has them in clear, so this is a footer that was decrypted.
             raise UnsupportedFeatureError(
-                "the column has a key of its own under an encrypted footer, which asyncpq does not read",
+                "asyncpq does not support a column with a key of its own in a file with an encrypted footer",
                 column=leaf.dotted,
                 hint="Read the file with pyarrow, or leave the column out.",
             )
@@ -178,7 +181,8 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     uncompressed, path = meta.get(6), _path(meta, leaf)
     if physical_type != leaf.element.physical_type:
         raise CorruptFileError(
-            f"a column chunk has the physical type {physical_type}, its column another", column=leaf.dotted
+            f"a column chunk has the physical type {physical_type}, but the schema says {leaf.element.physical_type!r}",
+            column=leaf.dotted,
         )
     file_path = chunk.get(1)
     places = [value if type(value) is int else None for value in map(chunk.get, (2, 4, 5, 6, 7))]
@@ -223,7 +227,7 @@ def _required(meta: Fields, leaf: Leaf) -> list[int]:
 
 
 def _path(meta: Fields, leaf: Leaf) -> tuple[str, ...]:
-    """The chunk's path as written; the leaf's own if there is none."""
+    """Return the column path in the chunk's metadata; the leaf's path if the metadata have no path."""
     parts = meta.get(3)
     if not isinstance(parts, list):
         return leaf.path
@@ -256,13 +260,13 @@ def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
 
 
 def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:
-    """Check that the chunk lies in ``[4, footer_start)`` of a file of ``file_size`` bytes, before it is fetched.
+    """Check that the chunk's bytes lie in ``[4, footer_start)`` of a file of ``file_size`` bytes, before a fetch.
 
-    Raises CorruptFileError, or UnsupportedFeatureError if the chunk is in another file or encrypted.
+    Raises CorruptFileError if they do not, UnsupportedFeatureError if the chunk is in another file or encrypted.
     """
     if chunk.file_path is not None:
         raise UnsupportedFeatureError(
-            "the column's data are said to be in another file, which is never read",
+            f"asyncpq does not support column data in another file ({chunk.file_path!r})",
             column=leaf.dotted,
             hint="This may be a summary file (_metadata); open the data files.",
         )
@@ -274,11 +278,11 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
     limit = min(footer_start, file_size)
     if start < 4 or stop > limit or stop == start:
         raise CorruptFileError(
-            f"a column chunk claims the bytes {start} to {stop}, the file's data are the bytes 4 to {limit}",
+            f"the footer locates a column chunk at the bytes {start} to {stop}, outside the file's data (4 to {limit})",
             column=leaf.dotted,
         )
     if chunk.data_page_offset >= stop:
         raise CorruptFileError(
-            f"a column chunk's first data page ({chunk.data_page_offset}) lies behind its end ({stop})",
+            f"a column chunk's first data page is at byte {chunk.data_page_offset}, behind the chunk's end at {stop}",
             column=leaf.dotted,
         )

@@ -28,13 +28,13 @@ _HINT: Final = "A program that rewrote the file may have copied the footer's key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndexEntry:
-    """A footer's entry for an index in its file.
+    """A footer's entry for an index that is embedded in the file.
 
     Attributes:
-        name: of the index, unique in the file.
-        kind, version: of its bytes; the index's maker defines them.
-        offset, length: bytes in the file.
-        sha256: digest of the bytes, hex.
+        name: the index's name, unique in the file.
+        kind, version: the format of the index's bytes; the index's maker defines both.
+        offset, length: the position and size of the index in the file, in bytes.
+        sha256: SHA-256 of the index's bytes, in hex.
     """
 
     name: str
@@ -46,17 +46,17 @@ class EmbeddedIndexEntry:
 
     @property
     def stop(self) -> int:
-        """Offset behind the last byte."""
+        """The file offset behind the index's last byte."""
         return self.offset + self.length
 
     @property
     def key(self) -> str:
-        """The footer's key."""
+        """The key of this entry in the footer's key-value metadata."""
         return KEY_PREFIX + self.name
 
     @property
     def value(self) -> str:
-        """The value of the footer's key."""
+        """The value of this entry in the footer's key-value metadata: a JSON object."""
         return json.dumps({name: getattr(self, name) for name in ("offset", "length", "kind", "version", "sha256")})
 
 
@@ -65,12 +65,12 @@ class EmbeddedIndex:
     """An index that is embedded in a file, or will be.
 
     Attributes:
-        name: unique in its file.
-        kind, version: of the bytes; the index's maker defines them.
-        data: the bytes.
+        name: the index's name, unique in its file.
+        kind, version: the format of the index's bytes; the index's maker defines both.
+        data: the index's bytes.
 
     Raises:
-        InvalidOptionError: a name or kind that is not valid UTF-8 text, or a version that is no whole number.
+        InvalidOptionError: the name or kind cannot be encoded as UTF-8, or the version is not a whole number.
     """
 
     name: str
@@ -81,7 +81,9 @@ class EmbeddedIndex:
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("kind", self.kind)):
             if type(text) is not str or not _is_utf8(text) or not (text or what == "kind"):
-                raise InvalidOptionError(f"{what}={text!r}: must be text that UTF-8 can hold")
+                raise InvalidOptionError(
+                    f"{what}={text!r}: must be text{' of UTF-8' if what == 'kind' else ', not empty'}"
+                )
         if type(self.version) is not int or self.version < 0:
             raise InvalidOptionError(f"version={self.version!r}: must be a whole number, 0 or more")
         if type(self.data) is not bytes:
@@ -91,7 +93,7 @@ class EmbeddedIndex:
         return f"EmbeddedIndex({self.name!r}, {self.kind!r}, version {self.version}, {len(self.data)} bytes)"
 
     def entry(self, offset: int) -> EmbeddedIndexEntry:
-        """The footer's entry for the index with its bytes at ``offset``."""
+        """Return the footer's entry for this index if its bytes are written at the file offset ``offset``."""
         return EmbeddedIndexEntry(
             name=self.name,
             kind=self.kind,
@@ -103,7 +105,10 @@ class EmbeddedIndex:
 
 
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
-    """Return all entries for indexes in a footer's key-value metadata, by name; CorruptIndexError names ``url``."""
+    """Return a footer's entries for embedded indexes, keyed by index name.
+
+    Raises CorruptIndexError, which names ``url``, if an entry is malformed.
+    """
     by_name = {}
     try:
         for key in key_values:
@@ -116,27 +121,33 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """Return the footer's entry for an index; None if there is none. Raise CorruptIndexError for another form of it."""
+    """Return the footer's entry for the index ``name``; None if the footer has no such key.
+
+    Raises CorruptIndexError if the key's value is not a valid entry.
+    """
     key = KEY_PREFIX + name
     if not name or key not in key_values:
         return None
     try:
         members = json.loads(key_values[key] or "")
     except (ValueError, RecursionError):
-        raise CorruptIndexError(f"the footer's key {key!r} has no JSON", hint=_HINT) from None
+        raise CorruptIndexError(f"the value of the footer's key {key!r} is not JSON", hint=_HINT) from None
     if not isinstance(members, dict):
-        raise CorruptIndexError(f"the footer's key {key!r} has no JSON object", hint=_HINT)
+        raise CorruptIndexError(f"the value of the footer's key {key!r} is JSON, but not an object", hint=_HINT)
     numbers: dict[str, Any] = {member: members.get(member) for member in ("offset", "length", "version")}
     kind, digest = members.get("kind"), members.get("sha256")
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise CorruptIndexError(f"the footer's key {key!r} lacks an offset, a length or a version", hint=_HINT)
+        raise CorruptIndexError(f"the footer's key {key!r} lacks a valid offset, length or version", hint=_HINT)
     if not (type(kind) is str and _is_utf8(kind) and type(digest) is str and _DIGEST.fullmatch(digest)):
-        raise CorruptIndexError(f"the footer's key {key!r} lacks a kind or a SHA-256", hint=_HINT)
+        raise CorruptIndexError(f"the footer's key {key!r} lacks a valid kind or SHA-256", hint=_HINT)
     return EmbeddedIndexEntry(name=name, kind=kind, sha256=digest, **numbers)
 
 
 def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
-    """Return the bytes of all column chunks that can be decoded, as ascending spans that do not touch."""
+    """Return the file ranges ``(start, stop)`` of all column chunks, ascending, with adjacent ranges merged.
+
+    Chunks that are empty, in another file or cannot be decoded are left out.
+    """
     spans = []
     for group in metadata.row_groups:
         for leaf in range(group.num_columns):
@@ -156,30 +167,30 @@ def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
 
 
 def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tuple[int, int]]) -> None:
-    """Raise CorruptIndexError unless the index's bytes are between the magic and the footer, and in no column chunk.
+    """Raise CorruptIndexError if an index's bytes overlap the file's magic, a column chunk or the footer.
 
-    ``spans`` are those of :func:`chunk_spans`.
+    ``spans`` are the result of :func:`chunk_spans`.
     """
     if entry.offset < _FIRST_BYTE or entry.stop > footer_start:
         raise CorruptIndexError(
-            f"the embedded index {entry.name!r} claims the bytes {entry.offset} to {entry.stop}, "
-            f"the file's are the bytes {_FIRST_BYTE} to {footer_start}",
+            f"the footer locates the embedded index {entry.name!r} at the bytes {entry.offset} to {entry.stop}, "
+            f"outside the file's data ({_FIRST_BYTE} to {footer_start})",
             hint=_HINT,
         )
     before = bisect_right(spans, (entry.stop,)) - 1  # the last span that begins before the entry's end
     if entry.length and before >= 0 and spans[before][1] > entry.offset:
         raise CorruptIndexError(
-            f"the embedded index {entry.name!r} and a column chunk claim the same bytes",
+            f"the footer locates the embedded index {entry.name!r} and a column chunk at the same bytes",
             byte_range=(entry.offset, entry.stop),
             hint=_HINT,
         )
 
 
 def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
-    """Return the index of ``entry``; raise CorruptIndexError if ``data`` has another SHA-256 than the entry says."""
+    """Return the index with the bytes ``data``; raise CorruptIndexError if their SHA-256 is not that of ``entry``."""
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise CorruptIndexError(
-            f"the bytes of the embedded index {entry.name!r} have another SHA-256 than the footer says",
+            f"the bytes of the embedded index {entry.name!r} do not have the SHA-256 that the footer gives",
             byte_range=(entry.offset, entry.stop) if entry.length else None,
             hint=_HINT,
         )

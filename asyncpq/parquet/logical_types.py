@@ -11,7 +11,7 @@ TimeUnit = Literal["ms", "us", "ns"]
 
 
 class PhysicalType(enum.IntEnum):
-    """The stored form of values (parquet.thrift, Type)."""
+    """The type in which a column's values are stored (parquet.thrift, Type)."""
 
     BOOLEAN = 0
     INT32 = 1
@@ -24,7 +24,7 @@ class PhysicalType(enum.IntEnum):
 
 
 class Repetition(enum.IntEnum):
-    """parquet.thrift, FieldRepetitionType."""
+    """Whether a field is required, optional or repeated (parquet.thrift, FieldRepetitionType)."""
 
     REQUIRED = 0
     OPTIONAL = 1
@@ -32,7 +32,7 @@ class Repetition(enum.IntEnum):
 
 
 class ConvertedType(enum.IntEnum):
-    """Deprecated annotations (parquet.thrift, ConvertedType)."""
+    """The deprecated form of logical types (parquet.thrift, ConvertedType)."""
 
     UTF8 = 0
     MAP = 1
@@ -59,10 +59,10 @@ class ConvertedType(enum.IntEnum):
 
 
 class LogicalKind(enum.Enum):
-    """The members of parquet.thrift's LogicalType union, INTERVAL and UNRECOGNISED.
+    """The kind of a logical type: the members of parquet.thrift's LogicalType, and INTERVAL and UNRECOGNISED.
 
-    INTERVAL exists as a converted type only. UNRECOGNISED is an annotation newer than this reader: values are read as
-    their physical type, and their order is unknown.
+    INTERVAL exists as a converted type only. UNRECOGNISED is an annotation that asyncpq does not know: values are read
+    as their physical type, and their order is unknown.
     """
 
     STRING = "STRING"
@@ -87,7 +87,7 @@ class LogicalKind(enum.Enum):
 
 
 class LogicalType(NamedTuple):
-    """The meaning of stored values. Fields of other kinds are None."""
+    """The meaning of a column's stored values. Fields that do not apply to ``kind`` are None."""
 
     kind: LogicalKind
     unit: TimeUnit | None = None  # of TIME and TIMESTAMP; None for an unknown unit
@@ -141,7 +141,7 @@ _CONVERTED: Final = {
 
 
 def from_union(union: Value) -> LogicalType:
-    """The LogicalType of a parsed Thrift union; UNRECOGNISED for an unknown one."""
+    """Return the LogicalType of a parsed Thrift union; UNRECOGNISED if the union's member is unknown."""
     if not isinstance(union, dict) or len(union) != 1:
         return UNRECOGNISED
     ((member, content),) = union.items()
@@ -160,7 +160,7 @@ def from_union(union: Value) -> LogicalType:
 
 
 def from_converted(converted: ConvertedType, precision: int | None, scale: int | None) -> LogicalType:
-    """The LogicalType that is equivalent to a converted type."""
+    """Return the LogicalType that is equivalent to a converted type."""
     if converted is ConvertedType.DECIMAL:
         return LogicalType(LogicalKind.DECIMAL, precision=precision, scale=scale or 0)
     return _CONVERTED[converted]

@@ -45,7 +45,7 @@ _MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
 
 @dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class FileMetadata:
-    """A decoded footer. Made by :func:`decode_file_metadata`."""
+    """A file's decoded footer, as :func:`decode_file_metadata` returns it."""
 
     data: bytes  # the Thrift bytes
     version: int  # of the format, 1 or 2, as written; not reliable
@@ -79,7 +79,7 @@ class FileMetadata:
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
-        """The file's key-value metadata, the first value of a repeated key as in Arrow; escaped where not UTF-8."""
+        """The file's key-value metadata, with a repeated key's first value. Bytes that are not UTF-8 are escaped."""
         if self._key_values is None:
             pairs: dict[str, str | None] = {}
             if self.key_value_start is not None:
@@ -96,16 +96,16 @@ class FileMetadata:
 def decode_file_metadata(
     data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS, max_schema_elements: int = DEFAULT_MAX_ELEMENTS
 ) -> FileMetadata:
-    """Decode the Thrift bytes of FileMetaData; bytes behind it, a footer's signature, are ignored.
+    """Decode the Thrift struct FileMetaData; bytes behind the struct (a footer's signature) are ignored.
 
     Args:
-        data: the bytes.
-        max_elements: schema elements, column chunks and other list elements to accept, together.
-        max_schema_elements: schema elements to accept; these are decoded at once.
+        data: the struct's bytes.
+        max_elements: the most schema elements, column chunks and other list elements to accept, in all.
+        max_schema_elements: the most schema elements to accept.
 
     Raises:
-        CorruptFileError: not FileMetaData, or parts that contradict each other.
-        ResourceLimitError: nested deeper than 64 levels, or more elements than allowed.
+        CorruptFileError: the bytes are not FileMetaData, or parts of the metadata contradict each other.
+        ResourceLimitError: the metadata are nested deeper than 64 levels, or have too many elements.
         UnsupportedFeatureError: the schema has fixed-size vectors.
     """
     reader = CompactReader(data, max_elements=max_elements)
@@ -162,7 +162,7 @@ class _Footer:
             self._column_orders = tuple([_order(union) for union in _structs(reader.value(LIST))])
 
     def metadata(self) -> FileMetadata:
-        """The metadata; CorruptFileError if required fields are missing or row counts disagree."""
+        """Return the metadata; raise CorruptFileError if required fields are missing or row counts disagree."""
         schema, groups = self._schema, self._row_groups
         if schema is None or self._num_rows is None or groups is None:
             raise CorruptFileError("the footer lacks a schema, a row count or row groups")
@@ -188,15 +188,15 @@ class _Footer:
 
 
 def _checked_rows(claimed: int, groups: tuple[RowGroup, ...], dropped: list[str]) -> int:
-    """The rows of all row groups; the footer's own count may be lower, and is then ``dropped``.
+    """Return the number of rows of all row groups; CorruptFileError if the footer's own count, ``claimed``, is higher.
 
-    Writers that add row groups to a file may keep the footer's old count (fastparquet before 2022.11), or write 0
-    (old parquet-protobuf). A count that is too high means that row groups are lost.
+    A lower count is appended to ``dropped`` and ignored: writers that add row groups to a file may keep the old count
+    (fastparquet before 2022.11), or write 0 (old parquet-protobuf). A higher count means that row groups are lost.
     """
     num_rows = sum([group.num_rows for group in groups])
     if claimed == num_rows:
         return num_rows
-    contradiction = f"the footer says {claimed} rows, its row groups have {num_rows}"
+    contradiction = f"the footer says {claimed} rows, but its row groups have {num_rows}"
     if not claimed < num_rows <= _MAX_ROWS or not all(group.confirms_num_rows() for group in groups):
         raise CorruptFileError(contradiction)
     dropped.append(contradiction)
@@ -254,7 +254,7 @@ def _row_group(
 def _count(reader: CompactReader, field_type: int, name: str) -> int:
     value = reader.integer() if I16 <= field_type <= I64 else -1
     if value < 0:
-        raise CorruptFileError(f"the {name} at byte {reader.pos} of the metadata is negative or not a number")
+        raise CorruptFileError(f"the {name} before byte {reader.pos} of the metadata is negative or not a number")
     return value
 
 
@@ -265,7 +265,7 @@ def _structs(values: Value) -> list[Fields]:
 
 
 def _sorting_columns(structs: list[Fields]) -> tuple[SortingColumn, ...]:
-    """The columns that a row group is sorted by, up to the first invalid entry."""
+    """Return the columns that a row group is sorted by, most significant first, up to the first invalid entry."""
     columns: list[SortingColumn] = []
     for fields in structs:
         index = fields.get(1)
@@ -295,7 +295,7 @@ _KEY_VALUES: Final = 5  # of FileMetaData
 
 @dataclass(frozen=True, slots=True)
 class NeedBytes:
-    """The decoder needs the bytes ``[start, stop)`` of the object, up to its end."""
+    """A request for the object's bytes ``[start, stop)``; ``stop`` is the object's size."""
 
     start: int
     stop: int
@@ -303,25 +303,28 @@ class NeedBytes:
 
 @dataclass(frozen=True, slots=True)
 class FooterFound:
-    """The metadata, at the file offset ``start``; encrypted if the magic says so."""
+    """The metadata's bytes and their file offset ``start``. The bytes are still encrypted in an encrypted footer."""
 
     start: int
     metadata_bytes: bytes
 
 
 class FooterDecoder:
-    """Finds at most ``max_footer_bytes`` of metadata at the end of an object; encrypted only if ``encrypted``."""
+    """Finds the metadata at the end of an object, at most ``max_footer_bytes``.
+
+    Encrypted metadata are accepted only if ``encrypted`` is True.
+    """
 
     def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
         self._max_footer_bytes = max_footer_bytes
         self._magics = (MAGIC, ENCRYPTED_MAGIC) if encrypted else (MAGIC,)
 
     def next(self, tail: bytes, tail_start: int, size: int) -> NeedBytes | FooterFound:
-        """Decode the bytes ``[tail_start, size)`` of an object of ``size`` bytes, or name the bytes to pass next.
+        """Find the metadata in ``tail``, an object's bytes ``[tail_start, size)``; NeedBytes if the tail is too short.
 
         Raises:
-            NotParquetError: no Parquet magic at the end, or too short for a Parquet file.
-            CorruptFileError: the magic is there, but the length of the metadata is impossible.
+            NotParquetError: the object does not end in the Parquet magic, or is too short for a Parquet file.
+            CorruptFileError: the object ends in the magic, but the length of the metadata is impossible.
             UnsupportedFeatureError: the metadata are encrypted, and ``encrypted`` is False.
             ResourceLimitError: the metadata are longer than ``max_footer_bytes``.
         """
@@ -344,13 +347,13 @@ class FooterDecoder:
         length = int.from_bytes(tail[-8:-4], "little")
         if length == 0 or length > size - _MIN_FILE_BYTES:
             raise CorruptFileError(
-                f"the footer claims {length} bytes of metadata in a file of {size} bytes",
+                f"the footer says that its metadata have {length} bytes, impossible in a file of {size} bytes",
                 byte_range=(size - TRAILER_BYTES, size),
                 hint="The file is damaged or cut off.",
             )
         if length > self._max_footer_bytes:
             raise ResourceLimitError(
-                f"the footer has {length} bytes of metadata, allowed are {self._max_footer_bytes}",
+                f"the footer has {length} bytes of metadata, the limit is {self._max_footer_bytes}",
                 byte_range=(size - TRAILER_BYTES, size),
                 hint="Raise LimitOptions.max_footer_bytes if the file is trusted.",
             )
@@ -361,7 +364,10 @@ class FooterDecoder:
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """The footer's bytes before, between and behind its row groups' column chunks: one piece more than row groups."""
+    """Return the footer's bytes before, between and behind the column chunks of its row groups.
+
+    The list has one piece more than the footer has row groups.
+    """
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:
@@ -372,20 +378,20 @@ def shared_pieces(metadata: FileMetadata) -> list[bytes]:
 
 
 def leaf_pieces(metadata: FileMetadata, leaf: int) -> list[bytes]:
-    """The bytes of a leaf's column chunk in each row group."""
+    """Return the metadata bytes of a leaf's column chunk in each row group."""
     return [metadata.data[slice(*group.chunk_span(leaf))] for group in metadata.row_groups]
 
 
 def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], num_leaves: int) -> bytes:
-    """A footer with the column chunks of ``leaves`` only, of a schema of ``num_leaves`` leaves.
+    """Return the bytes of a footer that has the column chunks of ``leaves`` only; the schema has ``num_leaves`` leaves.
 
-    ``shared`` is from :func:`shared_pieces`, the values of ``leaves`` are from :func:`leaf_pieces`. Raises
-    CorruptFileError if the pieces do not belong to one footer.
+    ``shared`` is from :func:`shared_pieces`. ``leaves`` maps leaf ordinals to the results of :func:`leaf_pieces`.
+    Raises CorruptFileError if the pieces do not belong to the same footer.
     """
     known = sorted(leaves)
     groups = len(shared) - 1
     if groups < 0 or any(len(leaves[leaf]) != groups for leaf in known) or (known and known[-1] >= num_leaves):
-        raise CorruptFileError("pieces of a footer do not belong together")
+        raise CorruptFileError(f"the pieces of {len(known)} columns do not belong to a footer of {groups} row groups")
     out: list[bytes] = [shared[0]]
     for group in range(groups):
         following = 0
@@ -399,10 +405,11 @@ def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], 
 
 
 def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
-    """The Thrift bytes of FileMetaData, ``metadata``, with changed key-value metadata.
+    """Return the Thrift struct FileMetaData, ``metadata``, with changed key-value metadata.
 
-    A key of ``values`` replaces all pairs that have it. Unknown fields, and bytes behind the struct, stay as they are.
-    Raises CorruptFileError for other bytes, ResourceLimitError for more list elements than ``max_elements``.
+    A key of ``values`` replaces all pairs with that key. Unknown fields, and bytes behind the struct, stay as they are.
+    Raises CorruptFileError if ``metadata`` is malformed, ResourceLimitError if it has more than ``max_elements`` list
+    elements.
     """
     reader = CompactReader(metadata, max_elements=max_elements)
     pairs, fields = _split_key_values(reader, {key.encode() for key in values})
@@ -428,7 +435,7 @@ def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: 
 def _split_key_values(
     reader: CompactReader, replaced: Collection[bytes]
 ) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
-    """The key-value pairs that are not ``replaced``, and the other fields as (id, type, value)."""
+    """Return the encoded key-value pairs whose keys are not ``replaced``, and the other fields as (id, type, value)."""
     pairs: list[bytes] = []
     fields: list[tuple[int, int, bytes]] = []
     field_type, last_id = reader.field(0)
@@ -447,7 +454,7 @@ def _split_key_values(
 
 
 def _pairs(reader: CompactReader) -> list[bytes]:
-    """The structs of the list at the reader's position."""
+    """Return the encoded structs of the list at the reader's position."""
     element, length = reader.list_header()
     if length and element != STRUCT:
         raise CorruptFileError("the footer's key-value metadata is not a list of structs")

@@ -35,9 +35,9 @@ from asyncpq.parquet.thrift import (
 
 
 class PageLocationError(CorruptFileError):
-    """A page contradicts the OffsetIndex: the header, the index or the bytes are wrong.
+    """A page contradicts the OffsetIndex: the page's header, the index or the bytes are wrong.
 
-    The read drops the index (``dropped``) and starts again with whole chunks, which show which of them is wrong.
+    The read drops the index (``dropped``) and starts again with whole chunks, which show whether the index is wrong.
     """
 
     dropped = False
@@ -79,16 +79,16 @@ class OffsetIndex:
         return 120 + 3 * 40 * len(self.offsets)
 
     def page_of_row(self, row: int) -> int:
-        """The page that holds a row of the row group, 0 <= row < num_rows."""
+        """Return the ordinal of the page that contains a row of the row group, 0 <= row < num_rows."""
         return bisect_right(self.first_rows, row) - 1
 
     def rows_of_page(self, page: int, num_rows: int) -> tuple[int, int]:
-        """Rows ``[start, stop)`` of a page, in a row group of ``num_rows`` rows."""
+        """Return the range ``(start, stop)`` of a page's rows in the row group, which has ``num_rows`` rows."""
         following = page + 1
         return self.first_rows[page], self.first_rows[following] if following < len(self.first_rows) else num_rows
 
     def row_counts(self, num_rows: int) -> list[int]:
-        """Rows of each page, in a row group of ``num_rows`` rows."""
+        """Return the number of rows of each page; the row group has ``num_rows`` rows."""
         firsts = self.first_rows
         return [stop - start for start, stop in zip(firsts, [*firsts[1:], num_rows], strict=True)] if firsts else []
 
@@ -115,7 +115,10 @@ class ColumnIndex:
 
 
 def decode_offset_index(data: bytes) -> OffsetIndex:
-    """Decode an OffsetIndex, or raise CorruptIndexError. :func:`validate_offset_index` checks it against the chunk."""
+    """Decode an OffsetIndex; raise CorruptIndexError if ``data`` is not one.
+
+    :func:`validate_offset_index` then checks the index against its chunk.
+    """
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
     try:
@@ -150,7 +153,7 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode many zigzag varints of non-negative numbers, 1 to 9 bytes each; faster than one by one.
+    """Decode zigzag varints of non-negative numbers, 1 to 9 bytes each; this is faster than decoding each alone.
 
     Raises CorruptFileError if a number is negative.
     """
@@ -161,7 +164,7 @@ def zigzag_varints(values: Sequence[bytes]) -> list[int]:
         run = b"".join(group)
         planes = [run[i::length] for i in range(length)]
         if planes[0].translate(None, _EVEN_BYTES):
-            raise CorruptFileError("a number that cannot be negative is negative")
+            raise CorruptFileError("an offset, size or row number in the OffsetIndex is negative")
         if length == 1:
             numbers += [a >> 1 for a in planes[0]]
         elif length == 2:
@@ -188,12 +191,12 @@ def zigzag_varints(values: Sequence[bytes]) -> list[int]:
 def _integer(fields: Fields, field_id: int) -> int:
     value = fields.get(field_id)
     if type(value) is not int or value < 0:
-        raise CorruptIndexError("a page location in the OffsetIndex lacks a field or has a negative one")
+        raise CorruptIndexError(f"field {field_id} of an OffsetIndex's page location is missing or negative: {value!r}")
     return value
 
 
 def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: int, num_rows: int) -> None:
-    """Check an OffsetIndex against its chunk and row group; CorruptIndexError if it must not be used.
+    """Check an OffsetIndex against its chunk and row group; raise CorruptIndexError if the index must not be used.
 
     A gap in front of the first page (a dictionary) or between pages is legal. Overlaps, disorder and pages outside
     ``[chunk_start, chunk_stop)`` are not. First rows must increase strictly (PageIndex.md), so pages without rows are
@@ -202,39 +205,40 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
     offsets, sizes, firsts = index.offsets, index.sizes, index.first_rows
     if not offsets:
         if num_rows:
-            raise CorruptIndexError(f"the OffsetIndex has no pages, the row group {num_rows} rows")
+            raise CorruptIndexError(f"the OffsetIndex has no pages, but the row group has {num_rows} rows")
         return
     if firsts[0] != 0:
         raise CorruptIndexError(f"the OffsetIndex begins at row {firsts[0]}, not at row 0")
     if firsts[-1] >= num_rows:
-        raise CorruptIndexError(f"the OffsetIndex has a page at row {firsts[-1]} of {num_rows}")
+        raise CorruptIndexError(f"the OffsetIndex has a page at row {firsts[-1]} of only {num_rows} rows")
     if any(a >= b for a, b in itertools.pairwise(firsts)):
         raise CorruptIndexError("the OffsetIndex's first rows do not increase")
     if min(sizes) <= 0:
-        raise CorruptIndexError("the OffsetIndex has a page without bytes")
+        raise CorruptIndexError(f"the OffsetIndex has a page of {min(sizes)} bytes")
     if offsets[0] < chunk_start or offsets[-1] + sizes[-1] > chunk_stop:
         raise CorruptIndexError(
-            f"the OffsetIndex has pages at {offsets[0]} to {offsets[-1] + sizes[-1]}, "
-            f"the chunk the bytes {chunk_start} to {chunk_stop}"
+            f"the OffsetIndex locates pages at the bytes {offsets[0]} to {offsets[-1] + sizes[-1]}, "
+            f"outside their column chunk ({chunk_start} to {chunk_stop})"
         )
     if any(a + n > b for a, n, b in zip(offsets, sizes, offsets[1:], strict=False)):
         raise CorruptIndexError("the OffsetIndex's pages overlap or are out of order")
 
 
 def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
-    """Check that a valid OffsetIndex leaves no gap between its pages or behind them, else raise CorruptIndexError.
+    """Raise CorruptIndexError if an OffsetIndex leaves a gap between its pages or before ``chunk_stop``.
 
-    Some writers leave the page headers out of the sizes (xitongsys/parquet-go), which would cut such pages off.
+    Some writers leave the page headers out of the sizes (xitongsys/parquet-go), so pages would be cut off.
     """
     for offset, size, following in zip(index.offsets, index.sizes, [*index.offsets[1:], chunk_stop], strict=True):
         if offset + size != following:
             raise CorruptIndexError(
-                f"the OffsetIndex has a page at {offset} to {offset + size}, what follows begins at {following}"
+                f"the OffsetIndex has a page that ends at byte {offset + size}, but the next page "
+                f"or the end of the column chunk is at byte {following}"
             )
 
 
 def decode_column_index(data: bytes) -> ColumnIndex:
-    """Decode a ColumnIndex; CorruptIndexError if it is none, or its lists contradict each other (PageIndex.md)."""
+    """Decode a ColumnIndex; raise CorruptIndexError if ``data`` is not one, or its lists contradict each other."""
     reader = CompactReader(data, max_elements=8 * MAX_PAGES)
     lists: dict[int, Value] = {}
     order: Value = None
@@ -260,23 +264,23 @@ def _column_index(lists: dict[int, Value], order: Value) -> ColumnIndex:
     mins: list[bytes] | None = _list_of(bytes, lists.get(2))
     maxs: list[bytes] | None = _list_of(bytes, lists.get(3))
     if nulls is None or mins is None or maxs is None:
-        raise CorruptIndexError("the ColumnIndex lacks null pages, min values or max values")
+        raise CorruptIndexError("the ColumnIndex lacks a valid list of null pages, min values or max values")
     if type(order) is not int or not 0 <= order < len(BoundaryOrder):
-        raise CorruptIndexError(f"the ColumnIndex has the boundary order {order!r}")
+        raise CorruptIndexError(f"the ColumnIndex has the boundary order {order!r}, expected 0, 1 or 2")
     num_pages = len(nulls)
     null_counts, nan_counts = _counts(lists.get(5)), _counts(lists.get(8))
     for counts in (mins, maxs, null_counts, nan_counts):
         if counts is not None and len(counts) != num_pages:
-            raise CorruptIndexError(f"the ColumnIndex has lists of {num_pages} and {len(counts)} pages")
+            raise CorruptIndexError(f"the ColumnIndex has lists of different lengths: {num_pages}, {len(counts)}")
     if null_counts is not None and True in nulls:
         for is_null, count in zip(nulls, null_counts, strict=True):
             if is_null and count == 0:
-                raise CorruptIndexError("the ColumnIndex has a page of nothing but nulls, with 0 nulls")
+                raise CorruptIndexError("the ColumnIndex marks a page as all null, but counts 0 nulls in this page")
     return ColumnIndex(nulls, mins, maxs, BoundaryOrder(order), null_counts, nan_counts)
 
 
 def _counts(values: Value) -> list[int] | None:
-    """A list of counts; None if it is missing or has a negative count, a writer's "unknown"."""
+    """Return a list of counts; None if the list is missing or has a negative count, which stands for "unknown"."""
     counts: list[int] | None = _list_of(int, values)
     return None if counts is None or min(counts, default=0) < 0 else counts
 
@@ -315,7 +319,7 @@ _BOOLEANS: Final = (bytes([FALSE]), bytes([TRUE]))
 
 
 def encode_offset_index(index: OffsetIndex) -> bytes:
-    """The inverse of :func:`decode_offset_index`."""
+    """Encode an OffsetIndex as a Thrift struct: the inverse of :func:`decode_offset_index`."""
     writer = CompactWriter()
     writer.field_list(1, STRUCT, index.num_pages)
     for offset, size, first_row in zip(index.offsets, index.sizes, index.first_rows, strict=True):
@@ -328,7 +332,7 @@ def encode_offset_index(index: OffsetIndex) -> bytes:
 
 
 def encode_column_index(index: ColumnIndex) -> bytes:
-    """The inverse of :func:`decode_column_index`."""
+    """Encode a ColumnIndex as a Thrift struct: the inverse of :func:`decode_column_index`."""
     writer = CompactWriter()
     writer.field_list(1, TRUE, index.num_pages)
     for is_null in index.null_pages:

@@ -43,15 +43,14 @@ _ROW_GROUP_WEIGHT: Final = 500
 
 
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:
-    """The starts of the ``expected`` structs of the list at the reader's position, and the end of the last.
+    """Return the positions of the ``expected`` structs of the list at the reader's position, and the last one's end.
 
-    The reader moves behind the list.
-
-    Raises CorruptFileError for another number of elements, and for bytes that are not the compact protocol.
+    The reader moves behind the list. Raises CorruptFileError if the list has another number of elements, or the bytes
+    are not Thrift's compact protocol.
     """
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
-        raise CorruptFileError(f"a row group has {length} column chunks, the schema {expected} columns")
+        raise CorruptFileError(f"a row group has {length} column chunks, but the schema has {expected} columns")
     positions = array("q", [reader.pos])
     append = positions.append
     match = chunk_pattern().match
@@ -72,9 +71,9 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
-    """The locations of the page indexes of the ColumnChunk at ``data[start:stop]``, without decoding the rest of it.
+    """Return the locations of a chunk's page indexes without decoding the rest of its struct, ``data[start:stop]``.
 
-    None for an unusual chunk, which has to be decoded.
+    None if the struct is encrypted or has an unusual form; the caller then decodes the whole struct.
     """
     usual = chunk_pattern().match(data, start)
     if usual is None or usual.end() != stop:
@@ -90,7 +89,10 @@ def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
 
 
 def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict[int, int]]:
-    """The last id and the values by id of fields that the pattern has matched as integers with short headers."""
+    """Decode the integer fields in ``data[pos:stop]``; return the last field's id, and the values keyed by field id.
+
+    ``last_id`` is the id of the field before them. All fields have short headers, as the chunk pattern has checked.
+    """
     reader = CompactReader(data, pos)
     values: dict[int, int] = {}
     while reader.pos < stop:
@@ -102,8 +104,9 @@ def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict
 
 @functools.cache
 def chunk_pattern() -> re.Pattern[bytes]:
-    """The pattern of a usual ColumnChunk. Groups: the fields before its metadata, their header, the fields behind.
+    """Return the pattern of a usual ColumnChunk.
 
+    Its groups are the fields before the metadata, the header of the metadata, and the fields behind the metadata.
     Fields are matched in the order of their ids, by their types alone: integers between the structs and lists that
     are present. Compiling takes some milliseconds, so it waits for the first use.
     """
@@ -124,14 +127,14 @@ def chunk_pattern() -> re.Pattern[bytes]:
 
 
 class UnknownLeafError(CorruptFileError):
-    """The metadata were joined without this leaf's column chunks (``footer.join_pieces``).
+    """The metadata were joined without this leaf's column chunks (``metadata.join_pieces``).
 
     The caller that joined them then reads the file's own footer. Users do not see this error.
     """
 
 
 class SortingColumn(NamedTuple):
-    """A column that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
+    """One of the columns that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
 
     column_index: int
     descending: bool
@@ -140,7 +143,7 @@ class SortingColumn(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class RowGroup:
-    """Rows ``[first_row, first_row + num_rows)`` of the file."""
+    """A row group: the rows ``[first_row, first_row + num_rows)`` of the file."""
 
     data: bytes  # of the metadata
     schema: ParquetSchema
@@ -167,15 +170,15 @@ class RowGroup:
 
     @property
     def chunks_span(self) -> tuple[int, int]:
-        """Position of all column chunks' structs in the metadata bytes."""
+        """The range ``(start, stop)`` of the structs of all column chunks in the metadata bytes."""
         return self.starts[0], self.starts[-1]
 
     def chunk_span(self, leaf_index: int) -> tuple[int, int]:
-        """Position of the struct of a leaf's column chunk in the metadata bytes."""
+        """Return the range ``(start, stop)`` of the struct of a leaf's column chunk in the metadata bytes."""
         return self.starts[leaf_index], self.starts[leaf_index + 1]
 
     def index_places(self, leaf_index: int) -> IndexPlaces:
-        """The locations of a leaf's page indexes. An unusual chunk is decoded; raises as :meth:`chunk`."""
+        """Return the locations of a leaf's page indexes. Raises the same errors as :meth:`chunk`."""
         places = find_indexes(self.data, *self.chunk_span(leaf_index))
         if places is not None:
             return places
@@ -185,10 +188,10 @@ class RowGroup:
         return IndexPlaces(chunk.offset_index_range, chunk.column_index_range)
 
     def chunk(self, leaf_index: int) -> ColumnChunk:
-        """The chunk of a leaf, decoded at the first call. Safe to call from several threads.
+        """Return the column chunk of a leaf, decoded at the first call. Safe to call from several threads.
 
-        Raises CorruptFileError for another physical type or a required field that is missing or negative,
-        UnsupportedFeatureError for encrypted metadata.
+        Raises CorruptFileError if the chunk's physical type is not the leaf's, or a required field is missing or
+        negative; UnsupportedFeatureError if the chunk's metadata are encrypted.
         """
         chunk = self._chunks.get(leaf_index)
         if chunk is None:
@@ -200,7 +203,10 @@ class RowGroup:
         return chunk
 
     def confirms_num_rows(self) -> bool:
-        """Whether a chunk of a leaf that is not repeated claims one value for each row; True if there is none."""
+        """Return whether the first chunk of a leaf that is not repeated has one value for each row.
+
+        True if all leaves are repeated or their chunks are not in the metadata.
+        """
         for leaf in self.schema.leaves:
             start, stop = self.chunk_span(leaf.index)
             if leaf.max_repetition_level == 0 and stop - start > 1:
@@ -208,7 +214,7 @@ class RowGroup:
         return True
 
     def parse_chunk(self, leaf_index: int) -> ColumnChunk:
-        """As :meth:`chunk`, but the chunk is not kept: for callers that read all chunks once."""
+        """Decode the column chunk of a leaf as :meth:`chunk` does, but do not keep it: for callers that use it once."""
         known = self._chunks.get(leaf_index)
         if known is not None:
             return known
@@ -217,11 +223,11 @@ class RowGroup:
         starts = self.starts
         leaf = self.schema.leaves[leaf_index]
         if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
-            raise UnknownLeafError("nothing is known of the column's chunks", column=leaf.dotted)
+            raise UnknownLeafError("the joined metadata do not contain this column's chunks", column=leaf.dotted)
         chunk = decode_column_chunk(self.data, starts[leaf_index], starts[leaf_index + 1], leaf)
         # A leaf that is not repeated has one value in each row, and its pages are checked against that. Statistics of
         # another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
-            claim = f"a column chunk claims {chunk.num_values} values in a row group of {self.num_rows} rows"
+            claim = f"a column chunk's metadata say {chunk.num_values} values in a row group of {self.num_rows} rows"
             return chunk._replace(num_values=self.num_rows, statistics=None, dropped=(*chunk.dropped, claim))
         return chunk

@@ -77,12 +77,12 @@ class SchemaElement(NamedTuple):
 def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaElement]:
     """Decode FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
 
-    Raises CorruptFileError for other bytes, ResourceLimitError for more than ``max_elements``.
+    Raises CorruptFileError if the bytes are not a schema, ResourceLimitError if it has more than ``max_elements``.
     """
     element_type, length = reader.list_header()
     if length > max_elements:
         raise ResourceLimitError(
-            f"the schema has {length} elements, allowed are {max_elements}",
+            f"the schema has {length} elements, the limit is {max_elements}",
             hint="Raise LimitOptions.max_schema_elements if the file is trusted.",
         )
     if element_type != STRUCT or length == 0:
@@ -112,7 +112,7 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
 
 @functools.cache
 def _usual_element() -> re.Pattern[bytes]:
-    """A SchemaElement: numbers, the name (with its length), then numbers and the logical type."""
+    """Return the pattern of a usual SchemaElement: numbers, the name with its length, then numbers and logical type."""
     annotation = repeated(any_of(INTEGER_FIELD, headers(STRUCT) + annotation_struct(3))) + STOP_BYTE
     head = INTEGER_FIELDS + headers(BINARY)
     return re.compile(b"(" + head + b")(" + BINARY_VALUE + b")(" + annotation + b")", re.DOTALL)
@@ -131,7 +131,7 @@ def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaEl
     if is_root:
         repetition = _REPETITIONS[code] if code is not None and 0 <= code < len(_REPETITIONS) else None
     elif code == _VECTOR:
-        raise UnsupportedFeatureError("fixed-size vectors (repetition VECTOR) are not supported", column=name)
+        raise UnsupportedFeatureError("asyncpq does not support fixed-size vectors (repetition VECTOR)", column=name)
     else:
         repetition = _member(fields, 3, _REPETITIONS, name, "repetition")
         if repetition is None:  # as other readers do
@@ -179,7 +179,9 @@ def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, w
     if code is None:
         return None
     if not 0 <= code < len(members):
-        raise CorruptFileError(f"unknown {what} {code} in the schema", column=name)
+        raise CorruptFileError(
+            f"the schema gives the unknown {what} {code}, expected 0 to {len(members) - 1}", column=name
+        )
     return members[code]
 
 
@@ -199,14 +201,14 @@ class Leaf:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is a top-level column that is not repeated: one value or null in each row."""
+        """Whether the leaf is a top-level column that is not repeated, so each row has one value or null."""
         return len(self.path) == 1 and self.max_repetition_level == 0
 
     @property
     def physical_type(self) -> PhysicalType:
         physical_type = self.element.physical_type
         if physical_type is None:
-            raise CorruptFileError("a leaf without a physical type", column=self.dotted)
+            raise CorruptFileError("the schema gives this leaf column no physical type", column=self.dotted)
         return physical_type
 
     @property
@@ -226,19 +228,19 @@ class Field:
 
 
 class Projection(NamedTuple):
-    """A top-level field, or a part of one."""
+    """The selected leaves of one top-level field."""
 
     field: int  # its ordinal
     leaves: tuple[int, ...]  # ordinals of the selected leaves, ascending; all of the field's for the whole field
 
 
 class ParquetSchema:
-    """The schema tree.
+    """The schema tree of a file.
 
     Attributes:
         elements: all elements, depth first, the root first.
-        leaves: in file order; names may occur twice.
-        fields: the top-level fields in file order, without groups that hold no leaf, as in pyarrow.
+        leaves: the columns in file order; two may have the same path.
+        fields: the top-level fields in file order; as in pyarrow, groups that contain no leaf are left out.
     """
 
     __slots__ = ("__dict__", "elements", "fields", "leaves")
@@ -248,7 +250,10 @@ class ParquetSchema:
     fields: tuple[Field, ...]
 
     def __init__(self, elements: Sequence[SchemaElement]) -> None:
-        """Raises CorruptFileError for child counts that do not add up, ResourceLimitError below 64 levels."""
+        """Build the tree from its flattened elements.
+
+        Raises CorruptFileError if the child counts do not add up, ResourceLimitError for more than 64 nested levels.
+        """
         self.elements = tuple(elements)
         self.leaves, self.fields = _build(self.elements)
 
@@ -256,7 +261,7 @@ class ParquetSchema:
         return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
 
     def subtree_stop(self, index: int) -> int:
-        """The position behind the element at ``index`` and its descendants."""
+        """Return the ordinal of the first element behind the element at ``index`` and its descendants."""
         position, open_children = index + 1, self.elements[index].num_children
         while open_children:
             open_children += self.elements[position].num_children - 1
@@ -264,7 +269,7 @@ class ParquetSchema:
         return position
 
     def has_empty_group(self, field: Field) -> bool:
-        """Whether a group in a top-level field has no children."""
+        """Return whether any group in a top-level field, or the field itself, is a group without children."""
         elements = self.elements[field.element_index : self.subtree_stop(field.element_index)]
         return any(element.physical_type is None and not element.num_children for element in elements)
 
@@ -278,7 +283,7 @@ class ParquetSchema:
 
     @functools.cached_property
     def _leaves_by_path(self) -> dict[str, list[Leaf]]:
-        """Nested leaves by their own dotted path and by those of the groups above them."""
+        """Nested leaves, keyed by their dotted path and by the dotted paths of the groups above them."""
         return _by_name(
             (".".join(leaf.path[:depth]), leaf)
             for leaf in self.leaves
@@ -288,17 +293,17 @@ class ParquetSchema:
 
     @functools.cached_property
     def whole_fields(self) -> tuple[Projection, ...]:
-        """Every top-level field, whole, in file order."""
+        """Projections of all top-level fields with all of their leaves, in file order."""
         return tuple(
             [Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop))) for field in self.fields]
         )
 
     def projection(self, key: str | int) -> Projection:
-        """The top-level field with the name or ordinal ``key``, else the part at the dotted path ``key``.
+        """Return the top-level field with the name or ordinal ``key``, else the leaves at the dotted path ``key``.
 
-        The path of a group selects all leaves in it. As in pyarrow, a path names every group of the file, also those of
-        lists: ``a.list.element.b``. Raises ColumnNotFoundError or AmbiguousColumnError for no such field or path, or
-        several.
+        The path of a group selects all leaves in the group. As in pyarrow, a path names every group of the file, also
+        those of lists: ``a.list.element.b``. Raises ColumnNotFoundError if nothing matches, AmbiguousColumnError if
+        several fields or paths match.
         """
         if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
             return self.whole_fields[self.field(key).index]
@@ -307,16 +312,19 @@ class ParquetSchema:
             raise AmbiguousColumnError(
                 f"{len(leaves)} columns of the file have this path",
                 column=key,
-                hint="Ask for the whole top-level column by its ordinal.",
+                hint="Select the whole top-level column by its ordinal.",
             )
         return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
 
     def ordinals(self, name: str) -> list[int]:
-        """Ordinals of the top-level fields of this name."""
+        """Return the ordinals of the top-level fields with this name; an empty list if no field has it."""
         return [field.index for field in self._fields_by_name.get(name, ())]
 
     def field(self, key: str | int) -> Field:
-        """The top-level field with the name or ordinal ``key``, else ColumnNotFoundError or AmbiguousColumnError."""
+        """Return the top-level field with the name or ordinal ``key``.
+
+        Raises ColumnNotFoundError if no field matches, AmbiguousColumnError if several fields have the name.
+        """
         if isinstance(key, int):
             if not 0 <= key < len(self.fields):
                 count = len(self.fields)
@@ -334,7 +342,7 @@ class ParquetSchema:
         return fields[0]
 
     def _hint(self, name: str) -> str | None:
-        """The column that may have been meant."""
+        """Return a hint that names the column most similar to ``name``, or the file's first columns."""
         leaf = self._leaves_by_name.get(name)
         if leaf is not None:
             return f"It is inside the top-level column {shown(leaf[0].path[0])}."
@@ -349,8 +357,9 @@ _RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
 def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     """Decode FileMetaData.schema at the reader's position.
 
-    Files of one dataset mostly have the same bytes of schema at the same position, and then share the object. Raises
-    CorruptFileError, ResourceLimitError (too deep, too many elements), UnsupportedFeatureError (fixed-size vectors).
+    Files of one dataset mostly have the same schema bytes at the same position; they then share one object. Raises
+    CorruptFileError if the schema is malformed, ResourceLimitError if it is too deep or too large, and
+    UnsupportedFeatureError if it has fixed-size vectors.
     """
     start, allowed = reader.pos, reader.elements_left
     for position, raw, spent, known in tuple(_RECENT):
@@ -368,7 +377,7 @@ def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
 
 
 def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:
-    """Walk the flattened tree once; ``open_groups`` holds the state of the groups around the open one."""
+    """Return the leaves and the top-level fields of a flattened schema tree."""
     root = elements[0]
     if root.num_children < 0 or (root.physical_type is not None and not root.num_children):
         raise CorruptFileError("the root of the schema is not a group")
@@ -378,6 +387,7 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
     ancestors: tuple[int, ...] = ()
     definition = repetition = 0
     missing = root.num_children  # children of the open group that have still to come
+    # The state of the groups around the open group, outermost first.
     open_groups: list[tuple[int, tuple[str, ...], tuple[int, ...], int, int]] = []
     first_leaf = field_element = 0
     for index in range(1, len(elements)):

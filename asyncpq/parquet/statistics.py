@@ -78,10 +78,10 @@ SIGNED_ORDERS: Final = (SortOrder.BOOLEAN, SortOrder.SIGNED, SortOrder.FLOAT)
 
 
 def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
-    """The order of a leaf's bounds, by the file's ``column_order`` for it.
+    """Return the order of a leaf's bounds; ``column_order`` is the footer's entry for the leaf, None if it has none.
 
-    Without column orders only the deprecated bounds of types that compare signed are meaningful. UNDEFINED for INT96,
-    INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
+    Without column orders only the deprecated bounds of types that compare signed are meaningful. The result is
+    UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and for unknown orders.
     """
     order = _type_order(leaf)
     if column_order is None:
@@ -116,9 +116,9 @@ def _type_order(leaf: Leaf) -> SortOrder:
 
 
 def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Bounds (PLAIN, without lengths) as Python values that compare in ``order``.
+    """Decode bounds (PLAIN, without lengths) as Python values that compare in ``order``.
 
-    Raises CorruptIndexError if one has the wrong length for the type, or the order is UNDEFINED.
+    Raises CorruptIndexError if a bound has the wrong length for its type, or the order is UNDEFINED.
     """
     if order is SortOrder.BYTES:
         return list(raw)
@@ -128,7 +128,7 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
         if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
             length = leaf.element.type_length
             if any(len(value) != length for value in raw):  # a shorter one is another number
-                raise CorruptIndexError(f"a decimal bound does not have {length} bytes", column=leaf.dotted)
+                raise CorruptIndexError(f"a decimal bound does not have the type's {length} bytes", column=leaf.dotted)
         return [int.from_bytes(value, "big", signed=True) for value in raw]
     if order is SortOrder.BOOLEAN:
         values = [_BOOLEANS.get(value) for value in raw]
@@ -140,19 +140,19 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
         raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
     size = struct.calcsize(f"<{code}")
     if any(len(value) != size for value in raw):
-        raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
+        raise CorruptIndexError(f"a bound's length is not the {size} bytes of its type", column=leaf.dotted)
     numbers: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
     width = logical.bit_width if (logical := leaf.element.logical_type) is not None else None
     if width is not None and width < 8 * size and numbers:
         # A reader takes a value outside the type's range for another value.
         top = 1 << (width if order is SortOrder.UNSIGNED else width - 1)
         if max(numbers) >= top or min(numbers) < (0 if order is SortOrder.UNSIGNED else -top):
-            raise CorruptIndexError(f"a bound is no integer of {width} bits", column=leaf.dotted)
+            raise CorruptIndexError(f"a bound is not an integer of {width} bits", column=leaf.dotted)
     return numbers
 
 
 def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
-    """A bound as statistics hold it: the inverse of :func:`decode_values`."""
+    """Encode one bound as in a file's statistics: the inverse of :func:`decode_values`."""
     if isinstance(value, bytes):
         return value
     if order is SortOrder.BOOLEAN:
@@ -185,17 +185,18 @@ class ChunkBounds:
 def chunk_bounds(
     chunk: ColumnChunk, leaf: Leaf, order: SortOrder, faults: WriterFaults, has_column_orders: bool, num_rows: int
 ) -> tuple[ChunkBounds, str | None]:
-    """The bounds that a chunk's statistics prove, and the reason why existing statistics are ignored, or None.
+    """Return the bounds that a chunk's statistics prove, and the reason why statistics are ignored.
 
-    All are unknown if the statistics are absent or contradict each other.
+    The reason is None if no statistics are ignored. All bounds are unknown if the statistics are absent or contradict
+    each other.
 
     Args:
-        chunk: with its raw statistics.
-        leaf: its column.
-        order: :func:`order_of` the column.
-        faults: of the file's writer; statistics that it gets wrong count as unknown.
-        has_column_orders: the file has column orders. Then the deprecated bounds are ignored, else only they are used.
-        num_rows: of the row group.
+        chunk: the chunk with its raw statistics.
+        leaf: the chunk's column.
+        order: the result of :func:`order_of` for the column.
+        faults: the known faults of the file's writer; the statistics that they concern count as unknown.
+        has_column_orders: the file has column orders. If so, the deprecated bounds are ignored, else only those count.
+        num_rows: the row group's number of rows.
     """
     statistics = chunk.statistics
     num_values = chunk.num_values
@@ -241,10 +242,13 @@ def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[byt
 
 
 def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
-    """A chunk's min and max, zeros widened to include the other zero; CorruptIndexError for NaN or another type."""
+    """Decode a chunk's min and max. A zero bound is widened to include both -0.0 and 0.0.
+
+    Raises CorruptIndexError if a bound is NaN or not a value of the column's type.
+    """
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
-        raise CorruptIndexError("a bound is NaN", column=leaf.dotted)
+        raise CorruptIndexError("the column's min or max is NaN", column=leaf.dotted)
     if order in (SortOrder.FLOAT, SortOrder.FLOAT16):
         # A min of +0 may stand for -0, a max of -0 for +0.
         return -0.0 if low == 0 else low, 0.0 if high == 0 else high
@@ -252,7 +256,7 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -
 
 
 def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:
-    """The reason why a claim of a chunk's statistics is unreliable; None if it is reliable."""
+    """Return the reason why a claim of a chunk's statistics is unreliable; None if the claim is reliable."""
     if claim is Claim.NULL_COUNTS and leaf.max_definition_level == 0:
         return None  # the schema allows no nulls
     fault = faults.find(claim, leaf, chunk.encodings)
@@ -267,7 +271,7 @@ def _unknown(
 
 @dataclass(slots=True, eq=False)
 class PageBounds:
-    """Proven bounds of the values of each page of a chunk; inclusive, and perhaps truncated in byte order."""
+    """Proven bounds of the values of each page of a chunk. Bounds are inclusive; byte strings may be truncated."""
 
     order: SortOrder
     mins: list[Any]  # NaN aside; both bounds None for a page without known bounds
@@ -279,7 +283,7 @@ class PageBounds:
 
     @property
     def is_sorted(self) -> bool:
-        """Both lists ascend, or both descend, over the pages that have bounds."""
+        """Whether mins and maxs both ascend, or both descend, over the pages that have bounds."""
         return self.boundary_order is not BoundaryOrder.UNORDERED
 
     @property
@@ -301,24 +305,29 @@ def page_bounds(
     faults: WriterFaults | None = None,
     encodings: Sequence[int] = (),
 ) -> PageBounds:
-    """The bounds that a ColumnIndex proves; CorruptIndexError if it contradicts itself or the OffsetIndex.
+    """Return the bounds that a ColumnIndex proves.
+
+    Raises CorruptIndexError if the ColumnIndex contradicts itself or the OffsetIndex.
 
     Args:
-        index: of the chunk of ``leaf``.
+        index: the ColumnIndex of a chunk of ``leaf``.
         leaf: the column.
-        order: :func:`order_of` the column; with UNDEFINED only nulls are known.
-        page_row_counts: rows of each page, from the OffsetIndex.
+        order: the result of :func:`order_of` for the column; with UNDEFINED only nulls are known.
+        page_row_counts: the number of rows of each page, from the OffsetIndex.
         has_column_orders: the file has column orders; without them a ColumnIndex's bounds are meaningless.
-        faults: of the index's writer; claims that it gets wrong count as unknown. None for an index of asyncpq.
-        encodings: of the chunk.
+        faults: the known faults of the index's writer; the claims that they concern count as unknown. None for an
+            index that asyncpq made.
+        encodings: the chunk's encodings; if empty, any encoding is possible.
     """
     num_pages = index.num_pages
     if len(page_row_counts) != num_pages:
         raise CorruptIndexError(
-            f"the ColumnIndex has {num_pages} pages, the OffsetIndex {len(page_row_counts)}", column=leaf.dotted
+            f"the ColumnIndex has {num_pages} pages, but the OffsetIndex has {len(page_row_counts)}", column=leaf.dotted
         )
     if leaf.max_definition_level == 0 and True in index.null_pages:
-        raise CorruptIndexError("the ColumnIndex has pages of nulls in a required column", column=leaf.dotted)
+        raise CorruptIndexError(
+            "the ColumnIndex marks pages as all null, but the column is required", column=leaf.dotted
+        )
     if leaf.max_repetition_level == 0:
         _check_null_counts(index, page_row_counts, leaf)
     wrong = [claim for claim in _OF_PAGES if faults is not None and faults.find(claim, leaf, encodings) is not None]
@@ -354,14 +363,14 @@ def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> N
     for is_null, nulls, num_rows in zip(index.null_pages, index.null_counts, rows, strict=True):
         if nulls > num_rows or is_null != (nulls == num_rows):
             raise CorruptIndexError(
-                f"the ColumnIndex has a page of {num_rows} rows with {nulls} nulls that is "
-                f"{'' if is_null else 'not '}marked as nothing but nulls",
+                f"the ColumnIndex counts {nulls} nulls in a page of {num_rows} rows, but marks the page as "
+                f"{'' if is_null else 'not '}all null",
                 column=leaf.dotted,
             )
 
 
 def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: SortOrder) -> list[Any]:
-    """Decoded bounds, None for null pages, whose entries in the file are placeholders."""
+    """Decode the pages' bounds; None for each null page, whose bound in the file is a placeholder."""
     if True not in null_pages:
         return decode_values(raw, leaf, order)
     present = [value for value, is_null in zip(raw, null_pages, strict=True) if not is_null]
@@ -370,7 +379,10 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
-    """Remove, in place, the bounds of pages with NaN as a bound, and widen zeros; return the order that remains."""
+    """Remove, in place, the bounds of pages with a NaN bound, and widen zero bounds to include -0.0 and 0.0.
+
+    Return ``claimed``, or UNORDERED if a page's bounds were removed.
+    """
     for i, (low, high) in enumerate(zip(mins, maxs, strict=True)):
         if low is None:
             continue
@@ -394,7 +406,7 @@ def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
 
 
 def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> BoundaryOrder:
-    """The order of the pages' bounds; UNORDERED if one is NaN."""
+    """Return the order of the pages' bounds in an index; UNORDERED if a bound is NaN or ``order`` is UNDEFINED."""
     if order is SortOrder.UNDEFINED:
         return BoundaryOrder.UNORDERED
     present = [page for page, is_null in enumerate(index.null_pages) if not is_null]
@@ -410,7 +422,7 @@ def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> Boundary
 
 
 class ColumnOrder(enum.Enum):
-    """By which order a column's min and max were made (parquet.thrift, ColumnOrder)."""
+    """The order in which the writer compared a column's values for min and max (parquet.thrift, ColumnOrder)."""
 
     UNKNOWN = 0  # newer than this reader: the column's bounds mean nothing to it
     TYPE_ORDER = 1

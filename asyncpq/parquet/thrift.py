@@ -39,18 +39,18 @@ _unpack_double = struct.Struct("<d").unpack_from
 
 
 def integer_of(fields: Fields, field_id: int) -> int | None:
-    """The integer of a struct's field; None if it is absent or of another type."""
+    """Return the integer in a struct's field; None if the field is absent or not an integer."""
     value = fields.get(field_id)
     return value if type(value) is int else None
 
 
 def zigzag(n: int) -> int:
-    """The signed integer whose zigzag form is ``n``."""
+    """Return the signed integer whose zigzag form is ``n``."""
     return (n >> 1) ^ -(n & 1)
 
 
 def varint(n: int) -> bytes:
-    """The unsigned LEB128 form of ``n`` >= 0."""
+    """Encode ``n`` >= 0 as a varint: unsigned LEB128."""
     if 0 <= n <= 0x7F:
         return _ONE_BYTE[n]
     out = bytearray()
@@ -62,14 +62,14 @@ def varint(n: int) -> bytes:
 
 
 def zigzag_varint(n: int) -> bytes:
-    """The zigzag varint form of a signed 64-bit ``n``."""
+    """Encode a signed 64-bit integer as a zigzag varint."""
     return varint((n << 1) ^ (n >> 63))
 
 
 class CompactWriter:
-    """Writes one struct, and structs in it, in the compact protocol; fields in any order of ids.
+    """Writes one struct, with nested structs, in the compact protocol. Fields may be written in any order of ids.
 
-    Values are not checked: the writer serves this project's own footers.
+    Values are not checked: the writer is used only for asyncpq's own footers and indexes.
     """
 
     __slots__ = ("_last_id", "_out", "_stack")
@@ -101,12 +101,12 @@ class CompactWriter:
         self.element_binary(value)
 
     def field_raw(self, field_id: int, type_: int, value: bytes) -> None:
-        """A field of type ``type_`` whose value is encoded already; a bool has no bytes."""
+        """Write a field of type ``type_`` whose value is encoded already; for a bool, ``value`` is empty."""
         self._field(field_id, type_)
         self._out += value
 
     def field_list(self, field_id: int, element_type: int, length: int) -> None:
-        """A list's header. Its ``length`` elements follow (``element_*``, ``begin_element``, ``raw``)."""
+        """Write a list field's header; the caller then writes ``length`` elements with ``element_*`` or ``raw``."""
         self._field(field_id, LIST)
         if length < 15:
             self._out.append(length << 4 | element_type)
@@ -122,38 +122,38 @@ class CompactWriter:
         self._out += value
 
     def begin_struct(self, field_id: int) -> None:
-        """Open a struct field. Its fields follow, then ``end_struct()``."""
+        """Open a struct field; the caller then writes the struct's fields and calls ``end_struct()``."""
         self._field(field_id, STRUCT)
         self.begin_element()
 
     def begin_element(self) -> None:
-        """Open a struct as a list element."""
+        """Open a struct as a list element; ``end_struct()`` closes the struct."""
         self._stack.append(self._last_id)
         self._last_id = 0
 
     def end_struct(self) -> None:
-        """Close the struct opened last."""
+        """Close the struct that was opened last."""
         self._out.append(STOP)
         self._last_id = self._stack.pop()
 
     def raw(self, data: bytes) -> None:
-        """List elements that are encoded already."""
+        """Write list elements that are encoded already."""
         self._out += data
 
     def getvalue(self) -> bytes:
-        """The whole struct with its stop byte."""
+        """Return the bytes of the whole struct with its stop byte."""
         return bytes(self._out) + b"\0"
 
 
 class EndOfDataError(CorruptFileError):
-    """The bytes end inside a value. Decoders that are fed in parts then wait for more bytes."""
+    """The bytes end inside a value. A decoder that gets its bytes in parts then waits for more."""
 
 
 class CompactReader:
-    """A cursor over ``data[pos:]``, which may read or skip ``max_elements`` list elements in all.
+    """A cursor over ``data[pos:]``, which may read or skip at most ``max_elements`` list elements in all.
 
-    Every method raises CorruptFileError for bytes that are not the compact protocol, its subclass EndOfDataError if
-    they end too early, and ResourceLimitError if a bound is reached.
+    Every method raises CorruptFileError if the bytes are not the compact protocol, its subclass EndOfDataError if the
+    bytes end too early, and ResourceLimitError if there are too many elements or nested levels.
     """
 
     __slots__ = ("data", "elements_left", "pos", "size")
@@ -167,7 +167,7 @@ class CompactReader:
     # -- primitives -------------------------------------------------------------------------------
 
     def varint(self) -> int:
-        """An unsigned integer of at most 64 bits."""
+        """Read an unsigned integer of at most 64 bits."""
         data, pos = self.data, self.pos
         result = shift = 0
         try:
@@ -186,12 +186,12 @@ class CompactReader:
         return result
 
     def integer(self) -> int:
-        """A zigzag integer (i16, i32 or i64)."""
+        """Read a zigzag integer (i16, i32 or i64)."""
         n = self.varint()
         return (n >> 1) ^ -(n & 1)
 
     def binary(self) -> bytes:
-        """A length-prefixed byte string."""
+        """Read a length-prefixed byte string."""
         length = self.varint()
         start = self.pos
         stop = start + length
@@ -201,7 +201,10 @@ class CompactReader:
         return self.data[start:stop]
 
     def field(self, last_id: int) -> tuple[int, int]:
-        """The next field's ``(type, id)``; ``(STOP, last_id)`` at the end of the struct."""
+        """Read a field's header and return its ``(type, id)``; ``(STOP, last_id)`` at the end of the struct.
+
+        ``last_id`` is the id of the struct's previous field, 0 for the first field.
+        """
         try:
             header = self.data[self.pos]
         except IndexError:
@@ -216,7 +219,10 @@ class CompactReader:
         return type_, self.integer()
 
     def list_header(self) -> tuple[int, int]:
-        """A list's or set's ``(element type, length)``; the length is at most the number of remaining bytes."""
+        """Read the header of a list or set and return its ``(element type, length)``.
+
+        The length is at most the number of remaining bytes.
+        """
         try:
             header = self.data[self.pos]
         except IndexError:
@@ -230,10 +236,10 @@ class CompactReader:
     # -- any value --------------------------------------------------------------------------------
 
     def struct(self, depth: int = 0) -> Fields:
-        """A struct as ``{field id: value}``; the last value of a repeated field counts.
+        """Read a struct as ``{field id: value}``; if a field occurs twice, its last value counts.
 
         Integers of every width are int, strings are bytes, structs are dicts. Maps, which Parquet does not use, are
-        skipped; their value is None.
+        skipped and read as None.
         """
         if depth > MAX_DEPTH:
             raise _too_deep()
@@ -282,7 +288,7 @@ class CompactReader:
             raise self._end() from None
 
     def value(self, type_: int, depth: int = 0) -> Value:
-        """A value of type ``type_``. A bool field's value is in its header instead."""
+        """Read a value of type ``type_``. Not for a bool field, whose value is in its header."""
         if type_ == BINARY:
             return self.binary()
         if type_ == STRUCT:
@@ -337,7 +343,9 @@ class CompactReader:
         elif type_ == MAP:
             self._skip_map(depth)
         else:
-            raise CorruptFileError(f"unknown Thrift type {type_} before byte {self.pos} of the metadata")
+            raise CorruptFileError(
+                f"a value before byte {self.pos} of the metadata has the unknown Thrift type {type_}"
+            )
 
     def skip_struct(self, depth: int = 0) -> None:
         """Move behind a struct's fields and its stop byte."""
@@ -358,7 +366,7 @@ class CompactReader:
             if type_ > FALSE:
                 self.skip(type_, depth)
             elif type_ == STOP:
-                raise CorruptFileError(f"a field without a type before byte {self.pos} of the metadata")
+                raise CorruptFileError(f"a struct field before byte {self.pos} of the metadata has no type")
 
     def _integers(self, length: int) -> list[Value]:
         raw = self.data[self.pos : self.pos + length]
@@ -391,7 +399,7 @@ class CompactReader:
             self.skip(types & 0x0F, depth + 1)
 
     def byte(self) -> int:
-        """One byte, unsigned."""
+        """Read one byte as an unsigned integer."""
         if self.pos >= self.size:
             raise self._end()
         self.pos += 1
@@ -403,17 +411,17 @@ class CompactReader:
         self.elements_left -= length
         if self.elements_left < 0:
             raise ResourceLimitError(
-                "the metadata has more list elements than allowed",
+                "the metadata have more list elements than the limit allows",
                 hint="The file is damaged or made to exhaust memory; else raise LimitOptions.max_footer_elements.",
             )
         return length
 
     def _end(self) -> EndOfDataError:
-        return EndOfDataError(f"the metadata ends inside a value (at byte {self.size})")
+        return EndOfDataError(f"the metadata end inside a value (at byte {self.size})")
 
 
 def _too_deep() -> ResourceLimitError:
-    return ResourceLimitError(f"the metadata is nested deeper than {MAX_DEPTH} levels")
+    return ResourceLimitError(f"the metadata are nested deeper than the limit of {MAX_DEPTH} levels")
 
 
 # -- patterns ---------------------------------------------------------------------------------------
@@ -437,32 +445,32 @@ COUNT32: Final = (
 
 
 def byte(value: int) -> bytes:
-    """One literal byte."""
+    """Return a pattern for one literal byte."""
     return b"\\x%02x" % value
 
 
 def headers(*types: int) -> bytes:
-    """A field header of one of these types, with an id 1 to 15 above the previous field's."""
+    """Return a pattern for a field header of one of these types, with an id 1 to 15 above the previous field's id."""
     return b"[" + b"".join([byte(delta << 4 | type_) for delta in range(1, 16) for type_ in types]) + b"]"
 
 
 def any_of(*alternatives: bytes) -> bytes:
-    """The first of the alternatives that matches."""
+    """Return a pattern for the first of the alternatives that matches."""
     return b"(?:" + b"|".join(alternatives) + b")"
 
 
 def repeated(pattern: bytes) -> bytes:
-    """Any number of repetitions, possessive."""
+    """Return a possessive pattern for any number of repetitions of ``pattern``, also none."""
     return b"(?:" + pattern + b")*+"
 
 
 def optional(pattern: bytes) -> bytes:
-    """Zero or one occurrence, possessive."""
+    """Return a possessive pattern for zero or one occurrence of ``pattern``."""
     return b"(?:" + pattern + b")?+"
 
 
 def list_of(types: tuple[int, ...], element: bytes, *, longest: int) -> bytes:
-    """A list's header and elements, for at most ``longest`` <= 14 elements."""
+    """Return a pattern for a list's header and at most ``longest`` elements; ``longest`` is at most 14."""
     return any_of(
         *(
             b"[" + b"".join([byte(length << 4 | type_) for type_ in types]) + b"](?:" + element + b"){%d}" % length
@@ -487,7 +495,7 @@ INTEGER_STRUCT: Final = repeated(any_of(INTEGER_FIELD, INTEGER_LIST_FIELD)) + ST
 
 
 def annotation_struct(depth: int) -> bytes:
-    """The content and stop byte of a struct of small values and structs, nested ``depth`` levels deep."""
+    """Return a pattern for the fields and stop byte of a struct of numbers and bools, with ``depth`` nested levels."""
     fields = [INTEGER_FIELD, headers(TRUE, FALSE), headers(BYTE) + b"."]
     if depth:
         fields.append(headers(STRUCT) + annotation_struct(depth - 1))

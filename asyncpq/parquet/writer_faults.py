@@ -49,7 +49,10 @@ DICTIONARY_HEADER_PADDING: Final = 100
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
-    """Names of the top-level columns of a type with a dictionary; None for no readable ``ARROW:schema``."""
+    """Return the names of the top-level columns whose Arrow type contains a dictionary type.
+
+    ``value`` is the footer's ``ARROW:schema``. None if the footer has no such key or the value cannot be decoded.
+    """
     if value is None:
         return None
     try:
@@ -59,7 +62,7 @@ def dictionary_columns(value: str | None) -> frozenset[str] | None:
 
 
 class _Message:
-    """An IPC message: a length, then a flatbuffer."""
+    """An Arrow schema as an IPC message: a length, then a flatbuffer."""
 
     def __init__(self, data: bytes) -> None:
         (word,) = struct.unpack_from("<I", data)
@@ -82,7 +85,7 @@ class _Message:
     def _has_dictionary(self, field: int, depth: int) -> bool:
         self._take(1)
         if depth > _MAX_DEPTH:
-            raise ValueError("the fields are nested too deeply")
+            raise ValueError(f"the fields are nested deeper than {_MAX_DEPTH} levels")
         if self._slot(field, _FIELD_DICTIONARY) is not None:
             return True
         return any(self._has_dictionary(child, depth + 1) for child in self._fields(field, _FIELD_CHILDREN))
@@ -98,10 +101,10 @@ class _Message:
     def _take(self, num_bytes: int) -> None:
         self._remaining -= num_bytes
         if self._remaining < 0:
-            raise ValueError("the message refers to more than it holds")
+            raise ValueError("the message refers to more bytes than it has")
 
     def _fields(self, table: int, slot: int) -> Iterator[int]:
-        """Positions of the tables in a vector of tables."""
+        """Yield the positions of the tables in the vector that a table's slot refers to."""
         vector = self._table(table, slot)
         if vector is not None:
             (length,) = struct.unpack_from("<I", self._data, vector)
@@ -109,7 +112,7 @@ class _Message:
                 yield self._target(vector + 4 + 4 * i)
 
     def _table(self, table: int, slot: int) -> int | None:
-        """The position that a slot refers to; None for an empty slot."""
+        """Return the position that a table's slot refers to; None if the slot is empty."""
         position = self._slot(table, slot)
         return None if position is None else self._target(position)
 
@@ -119,7 +122,7 @@ class _Message:
     def _slot(self, table: int, slot: int) -> int | None:
         vtable = table - struct.unpack_from("<i", self._data, table)[0]
         if vtable < 0:
-            raise ValueError("a table lies before the message")
+            raise ValueError("the message refers to a table in front of its first byte")
         (size,) = struct.unpack_from("<H", self._data, vtable)
         if 4 + 2 * slot + 2 > size:
             return None
@@ -128,7 +131,7 @@ class _Message:
 
 
 class WriterVersion(NamedTuple):
-    """A parsed ``created_by``."""
+    """The writer's name and version, parsed from a footer's ``created_by``."""
 
     application: str  # e.g. "parquet-mr"; without a suffix in parentheses
     release: Release | None  # major, minor, patch
@@ -137,7 +140,7 @@ class WriterVersion(NamedTuple):
 
     @classmethod
     def parse(cls, created_by: str | None) -> WriterVersion | None:
-        """The writer; None if the file names none."""
+        """Parse a footer's ``created_by``; None if it is missing, empty or longer than 1000 characters."""
         text = "" if created_by is None or len(created_by) > _MAX_LENGTH else created_by.strip()
         if not text:
             return None
@@ -151,7 +154,7 @@ class WriterVersion(NamedTuple):
 
 
 class Claim(enum.Enum):
-    """A statement of a file that a writer may get wrong; the value is its name in messages."""
+    """A statement in a file that a writer may get wrong. The member's value is its name in messages."""
 
     BOUNDS = "min and max"
     NULL_COUNTS = "null counts"
@@ -165,7 +168,7 @@ class Claim(enum.Enum):
 
 
 class Affected(enum.Enum):
-    """The columns that a fault affects; the value is their name in messages."""
+    """The columns that a fault affects. The member's value is the columns' name in messages."""
 
     ALL = "all columns"
     FLOATS = "floats"
@@ -212,7 +215,10 @@ _BY_LEAF: Final[Mapping[Affected, Callable[[Leaf], bool]]] = {
 
 
 def _has_cloudera_fix(writer: WriterVersion) -> bool:
-    """Whether Cloudera's release has the fix of PARQUET-251: from 5.5.0 on, under older version numbers."""
+    """Return whether a writer is a Cloudera release with the fix of PARQUET-251, from CDH 5.5 on.
+
+    Cloudera shipped the fix under older version numbers of parquet-mr.
+    """
     cdh = _CDH.search(writer.version)
     return cdh is not None and (writer.release or (0, 0, 0)) >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
 
@@ -221,7 +227,7 @@ def _has_cloudera_fix(writer: WriterVersion) -> bool:
 class WriterFault:
     """One known fault of one writer.
 
-    A file that names its writer without a version counts as every release.
+    If a file names its writer without a version, any release is possible, so the fault is assumed.
     """
 
     writer: str  # the application in ``created_by``, or ``ANY_WRITER``
@@ -235,7 +241,7 @@ class WriterFault:
     fixed_in: Mapping[str, Release] = field(default_factory=dict)  # first good release by writer
 
     def is_of(self, writer: WriterVersion | None) -> bool:
-        """Whether files of ``writer`` have the fault; None stands for a file that names no writer."""
+        """Return whether files of ``writer`` have the fault. ``writer`` is None if a file does not name its writer."""
         if self.writer == ANY_WRITER:
             good = None if writer is None else self.fixed_in.get(writer.application.lower())
             return good is None or writer is None or writer.release is None or writer.release < good
@@ -247,7 +253,7 @@ class WriterFault:
         return release is None or (self.since <= release and (self.before is None or release < self.before))
 
     def reason(self, claim: Claim) -> str:
-        """Why ``claim`` is ignored, for ``explain()``."""
+        """Return a text for ``explain()`` that says why ``claim`` is ignored."""
         what = f"{claim.value} of {self.columns.value}"
         if self.writer == ANY_WRITER:
             return f"its writer is not known to get {what} right ({self.source})"
@@ -402,7 +408,10 @@ class WriterFaults:
         self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """The fault that makes a column's ``claim`` unreliable; without ``encodings`` any encoding is possible."""
+        """Return the first fault that makes a column's ``claim`` unreliable; None if the claim is reliable.
+
+        ``encodings`` are those of the column chunk; if they are empty, any encoding is possible.
+        """
         faults = self._by_claim.get(claim)
         if faults is None:
             return None

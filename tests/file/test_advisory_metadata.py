@@ -27,13 +27,13 @@ URL = "memory://advisory/file.parquet"
 # Files that pyarrow reads and asyncpq does not, by what was changed, with a word of the error.
 REFUSED = {
     # CRCs are there to be checked: a page that lost its own may have been changed. verify_crc=False reads it.
-    "one page header: no CRC": "some have none",
+    "one page header: no CRC": "others do not",
 }
 REFUSED_NESTED = {
     # The last list may have been cut off: rows alone do not tell.
     "chunk: a value more": "its metadata say",
     "chunk: twice the values": "its metadata say",
-    "chunk: a value less": "more in its pages",
+    "chunk: a value less": "or more values, but its metadata say",
 }
 QUICK = ("dictionary_v2", "nested")
 Ask = tuple[str, Callable[[asyncpq.File], Awaitable[Any]], Callable[[pa.Table], Any]]

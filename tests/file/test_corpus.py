@@ -58,7 +58,7 @@ REFUSED: dict[str, Refused] = {
     "bad_data/ARROW-GH-41321.parquet": Refused(CORRUPT, "ends inside a page"),
     "bad_data/ARROW-GH-45185.parquet": Refused(CORRUPT, "repetition level"),
     "bad_data/ARROW-GH-47662.parquet": Refused(CORRUPT, "cannot be decoded"),
-    "bad_data/ARROW-RS-GH-6229-DICTHEADER.parquet": Refused(CORRUPT, "claims the bytes"),
+    "bad_data/ARROW-RS-GH-6229-DICTHEADER.parquet": Refused(CORRUPT, "outside the file's data"),
     "bad_data/ARROW-RS-GH-6229-LEVELS.parquet": Refused(CORRUPT, "21 values"),
     "bad_data/PARQUET-1481.parquet": Refused(CORRUPT, "physical type"),
 }

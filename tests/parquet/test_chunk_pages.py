@@ -112,8 +112,8 @@ def test_is_compressed_defaults_to_true(flag: bool | None) -> None:
     ("data", "words"),
     [
         (header_bytes(-1, 5, V1), "type"),
-        (header_bytes(0, 8, V2), "lacks that type's header"),
-        (header_bytes(3, 5, V1), "lacks that type's header"),
+        (header_bytes(0, 8, V2), "lacks the struct that this type requires"),
+        (header_bytes(3, 5, V1), "lacks the struct that this type requires"),
         (header_bytes(0, 5, V1, sizes=(-1, 9)), "uncompressed size"),
         (header_bytes(0, 5, V1, sizes=(9, -1)), "compressed size"),
         (header_bytes(0, 5, V1, sizes=(9, 2**31)), "out of range"),
@@ -147,7 +147,7 @@ def test_headers_are_checked_against_the_metadata() -> None:
         check_page_header(header, chunk=chunk, expected_size=header.page_size + 1)
     for change, words in (
         ({"encoding": Encoding.DELTA_BYTE_ARRAY}, "neither"),
-        ({"compressed_size": chunk.total_compressed_size}, "larger than its chunk"),
+        ({"compressed_size": chunk.total_compressed_size}, "more than its column chunk"),
         ({"num_values": chunk.num_values + 1}, "its chunk 3000"),
         ({"type": PageType.INDEX_PAGE}, "index page"),
     ):
@@ -240,11 +240,11 @@ def test_what_the_walker_refuses() -> None:
         walk(chunk, raw[:-1])
     with pytest.raises(CorruptFileError, match="pages end at"):
         walk(chunk, raw[: -len(pages[-1].data)])
-    with pytest.raises(CorruptFileError, match="its chunk at"):
+    with pytest.raises(CorruptFileError, match="behind the end of its column chunk at"):
         walk(chunk, raw + pages[-1].data)
     with pytest.raises(CorruptFileError, match="metadata say"):
         walk(chunk._replace(num_values=chunk.num_values + 1), raw)
-    with pytest.raises(CorruptFileError, match="more in its pages"):
+    with pytest.raises(CorruptFileError, match="or more values, but its metadata say"):
         walk(chunk._replace(num_values=chunk.num_values - 1), raw)
     with pytest.raises(CorruptFileError, match="not the first page"):
         walk(chunk._replace(total_compressed_size=10**6), dictionary.data * 2 + body)

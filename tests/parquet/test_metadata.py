@@ -50,13 +50,13 @@ def test_column_orders_of_the_future_are_unknown() -> None:
 def test_row_counts_that_leave_out_later_row_groups_are_dropped(rows: int) -> None:
     metadata = decode_file_metadata(footer(rows=rows))
     assert metadata.num_rows == 7
-    assert metadata.dropped == (f"the footer says {rows} rows, its row groups have 7",)
+    assert metadata.dropped == (f"the footer says {rows} rows, but its row groups have 7",)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"rows": 8}, "says 8 rows, its row groups have 7"),
+        ({"rows": 8}, "says 8 rows, but its row groups have 7"),
         ({"rows": 1, "group_rows": (2**62, 2**62)}, "says 1 rows, its row groups have 9223372036854775808"),
         ({"rows": -1}, "negative"),
         ({"group_rows": (-3, 10)}, "negative"),

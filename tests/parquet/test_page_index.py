@@ -85,11 +85,11 @@ def test_a_good_index_is_good() -> None:
         ([*GOOD[:2], (140, 20, 12)], "at row 12 of 12"),
         ([GOOD[0], (114, 20, 0), GOOD[2]], "do not increase"),
         ([GOOD[0], (114, 20, 10), GOOD[2]], "do not increase"),
-        ([(99, 10, 0), *GOOD[1:]], "the chunk the bytes"),
-        ([*GOOD[:2], (140, 21, 9)], "the chunk the bytes"),
+        ([(99, 10, 0), *GOOD[1:]], "outside their column chunk"),
+        ([*GOOD[:2], (140, 21, 9)], "outside their column chunk"),
         ([(104, 11, 0), *GOOD[1:]], "overlap"),
         ([(114, 20, 0), (104, 10, 5), GOOD[2]], "overlap"),
-        ([(104, 0, 0), *GOOD[1:]], "without bytes"),
+        ([(104, 0, 0), *GOOD[1:]], "of 0 bytes"),
     ],
 )
 def test_lying_offset_indexes(locations: list[Location], words: str) -> None:
@@ -170,7 +170,7 @@ def test_bounds_of_one_length_are_read_as_written(values: list[bytes], data: st.
         (column_index_bytes([False], [b"a"], [b"a"], 0, [1, 2]), "1 and 2 pages"),
         (column_index_bytes([False], [b"a"], [b"a"], 3), "boundary order 3"),
         (column_index_bytes([False], [b"a"], [b"a"], None), "boundary order None"),
-        (column_index_bytes([True], [b""], [b""], 0, [0]), "nothing but nulls, with 0 nulls"),
+        (column_index_bytes([True], [b""], [b""], 0, [0]), "all null, but counts 0 nulls"),
     ],
 )
 def test_lying_column_indexes(data: bytes, words: str) -> None:
