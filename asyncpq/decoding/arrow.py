@@ -37,7 +37,7 @@ BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
-    """The asyncpq error for a pyarrow ``error`` about a file's bytes; ``what`` says what failed."""
+    """Return the asyncpq error for a pyarrow ``error`` about a file's bytes. ``what`` begins its message."""
     if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
@@ -46,14 +46,14 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """A small ``table`` as a Parquet file in memory."""
+    """Return a small ``table`` as the bytes of a Parquet file."""
     content = io.BytesIO()
     pq.write_table(table, content, compression="none")
     return content.getvalue()
 
 
 def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
-    """The PLAIN, uncompressed data pages, with their headers, of an array that has one leaf."""
+    """Encode an array that has one leaf as PLAIN, uncompressed data pages with their headers."""
     content = io.BytesIO()
     table = pa.table([array], schema=pa.schema([pa.field("x", array.type, nullable)]))
     pq.write_table(table, content, row_group_size=max(1, len(array)), compression="none", use_dictionary=False)
@@ -63,7 +63,7 @@ def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
 
 
 def read_column(file: bytes, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:
-    """Decode a Parquet file in memory that has one leaf, as :func:`read_leaves` does."""
+    """Decode a Parquet file in memory that has one leaf. The errors are those of :func:`read_leaves`."""
     return read_leaves(file, [(0,)], verify_crc=verify_crc, int96_unit=int96_unit)[0]
 
 
@@ -78,11 +78,11 @@ def read_leaves(
     """Decode leaves of a Parquet file in memory whose schema is one top-level field.
 
     Args:
-        file: the whole file.
-        groups: for each output array, which is the field cut to its leaves, the ordinals of the leaves.
-        verify_crc: check the CRCs of pages that have one.
+        file: the bytes of the whole file.
+        groups: the ordinals of the leaves in each output array, which is the field cut to these leaves.
+        verify_crc: check the CRC of each page that has a CRC.
         as_dictionary: dotted paths of byte array leaves to decode to dictionary arrays.
-        int96_unit: of timestamps stored as INT96.
+        int96_unit: the unit in which timestamps stored as INT96 are decoded.
 
     Raises CorruptFileError, UnsupportedFeatureError or ResourceLimitError (:func:`typed_error`).
     """
@@ -98,31 +98,31 @@ def read_leaves(
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "pages cannot be decoded") from error
     if any(table.num_columns != 1 for table in tables):  # pyarrow skips schema fields of an unexpected Thrift type
-        raise CorruptFileError("the column's schema elements are malformed")
+        raise CorruptFileError("the column's schema elements are malformed, so pyarrow does not decode the column")
     return [table.column(0) for table in tables]
 
 
 def read_schema(footer_file: bytes, int96_unit: str = "ns", leaves: Sequence[int] | None = None) -> pa.Schema:
-    """pyarrow's Arrow schema of a file in memory that has no rows, or of some of its leaf columns."""
+    """Return pyarrow's Arrow schema of a file in memory that has no rows, cut to ``leaves`` (None: all)."""
     try:
         file = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit)
         if leaves is None:
             return file.schema_arrow
         return file.reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise typed_error(error, "the schema cannot be understood") from error
+        raise typed_error(error, "pyarrow cannot read the file's schema") from error
 
 
 def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
-    """``data`` compressed by one of Arrow's codecs, quickly."""
+    """Compress ``data`` with one of Arrow's codecs, at a fast level."""
     level = 1 if codec in ("brotli", "gzip", "zstd") else None
     return bytes(pa.Codec(codec, compression_level=level).compress(data, asbytes=True))
 
 
 def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) -> bytes:
-    """``data`` decompressed by one of Arrow's codecs to ``size`` bytes, or CorruptFileError.
+    """Decompress ``data`` to ``size`` bytes with one of Arrow's codecs; raise CorruptFileError if that fails.
 
-    If less comes out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
+    If fewer bytes come out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
     """
     try:
         return cast("bytes", pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True))
@@ -131,9 +131,9 @@ def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) 
 
 
 def claimed_size(data: memoryview, codec: int) -> int | None:
-    """The size that the compressed bytes claim, which their decoder enforces; None if unknown.
+    """Return the decompressed size stated in the compressed bytes, which the codec enforces; None if it is not stated.
 
-    pyarrow's one-shot decompression does not report output that is shorter than asked for.
+    pyarrow's one-shot decompression does not report output that is shorter than the requested size.
     """
     if codec == Codec.ZSTD:
         return _zstd_content_size(data)
@@ -143,7 +143,7 @@ def claimed_size(data: memoryview, codec: int) -> int | None:
 
 
 def _zstd_content_size(data: memoryview) -> int | None:
-    """Frame_Content_Size of the first frame (RFC 8878, 3.1.1.1)."""
+    """Return the Frame_Content_Size of the first zstd frame (RFC 8878, 3.1.1.1); None if the frame has none."""
     if len(data) < 18 or data[:4] != _ZSTD_MAGIC:
         return None
     descriptor = data[4]
@@ -157,7 +157,7 @@ def _zstd_content_size(data: memoryview) -> int | None:
 
 
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """``values.take(indices)``, null where an index is null; also for view types, for which pyarrow has no kernel."""
+    """Return ``values.take(indices)``, null where an index is null; also for views, for which pyarrow has no kernel."""
     type_ = values.type
     if pa.types.is_string_view(type_):
         return values.cast(pa.large_string()).take(indices).cast(type_)
@@ -171,13 +171,13 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
 
 
 def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
-    """The rows of a table at ``indices``. The table must have columns."""
+    """Return the rows of a table at ``indices``. The table must have columns."""
     columns = [take(join(column.chunks, column.type), indices) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
-    """The elements where ``mask`` is true."""
+    """Return the elements of ``values`` where ``mask`` is true."""
     try:
         return values.filter(mask)
     except pa.ArrowNotImplementedError:
@@ -185,7 +185,7 @@ def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
 
 
 def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
-    """The elements of ``values`` (whose first is row ``first_row``) at ``rows``."""
+    """Return the elements of ``values`` at ``rows``; the first element is row ``first_row``."""
     if rows.num_ranges == 1:
         start, stop = rows.start, rows.stop
         if start == first_row and stop - start == len(values):
@@ -199,7 +199,7 @@ def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
 
 
 def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
-    """Which of ``length`` rows from ``first_row`` on are in ``rows``."""
+    """Return a mask of the ``length`` rows from ``first_row`` on: true for each row in ``rows``."""
     chosen = bytearray(length)
     for start, stop in rows:
         chosen[start - first_row : stop - first_row] = b"\1" * (stop - start)
@@ -207,18 +207,18 @@ def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
 
 
 def few_copied(values: pa.Array) -> pa.Array:
-    """``values``, copied if they are few: a slice of few values would keep its whole page alive."""
+    """Return ``values``, copied if they are few: a slice of few values would keep its whole page alive."""
     return pa.concat_arrays([values]) if len(values) <= FEW_ROWS else values
 
 
 def counted(num_rows: int) -> pa.Table:
-    """A table of ``num_rows`` rows without columns."""
+    """Return a table of ``num_rows`` rows without columns."""
     rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
 
 
 def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
-    """All pieces as one array of ``arrow_type``."""
+    """Return all pieces as one array of ``arrow_type``, in order."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
@@ -227,19 +227,19 @@ def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """The array's validity bitmap without an offset; None if it has no nulls."""
+    """Return the array's validity bitmap without an offset; None if the array has no nulls."""
     return array.is_valid().buffers()[1] if array.null_count else None
 
 
 def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """The elements of all lists that are not null, and their offsets: each list's begin, and the last list's end."""
+    """Return the elements of all non-null lists, and the offsets: each list's start, and the last list's end."""
     lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
     ends = pc.cumulative_sum_checked(lengths)
     return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
 
 
 def held_bytes(array: pa.Array) -> int:
-    """Bytes that ``array`` holds, without a dictionary, which other arrays share."""
+    """Return the bytes of ``array`` in memory, without its dictionary, which other arrays share."""
     if isinstance(array, pa.DictionaryArray):
         array = array.indices
     buffers: int = array.get_total_buffer_size()
@@ -247,12 +247,12 @@ def held_bytes(array: pa.Array) -> int:
 
 
 def stored_as(type_: pa.DataType) -> pa.DataType:
-    """The storage type of an extension type; other types themselves."""
+    """Return the storage type of an extension type; any other type unchanged."""
     return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
 
 
 def value_bits(type_: pa.DataType) -> int:
-    """Bits of one slot of an array of ``type_``, without the bytes that offsets or views point to."""
+    """Return the bits of one slot of an array of ``type_``, without the bytes that offsets or views point to."""
     type_ = stored_as(type_)
     if pa.types.is_struct(type_):
         return 1 + sum(value_bits(child.type) for child in type_)
@@ -271,13 +271,13 @@ def value_bits(type_: pa.DataType) -> int:
 
 
 def has_lengths(type_: pa.DataType) -> bool:
-    """Whether values of ``type_`` differ in size: strings and binary."""
+    """Return whether values of ``type_`` differ in size, as strings and binary do."""
     type_ = stored_as(type_)
     return type_ in TEXTS or type_ in BINARIES
 
 
 def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
-    """Types of the leaves of ``type_``, in schema order, each with the slots that a null above it may take."""
+    """Return (type, slots) of each leaf of ``type_``, in schema order; ``slots`` are those of a null above the leaf."""
     type_ = stored_as(type_)
     if pa.types.is_fixed_size_list(type_):
         return [(leaf, slots * max(1, type_.list_size)) for leaf, slots in leaf_types(type_.value_type)]
@@ -287,12 +287,12 @@ def leaf_types(type_: pa.DataType) -> list[tuple[pa.DataType, int]]:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Whether it is a list of any layout."""
+    """Return whether ``type_`` is a list of any layout."""
     return type_.id in _LISTS or pa.types.is_fixed_size_list(type_)
 
 
 def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
-    """The fields of a struct, the element of a list, key and value of a map; none for other types."""
+    """Return the fields of a struct, the element of a list, or a map's key and value; empty for other types."""
     if isinstance(type_, pa.StructType):
         return tuple(type_)
     if isinstance(type_, pa.MapType):
@@ -301,7 +301,7 @@ def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
 
 
 def child_leaves(type_: pa.DataType, first_leaf: int) -> list[range]:
-    """The leaves of each child of ``type_``, whose leaves begin at ``first_leaf``."""
+    """Return the leaf ordinals of each child of ``type_``, whose own leaves begin at ``first_leaf``."""
     spans: list[range] = []
     for child in children_of(type_):
         spans.append(range(first_leaf, first_leaf + len(leaf_types(child.type))))
@@ -310,7 +310,7 @@ def child_leaves(type_: pa.DataType, first_leaf: int) -> list[range]:
 
 
 def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """``type_`` with other children (see :func:`children_of`)."""
+    """Return ``type_`` with its children (see :func:`children_of`) replaced by ``fields``."""
     if isinstance(type_, pa.StructType):
         return pa.struct(list(fields))
     if isinstance(type_, pa.MapType):
@@ -321,7 +321,7 @@ def with_children(type_: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType
 
 
 def has_text(type_: pa.DataType) -> bool:
-    """Whether a column of this type holds text at any depth."""
+    """Return whether a column of this type contains text at any depth."""
     if isinstance(type_, pa.BaseExtensionType):
         return has_text(type_.storage_type)
     if isinstance(type_, pa.DictionaryType):
@@ -330,7 +330,7 @@ def has_text(type_: pa.DataType) -> bool:
 
 
 def first_invalid(values: pa.Array) -> int | None:
-    """The position of the first value with text that is not UTF-8; None if all text is valid.
+    """Return the position of the first value with text that is not UTF-8; None if all text is valid.
 
     Text outside the array's slice, under nulls, and in unused dictionary entries does not count.
     """
@@ -347,7 +347,7 @@ def first_invalid(values: pa.Array) -> int | None:
 
 
 def _is_whole(values: pa.Array) -> bool:
-    """Whether all values of the array's buffers are valid."""
+    """Return whether all text in the array's buffers is valid UTF-8."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
@@ -372,26 +372,26 @@ def _is_valid(values: pa.Array) -> bool:
 
 
 def null_scalar(type_: pa.DataType) -> pa.Scalar:
-    """The null of any type; ``pa.scalar(None, type_)`` fails for extension types inside nested ones."""
+    """Return the null scalar of any type; ``pa.scalar(None, type_)`` fails for extension types inside nested types."""
     return pa.nulls(1, type_)[0]
 
 
 def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
-    """``value`` in every row."""
+    """Return an array of ``num_rows`` rows that all have ``value``."""
     if value is None or not value.is_valid:
         return pa.nulls(num_rows, pa.null() if value is None else value.type)
     return pa.repeat(value, num_rows)
 
 
 def constant_bytes(value: pa.Scalar | None) -> int:
-    """Approximate bytes of one row of :func:`constant_array`."""
+    """Return the approximate bytes of one row of :func:`constant_array`."""
     return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))
 
 
 def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
-    """The type of a top-level field cut to one leaf; None if anything but structs stands above the leaf.
+    """Return the type of a top-level field cut to one leaf; None if a list or map is above the leaf.
 
-    None also for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which would
+    Also None for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which would
     be random indices into a dictionary.
     """
     required = leaf.element.repetition is not Repetition.OPTIONAL
@@ -414,21 +414,21 @@ def _cut(type_: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa
 
 
 def leaf_type(type_: pa.DataType, depth: int) -> pa.DataType:
-    """The leaf's type under ``depth`` structs."""
+    """Return the type of the leaf inside the ``depth`` nested structs of ``type_``."""
     for _ in range(depth):
         type_ = type_.field(0).type
     return type_
 
 
 def leaf_values(array: pa.Array, depth: int) -> pa.Array:
-    """The leaf's values under ``depth`` structs; null also where a struct is null."""
+    """Return the values of the leaf inside ``depth`` nested structs; null also where a struct is null."""
     for _ in range(depth):
         array = array.field(0)
     return array
 
 
 def in_structs(values: pa.Array, type_: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
-    """``values`` under the ``depth`` structs of ``type_``, which are null where those of ``like`` are."""
+    """Wrap ``values`` in the ``depth`` nested structs of ``type_``, with the null structs of ``like``."""
     if depth == 0:
         return values
     field = type_.field(0)

@@ -50,7 +50,7 @@ class SourcePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A column of a dataset, or a part of one, matched with a file's."""
+    """A column of a dataset, or a part of one, matched with the file's column or part."""
 
     field: pa.Field  # the dataset's
     source: SourcePart | None  # None if the file lacks it
@@ -64,26 +64,26 @@ _Part: TypeAlias = tuple[int | None, Cast | None, Match]
 
 
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
-    """The match of a column that a file lacks."""
+    """Return the match of a column that the file lacks; all of its rows have ``default``, or null if it is None."""
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
 
 
 def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
-    """The error for a file's type that has no exact cast to the dataset's type."""
+    """Return the error for a file's type that has no exact cast to the dataset's type."""
     return SchemaMismatchError(
-        f"the file has {source}, the dataset {target}",
-        hint="Only casts that keep every value are made: to wider numbers, finer units and the like.",
+        f"the column has the type {source} in the file and {target} in the dataset, and there is no exact cast",
+        hint="Give the dataset's column a type that keeps every value, such as a wider number or a finer unit.",
     )
 
 
 def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """``error`` about a part of ``name``, with the dotted path as its column."""
+    """Return ``error``, raised for a part of the column ``name``, with the part's dotted path as its column."""
     error.column = name if error.column is None else f"{name}.{error.column}"
     return error
 
 
 def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
-    """The cast of a file's column, of type ``type_`` cut to the read ``leaves``; None if the types are equal.
+    """Return the cast of a file's column, of type ``type_`` cut to the read ``leaves``; None if the types are equal.
 
     Raises SchemaMismatchError if there is no exact cast.
     """
@@ -107,9 +107,9 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: p
         return cast_array(array)
     except (pa.ArrowException, OverflowError, MemoryError) as error:
         if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
-            raise ResourceLimitError(f"values become too large as {target}: {error}") from error
+            raise ResourceLimitError(f"the column's values take too many bytes as {target}: {error}") from error
         raise SchemaMismatchError(
-            f"a value of the file's {type_} is no value of the dataset's {target}: {error}",
+            f"a value cannot be cast exactly from the file's type {type_} to the dataset's type {target}: {error}",
             hint="Read the file alone, or give the dataset's column a wider type.",
         ) from error
 
@@ -179,7 +179,7 @@ def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Arra
 def _restored(
     restore: Callable[[pa.StructArray], tuple[pa.Array, pa.Array]], target: pa.StructType, array: pa.Array
 ) -> pa.Array:
-    """A shredded variant, or parts of it, restored."""
+    """Restore a shredded variant, cut to the fields of ``target``."""
     value, metadata = restore(array)
     made = {"metadata": metadata, "value": value}
     children = [made[field.name].cast(field.type) for field in target]
@@ -202,9 +202,9 @@ def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Ar
 
 
 def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
-    """The elements of lists of ``size``, with ``size`` nulls for each null list."""
+    """Return the elements for fixed-size lists of ``size`` elements, with ``size`` nulls for each null list."""
     if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
-        raise pa.ArrowInvalid(f"a list has not {size} elements")
+        raise pa.ArrowInvalid(f"a list does not have {size} elements")
     if not lists.null_count:
         return values
     slots = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(lists) * size)), 1)
@@ -218,9 +218,9 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
 
 
 def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cast | None:
-    """The exact cast between two types that are not nested; None if they are equal.
+    """Return the exact cast between two types that are not nested; None if the types are equal.
 
-    ``instant`` is that of :class:`SourcePart`. Raises SchemaMismatchError if there is no exact cast.
+    ``instant`` is explained in :class:`SourcePart`. Raises SchemaMismatchError if there is no exact cast.
     """
     if source.equals(target):
         return None
@@ -248,12 +248,12 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
 
 
 def is_finer(type_: pa.DataType, unit: str) -> bool:
-    """Whether it is a timestamp of a finer unit."""
+    """Return whether ``type_`` is a timestamp type with a finer unit than ``unit``."""
     return bool(_types.is_timestamp(type_)) and NANOSECONDS[type_.unit] < NANOSECONDS[unit]
 
 
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, array: pa.Array) -> pa.Array:
-    """Timestamps rounded to ``unit`` as DuckDB does: to the nearest, halves away from 1970; microseconds truncate."""
+    """Round timestamps to ``unit`` as DuckDB does: to the nearest, halves away from 1970; truncate microseconds."""
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
     values = array.cast(pa.int64())
@@ -262,7 +262,7 @@ def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, arra
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
-    """Whether pyarrow's safe cast gives the same values, or an error."""
+    """Return whether pyarrow's safe cast from ``source`` to ``target`` keeps every value or raises an error."""
     if _types.is_integer(source):
         numbers = (_types.is_integer, _types.is_float32, _types.is_float64, _types.is_decimal)
         return any(bool(is_kind(target)) for is_kind in numbers)
@@ -284,7 +284,7 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
 
 
 def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
-    """The type to cast to first if pyarrow has no direct cast."""
+    """Return the type to cast to first if pyarrow has no direct cast; None if it has one."""
     if _types.is_integer(source) and _types.is_decimal(target):
         # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
@@ -297,7 +297,7 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
 
 
 def _convert_dictionary(target: pa.DictionaryType, convert: Cast | None, array: Any) -> pa.Array:
-    """A dictionary array as another; ``convert`` is the cast of its values."""
+    """Convert a dictionary array to another dictionary type; ``convert`` is the cast of its values."""
     values = array.dictionary if convert is None else convert(array.dictionary)
     return pa.DictionaryArray.from_arrays(
         array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False

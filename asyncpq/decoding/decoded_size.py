@@ -44,16 +44,16 @@ UNKNOWN = 1 << 62
 
 
 def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
-    """The error for ``what``, which would decode to ``size`` bytes."""
+    """Return the error for ``what`` (pages or values), which would decode to ``size`` bytes, more than ``limit``."""
     return ResourceLimitError(
-        f"{what} decode to {size} bytes, the unit may hold {limit} more",
+        f"{what} decode to {size} bytes, but the memory limit leaves {limit} bytes",
         column=column,
         hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
     )
 
 
 def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> int:
-    """Bytes of ``dictionary.take(indices)`` as an array of ``type_``; an ArrowIndexError for an index outside of it."""
+    """Return the bytes of ``dictionary.take(indices)`` as ``type_``; ArrowIndexError for an index out of range."""
     size = len(indices) * value_bits(type_) // 8
     if has_lengths(type_) and len(dictionary):
         size += pc.sum(_lengths(dictionary).take(indices)).as_py() or 0
@@ -61,12 +61,12 @@ def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> 
 
 
 def largest_value(values: pa.Array) -> int:
-    """Bytes of the largest of ``values`` if their type has lengths, else 0."""
+    """Return the bytes of the largest of ``values`` if they are strings or binary, else 0."""
     return int(pc.max(_lengths(values)).as_py() or 0) if has_lengths(values.type) else 0
 
 
 def _lengths(values: pa.Array) -> pa.Array:
-    """Bytes of each of ``values``, strings or binary of any layout."""
+    """Return the length in bytes of each of ``values``, which are strings or binary of any layout."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
@@ -78,7 +78,7 @@ def _lengths(values: pa.Array) -> pa.Array:
 
 
 def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int:
-    """Bytes that a DELTA_BYTE_ARRAY page repeats of previous values: the sum of its prefix lengths.
+    """Return the bytes that a DELTA_BYTE_ARRAY page repeats from previous values: the sum of its prefix lengths.
 
     The prefix lengths stand first, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded alone as a
     column of integers. For codecs that are not decompressed here, the result is an upper bound.
@@ -91,7 +91,7 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     reader.varint()  # miniblocks in a block
     count = reader.varint()
     if count > header.num_values:
-        raise CorruptFileError(f"a page of {header.num_values} values has {count} prefix lengths", column=leaf.dotted)
+        raise CorruptFileError(f"a page has {header.num_values} values, but {count} prefix lengths", column=leaf.dotted)
     if count == 0:
         return 0
     numbers = (count, ENCODING_DELTA_BINARY_PACKED, ENCODING_RLE, ENCODING_RLE)
@@ -99,12 +99,14 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     file = _PREFIX_LENGTHS.splice(b"", [page_of_lengths], num_values=count, num_rows=count)
     lengths = read_column(file, verify_crc=False)
     if pc.min(lengths).as_py() < 0:
-        raise CorruptFileError("a prefix length is negative", column=leaf.dotted)
+        raise CorruptFileError(
+            "a page with the encoding DELTA_BYTE_ARRAY has a negative prefix length", column=leaf.dotted
+        )
     return int(pc.sum(lengths).as_py())
 
 
 def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
-    """The decompressed bytes of a data page behind its levels."""
+    """Return the decompressed bytes of a data page behind its levels."""
     payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
     compressed = header.is_compressed and codec != Codec.UNCOMPRESSED
@@ -112,7 +114,9 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
     if header.type is PageType.DATA_PAGE_V2:
         levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
         if not 0 <= levels <= min(size, len(payload)):
-            raise CorruptFileError(f"a page of {size} bytes has {levels} bytes of levels", column=leaf.dotted)
+            raise CorruptFileError(
+                f"a page's levels take {levels} bytes, but the page has {size} bytes", column=leaf.dotted
+            )
         payload, size = payload[levels:], size - levels
     values = decompress(CODEC_NAMES[codec], payload, size, column=leaf.dotted) if compressed else bytes(payload)
     if header.type is PageType.DATA_PAGE:
@@ -135,9 +139,9 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
 def leaf_bounds(
     leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], type_: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
-    """Bytes that ``pages``, all of a chunk of a nested leaf, prove to decode to, and bytes that may be added.
+    """Return the bytes that the ``pages`` of a nested leaf's chunk certainly decode to, and those that may be added.
 
-    ``type_`` and ``slots`` are from :func:`leaf_types`. A coarse bound below ``limit`` is enough.
+    ``type_`` and ``slots`` are from :func:`leaf_types`. The bound is not refined if a coarse one is below ``limit``.
     """
     bits = value_bits(type_) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
@@ -166,11 +170,11 @@ def leaf_bounds(
 
 
 def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
-    """Bytes of the largest value of a dictionary page of byte arrays."""
+    """Return the bytes of the largest value in a dictionary page of byte arrays."""
     header = dictionary.header
     if header.num_values * 4 > header.uncompressed_size:  # each value has a length in front
         raise CorruptFileError(
-            f"a dictionary page of {header.uncompressed_size} bytes claims {header.num_values} values",
+            f"a dictionary page of {header.uncompressed_size} bytes cannot have {header.num_values} values",
             column=leaf.dotted,
         )
     page = dictionary_as_data_page(
@@ -186,7 +190,7 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
 
 
 def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
-    """Bytes of ``array``, with dictionaries of byte arrays and lists of any layout, as the field's ``type_``."""
+    """Return the bytes that ``array`` takes as ``type_``: with dictionaries expanded and lists in that layout."""
     type_ = stored_as(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -221,7 +225,7 @@ _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENC
 
 
 class LeafSize:
-    """Bounds of the bytes that pages of a leaf that is not repeated decode to, as ``arrow_type``."""
+    """Checks the decoded size, as ``arrow_type``, of pages of a leaf that is not repeated."""
 
     def __init__(self, leaf: Leaf, arrow_type: pa.DataType) -> None:
         self._leaf = leaf
@@ -235,7 +239,10 @@ class LeafSize:
     def check_pages(
         self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
     ) -> None:
-        """Check the size of pages before they are decoded, as dictionary indices if ``encoded``, else as values."""
+        """Raise ResourceLimitError if pages would decode to more than ``limit`` bytes.
+
+        The pages are decoded to dictionary indices if ``encoded``, else to values.
+        """
         bits = self._index_bits if encoded else self._value_bits
         size = sum([header.num_values for header in headers]) * bits // 8
         if self._has_lengths and not encoded:
@@ -252,7 +259,7 @@ class LeafSize:
             raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
 
     def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
-        """Check the size of ``dictionary.take(indices)`` before it is made; exact if the coarse bound is too large."""
+        """Raise ResourceLimitError if ``dictionary.take(indices)`` would take more than ``limit`` bytes."""
         if dictionary.nbytes * len(indices) <= limit:  # no value is larger than the whole dictionary
             return
         if not self._may_repeat and len(indices) * self._value_bits <= limit * 8:  # values of a few bytes
@@ -274,12 +281,12 @@ class ValueSlot(NamedTuple):
 
     @classmethod
     def flat(cls, leaf: Leaf, value_type: pa.DataType) -> ValueSlot:
-        """The slot of a leaf that is not repeated, of Arrow type ``value_type``."""
+        """Return the slot of a leaf that is not repeated and has the Arrow type ``value_type``."""
         return cls(value_bits(value_type) + len(leaf.path) + LEVEL_BITS, has_lengths(value_type), False)
 
 
 def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -> ValueSlot:
-    """The slot of any leaf of a file; kept with the file."""
+    """Return the slot of the leaf ``ordinal`` of a file. Slots are cached with the file."""
 
     def make() -> ValueSlot:
         schema = version.metadata.schema
@@ -298,7 +305,7 @@ def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -
 
 
 class _Content(NamedTuple):
-    """The content of a page or chunk."""
+    """The properties of a page or chunk that bound its decoded size."""
 
     num_values: int  # nulls included
     size: int  # bytes, uncompressed
@@ -309,9 +316,9 @@ class _Content(NamedTuple):
 class SizeEstimate:
     """Coarse upper bounds of the bytes that a row group's items decode to, found without decoding them.
 
-    The bound decides whether the event loop may decode a unit itself. The exact checks follow when it is decoded.
-    ``slots`` are those of the plan's columns, by position. The reader pops each of the decoded page ``headers`` when it
-    uses the page.
+    The bound decides whether the event loop may decode a unit itself. Exact checks follow when the unit is decoded.
+    ``slots`` are the value slots of the plan's columns, keyed by position. The reader pops each of the decoded page
+    ``headers`` when it uses the page.
     """
 
     def __init__(self, version: FileVersion, plan: RowGroupPlan, slots: Sequence[ValueSlot]) -> None:
@@ -322,9 +329,9 @@ class SizeEstimate:
         self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
 
     def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """The bound in bytes for ``items``, in row order within each column, dictionaries first.
+        """Return the bound in bytes for ``items``, in row order within each column, dictionaries first.
 
-        ``values`` are their content, as fetched or decoded; values of other items may follow.
+        ``values`` are the contents of ``items``, as fetched or decoded; values of other items may follow.
         """
         total = 0
         for item, value in zip(items, values, strict=False):
@@ -351,7 +358,7 @@ class SizeEstimate:
         return total
 
     def _content(self, item: Item, value: object) -> _Content | None:
-        """The content of one item; None if it is unknown."""
+        """Return the size properties of one item; None if they are unknown."""
         if isinstance(value, LeafArray):
             held: int = value.values.get_total_buffer_size()  # may be copied
             return _Content(len(value.values), held, value.lacks_dictionary, False)

@@ -72,21 +72,24 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The keys of one file, ``FileDecryptionProperties``. See :class:`asyncpq.objects.version.Decryption`."""
+    """The decryption keys of one file (see :class:`asyncpq.objects.version.Decryption`).
+
+    ``properties`` are pyarrow's ``FileDecryptionProperties``; for another type InvalidOptionError is raised.
+    """
 
     def __init__(self, properties: object) -> None:
         if type(properties).__name__ != "FileDecryptionProperties":
             raise InvalidOptionError(
-                f"decryption_properties: a {type(properties).__name__}",
+                f"decryption_properties= has the type {type(properties).__name__}, expected FileDecryptionProperties",
                 hint="Make them with pyarrow.parquet.encryption: create_decryption_properties or a CryptoFactory.",
             )
         self._properties = properties
 
     def footer(self, footer: bytes, size: int) -> bytes:
-        """The file's FileMetaData, decrypted, from the end of the file; a plaintext footer's signature is verified.
+        """Return the file's FileMetaData, decrypted; if the footer is plaintext, its signature is verified.
 
         Raises:
-            CorruptFileError: wrong keys, or a footer that was changed after it was encrypted or signed.
+            CorruptFileError: the keys are wrong, or the footer was changed after it was encrypted or signed.
             InvalidOptionError: the file is not encrypted, and the keys do not allow that.
             AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
         """
@@ -104,7 +107,7 @@ class FileDecryption:
     def read(
         self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool, int96_unit: str
     ) -> pa.Table:
-        """Leaves of one row group; raises an error of :func:`decryption_error`."""
+        """Decode the leaves at ``paths`` in one row group. Raises an error of :func:`decryption_error`."""
         reader = open_encrypted(file, self._properties, verify_crc=verify_crc, int96_unit=int96_unit)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
@@ -121,13 +124,13 @@ def read_encrypted(
     leaves: tuple[int, ...],
     limits: DecodeLimits,
 ) -> pa.Array:
-    """All rows of a field of one row group, cut to ``leaves``, whose whole ``chunks`` have arrived.
+    """Return all rows of a field in one row group, cut to ``leaves``, whose whole ``chunks`` have arrived.
 
-    ``max_decoded_bytes`` is checked twice. Before decoding, against the footer's claim and the least size of that many
-    values, which is the exact size of values of fixed size. After decoding, against the result: only pyarrow can
+    ``max_decoded_bytes`` is checked twice. Before decoding, against the least size of the number of values that the
+    footer states, which is exact for values of fixed size. After decoding, against the result: only pyarrow can
     decrypt the pages, so sizes of dictionary indices, prefixes and nulls in fixed-size lists are unknown before.
 
-    Raises as :meth:`FileDecryption.read`, and ResourceLimitError if they decode to more bytes than allowed.
+    Raises the errors of :meth:`FileDecryption.read`, and ResourceLimitError if the rows exceed ``max_decoded_bytes``.
     """
     name, decryption, limit = field.name, version.decryption, limits.max_decoded_bytes
     read = [chunks[leaf] for leaf in leaves]
@@ -157,9 +160,11 @@ def read_encrypted(
         raise error.locate(column=name) from error.__cause__
     num_rows = version.metadata.row_groups[row_group].num_rows
     if table.num_columns != 1:
-        raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
+        raise UnsupportedFeatureError(
+            "asyncpq does not support an encrypted column whose name occurs twice", column=name
+        )
     if table.num_rows != num_rows:
-        raise CorruptFileError(f"a row group of {num_rows} rows holds {table.num_rows}", column=name)
+        raise CorruptFileError(f"a row group has {table.num_rows} rows, expected {num_rows}", column=name)
     if table.nbytes > limit:
         raise refuse("an encrypted column", table.nbytes, limit, name)
     column = table.column(0)
@@ -172,10 +177,10 @@ def read_encrypted(
 def open_encrypted(
     file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
 ) -> pq.ParquetFile:
-    """pyarrow's reader of an encrypted file, or of the parts of it to read.
+    """Open an encrypted file with pyarrow; ``file`` needs only the footer and the parts to read.
 
     The footer is decrypted, or its signature verified. Raises CorruptFileError for wrong keys or a changed footer,
-    InvalidOptionError if the file is not encrypted, and as :func:`decryption_error`.
+    InvalidOptionError if the file is not encrypted, and the errors of :func:`decryption_error`.
     """
     try:
         return pq.ParquetFile(
@@ -188,7 +193,7 @@ def open_encrypted(
     except Exception as error:
         if type(error) is OSError and "plaintext file" in str(error):
             raise InvalidOptionError(
-                "decryption_properties= were given for a file that is not encrypted (a plaintext file)",
+                "the file is not encrypted (a plaintext file), but decryption_properties= are set",
                 hint="Leave them out, or make them with allow_plaintext_files=True.",
             ) from error
         failure = decryption_error(error, "the file cannot be decrypted")
@@ -198,7 +203,7 @@ def open_encrypted(
 
 
 def decryption_error(error: Exception, what: str) -> AsyncpqError:
-    """As :func:`typed_error`, also for errors of the caller's ``KmsClient``.
+    """Return the asyncpq error for an error of pyarrow or of the caller's ``KmsClient``; ``what`` begins its message.
 
     Arrow raises its own exceptions and plain OSErrors; the client may raise anything else.
     """
@@ -211,4 +216,4 @@ def decryption_error(error: Exception, what: str) -> AsyncpqError:
         return AccessDeniedError(message, hint="Check that the client may unwrap this file's keys.")
     if isinstance(error, (ConnectionError, TimeoutError)):
         return TransportError(message, hint="Check that the KMS can be reached.")
-    return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")
+    return AsyncpqError(message, hint="The KmsClient raised an error; see this error's __cause__.")
