@@ -76,9 +76,10 @@ _START = pa.array([0], pa.int64())
 
 
 def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = None) -> pc.Expression:
-    """The pyarrow expression of the same meaning; PredicateTypeError for a literal that pyarrow cannot hold.
+    """Translate an expression to a pyarrow expression with the same meaning.
 
-    ``fields`` has the field reference of each column name; by default dotted names are nested fields.
+    ``fields`` maps column names to field references; by default dotted names are nested fields. Raises
+    PredicateTypeError if pyarrow cannot represent a literal.
     """
     if isinstance(expr, Constant):
         return pc.scalar(pa.scalar(expr.value, pa.bool_()))
@@ -108,8 +109,8 @@ def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) 
             keys = [pc.scalar(arrow_scalar(value)) for value in joined]
             return _join([field == key for key in keys], all_of=False)
     except CONVERSION_ERRORS as error:
-        raise PredicateTypeError(f"{expr}: pyarrow cannot hold the literal: {error}", column=name) from error
-    raise PredicateTypeError(f"{expr} has no pyarrow form")
+        raise PredicateTypeError(f"{expr}: pyarrow cannot represent the literal: {error}", column=name) from error
+    raise PredicateTypeError(f"{expr} cannot be translated to a pyarrow expression")
 
 
 def _join(args: Sequence[pc.Expression], *, all_of: bool) -> pc.Expression:
@@ -119,7 +120,7 @@ def _join(args: Sequence[pc.Expression], *, all_of: bool) -> pc.Expression:
 
 
 def arrow_scalar(value: Scalar) -> pa.Scalar:
-    """``value`` as pyarrow infers it."""
+    """Return ``value`` as a scalar of the type that pyarrow infers."""
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))
     if isinstance(value, TimeOfDay):
@@ -130,7 +131,7 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
 
 
 def _without_zone(value: Scalar) -> Scalar:
-    """The value; a TypeError for times of day with a zone, which pyarrow would drop."""
+    """Return the value; raise TypeError for a time of day with a zone, since pyarrow would drop the zone."""
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise TypeError("times of day have no time zone")
     return value
@@ -170,7 +171,7 @@ class EngineAtom:
         self.evaluate([pa.nulls(1, types[name]) for name in self._names])
 
     def evaluate(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
-        """The boolean column of the atom. ``arrays`` are its columns in order."""
+        """Return the atom's boolean result for each row. ``arrays`` are the atom's columns in order."""
         import pyarrow.acero as acero  # it loads pyarrow.dataset, which few reads need
 
         table = pa.table({f"c{index}": array for index, array in enumerate(arrays)})
@@ -189,7 +190,7 @@ class EngineAtom:
 
 
 def _hint(expr: Atom, types: Sequence[pa.DataType]) -> str:
-    """Predicates or literals that fit columns of these types."""
+    """Return a hint that names predicates or literals that fit columns of these types."""
     for name, type_ in zip(columns(expr), types, strict=True):
         type_ = _value_type(type_)
         if isinstance(type_, pa.StructType):
@@ -222,7 +223,7 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
 
 
 def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
-    """The kernel of a predicate on strings or binary values, or on a pyarrow expression of them."""
+    """Return the kernel of a text predicate; it takes an array of strings or binary, or a pyarrow expression."""
     if isinstance(expr, StartsWith):
         return lambda values: pc.starts_with(values, expr.prefix)
     if isinstance(expr, Contains):
@@ -231,9 +232,9 @@ def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
 
 
 def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
-    """The kernel of a predicate on the words of strings.
+    """Return the kernel of a predicate on the words of strings.
 
-    pyarrow finds ASCII words between ASCII characters, which decides for texts that are ASCII. Other texts in which it
+    pyarrow finds ASCII words between ASCII characters, which is enough for ASCII texts. Other texts in which pyarrow
     finds nothing are tokenized one by one.
     """
     asked = expr.tokens
@@ -266,20 +267,20 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
 
 
 def _pattern(asked: tuple[str, ...]) -> str:
-    """A regular expression (RE2) for consecutive whole ASCII words between ASCII characters."""
+    """Return a regular expression (RE2) for consecutive whole ASCII words between ASCII characters."""
     return f"(?i:(?:^|{_GAP}){f'{_GAP}+'.join(asked)}(?:{_GAP}|$))"
 
 
 def _has_run(asked: list[str], words: list[str]) -> bool:
-    """Whether ``asked`` occur in ``words`` as consecutive words."""
+    """Return whether ``asked`` occur in ``words`` as consecutive words."""
     first, size = asked[0], len(asked)
     return any(word == first and words[index : index + size] == asked for index, word in enumerate(words))
 
 
 def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], Any]) -> pa.Array | pa.ChunkedArray:
-    """For each row of a list column whether ``test`` is true of an element; null where the list is null.
+    """Return, for each row of a list column, whether ``test`` is true for an element; null where the list is null.
 
-    ``test`` maps all elements to as many booleans, or to one for all of them.
+    ``test`` maps an array of elements to as many booleans, or to a single boolean for all elements.
     """
     if isinstance(lists, pa.ChunkedArray):
         return pa.chunked_array([any_element(chunk, test) for chunk in lists.chunks], pa.bool_())

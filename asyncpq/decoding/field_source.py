@@ -30,11 +30,10 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 
 class FieldSource:
-    """The rows of a top-level field that is not one flat column; the leaves are checked against each other.
+    """The rows of a top-level field that is not one flat column; its leaves are checked against each other.
 
-    ``leaves`` are fetched page by page or as whole chunks. ``alone`` are the sources of the field's other leaves, those
-    with only structs above them. ``decrypt``, for an encrypted file, decodes whole chunks of leaves instead of this
-    class.
+    ``leaves`` are fetched page by page or as whole chunks. ``alone`` are the sources of the field's other leaves, which
+    have only structs above them. ``decrypt`` is set for an encrypted file; it then decodes the leaves' whole chunks.
     """
 
     def __init__(
@@ -59,10 +58,10 @@ class FieldSource:
         self.pages_decoded = 0
 
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
-        """The values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (default: all).
+        """Return the values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (None: all).
 
-        Raises CorruptFileError if pages contradict header, index or footer, or leaves each other, and
-        ResourceLimitError.
+        Raises CorruptFileError if pages contradict header, index or footer, or leaves contradict each other;
+        ResourceLimitError if the pages would decode to too many bytes.
         """
         try:
             wanted = sorted({*self._leaves, *self._alone}) if leaves is None else leaves
@@ -96,7 +95,7 @@ class FieldSource:
         return self._merged(parts, leaves) if as_storage else parts[0].array
 
     def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
-        """Leaves that are decoded together: their pages hold the same rows, and no list or null group is above them."""
+        """Group the leaves that can be decoded together: their pages have the same rows, and only structs are above."""
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
         for number, leaf_pages in pages.items():
             leaf = self._leaves[number].leaf
@@ -112,7 +111,7 @@ class FieldSource:
         return merge(parts, field_type.arrow.type, self._field.first_leaf, target.type)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
-        """All rows of leaves that came as whole chunks; decoded once, then kept."""
+        """Return all rows of leaves that came as whole chunks, decoded at the first call."""
         array = self._whole.get((leaves, as_storage))
         if array is None:
             if self._decrypt is None:
@@ -139,7 +138,7 @@ class FieldSource:
     def _decode(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool
     ) -> list[pa.Array]:
-        """For each group of leaves, whose pages hold the same rows, the field cut to the group.
+        """Decode each group of leaves, whose pages have the same rows, to the field cut to the group.
 
         ``as_storage`` leaves out extension types, which cannot be made from some of their leaves.
         """
@@ -152,7 +151,7 @@ class FieldSource:
         for group, column in zip(groups, columns, strict=True):
             rows = pages[group[0]].rows
             if len(column) != rows.num_rows:
-                raise PageLocationError(f"pages planned to hold {rows.num_rows} rows hold {len(column)}")
+                raise PageLocationError(f"pages have {len(column)} rows, expected {rows.num_rows}")
             array = join(column.chunks, column.type)
             for number in group:
                 leaf = self._leaves[number]
@@ -174,7 +173,7 @@ class FieldSource:
         *,
         as_dictionary: Sequence[str] = (),
     ) -> list[pa.ChunkedArray]:
-        """Splice and decode. The footer claims one row more than any leaf holds, so that no leaf is cut short."""
+        """Decode pages in a spliced file. Its footer has one row more than any leaf, so that no leaf is cut short."""
         rows = max(leaf_pages.rows.num_rows for leaf_pages in pages.values())
         file = template.splice({leaf: leaf_pages.content for leaf, leaf_pages in pages.items()}, num_rows=rows + 1)
         first = self._field.first_leaf
@@ -191,13 +190,13 @@ class FieldSource:
     def _check_size(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], type_: pa.DataType, limits: DecodeLimits
     ) -> None:
-        """Check the size of pages before they are decoded."""
+        """Raise ResourceLimitError if pages would decode to too many bytes."""
         limit = limits.max_decoded_bytes
         types = leaf_types(type_)
         first = self._field.first_leaf
         if len(types) != self._field.leaf_stop - first:
             raise UnsupportedFeatureError(
-                f"pyarrow gives {len(types)} leaves to a field that has {self._field.leaf_stop - first}"
+                f"pyarrow reads {len(types)} leaves in the field, but the file has {self._field.leaf_stop - first}"
             )
         proven = possible = 0
         for number, leaf_pages in pages.items():
@@ -218,16 +217,18 @@ class FieldSource:
     def _check_exactly(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits
     ) -> None:
-        """Measure the decoded size: decode with dictionaries kept and lists as plain lists.
+        """Raise ResourceLimitError if the decoded size, measured with dictionaries kept, is too large.
 
-        pyarrow gives no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with
-        both is measured apart: its pages of indices are decoded, and its other pages bounded by their sizes.
+        pyarrow makes no dictionaries for pages of deltas, which writers use once a dictionary is full. A leaf with
+        both kinds is measured apart: its pages of indices are decoded, its other pages are bounded by their sizes.
         """
         indexed = [number for number, leaf_pages in pages.items() if leaf_pages.indexed]
         mixed = {number for number in indexed if pages[number].mixed}
         paths = [self._leaves[number].leaf.dotted for number in indexed]
         if len(set(paths)) != len(paths):
-            raise UnsupportedFeatureError("a large nested column with two leaves of one name")
+            raise UnsupportedFeatureError(
+                "asyncpq does not support a large nested column with two leaves of the same path"
+            )
         template = field_template(self._version, self._field, self._extensions, bare=True)
         shown = {
             number: leaf_pages.only_indexed() if number in mixed else leaf_pages for number, leaf_pages in pages.items()
@@ -257,7 +258,7 @@ class FieldSource:
 
 
 def _positions(rows: RowRanges, held: RowRanges) -> RowRanges:
-    """The positions of ``rows`` among the rows of ``held``, a superset."""
+    """Return the positions of ``rows`` among the rows of ``held``, which contains all of them."""
     if held.num_ranges == 1:
         return rows.shift(-held.start)
     before = [0, *accumulate(map(int.__sub__, held.stops, held.starts))]

@@ -42,9 +42,9 @@ class FieldType(NamedTuple):
 
 
 def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions: frozenset[str]) -> list[FieldType]:
-    """Types of top-level fields (ordinals), as pyarrow gives them.
+    """Return the types that pyarrow reads for the top-level fields with these ordinals.
 
-    Raises UnsupportedFeatureError or CorruptFileError if pyarrow has no type for one of them.
+    Raises UnsupportedFeatureError or CorruptFileError if pyarrow has no type for one of the fields.
     """
     known: dict[int, FieldType] = version.derived(("field types", allowed_extensions), dict)
     missing = [field for field in fields if field not in known]
@@ -64,7 +64,7 @@ def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset
     for field in asked:
         if metadata.schema.has_empty_group(field):
             raise UnsupportedFeatureError(
-                "the column holds a group without fields, which pyarrow does not read",
+                "the column contains a group without fields, which pyarrow does not read",
                 url=version.url,
                 column=field.name,
                 hint="Leave the column out.",
@@ -95,7 +95,7 @@ def _stored_schema(version: FileVersion, allowed: frozenset[str]) -> StoredArrow
 
 
 def projected_field(version: FileVersion, projection: Projection, allowed_extensions: frozenset[str]) -> pa.Field:
-    """A top-level field cut to some of its leaves, as pyarrow cuts it; raises as :func:`field_types`."""
+    """Return a top-level field cut to some of its leaves. Raises the errors of :func:`field_types`."""
     (whole,) = field_types(version, [projection.field], allowed_extensions)
     field = version.metadata.schema.fields[projection.field]
     if len(projection.leaves) == field.leaf_stop - field.first_leaf:
@@ -111,7 +111,7 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
                 f"pyarrow has no type for this part of the column: {error.message}",
                 url=version.url,
                 column=field.name,
-                hint="Ask for the whole column.",
+                hint="Select the whole column.",
             ) from error.__cause__
 
     return version.recent(("projected field", projection, allowed_extensions), make).arrow
@@ -127,9 +127,9 @@ class _Part(NamedTuple):
 def file_schema(
     version: FileVersion, projections: Sequence[Projection], allowed_extensions: frozenset[str]
 ) -> pa.Schema:
-    """The Arrow schema of a table of these columns, with the file's key-value metadata.
+    """Return the Arrow schema of a table of these columns, with the file's key-value metadata.
 
-    Only the schema of the whole file is kept with the version.
+    Only the schema of the whole file is cached with the version.
     """
 
     def make() -> pa.Schema:
@@ -150,7 +150,7 @@ def field_template(
     as_storage: bool = False,
     bare: bool = False,
 ) -> FieldTemplate:
-    """The template of spliced files of a top-level field.
+    """Return the template of spliced files of a top-level field.
 
     ``as_storage`` leaves out extension types; ``bare`` leaves out Arrow's own types and byte arrays' logical types.
     """
@@ -175,9 +175,9 @@ def _metadata(version: FileVersion) -> dict[bytes, bytes] | None:
 
 
 def dictionary_type(type_: pa.DataType) -> pa.DataType:
-    """The type of a column of ``type_`` that is read as a dictionary, as pyarrow's ``read_dictionary`` gives it.
+    """Return the type of a column of ``type_`` that is read as a dictionary, as with pyarrow's ``read_dictionary``.
 
-    Types other than strings and binary stay as they are.
+    Types other than strings and binary are returned unchanged.
     """
     value = type_.value_type if pa.types.is_dictionary(type_) else type_
     for like, plain in ((TEXTS, pa.string()), (BINARIES, pa.binary())):
@@ -187,7 +187,7 @@ def dictionary_type(type_: pa.DataType) -> pa.DataType:
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """``schema`` as a value of ``ARROW:schema``."""
+    """Encode ``schema`` as a value of the footer's key ``ARROW:schema``."""
     return base64.b64encode(schema.serialize().to_pybytes())
 
 
@@ -224,7 +224,7 @@ class StoredArrowSchema:
         return shown
 
     def _show_allowed(self, field: pa.Field) -> pa.Field:
-        """``field`` with the names of allowed extension types restored."""
+        """Return ``field`` with the names of allowed extension types restored."""
         type_ = self._show_inside(field.type)
         if type_ is not field.type:
             field = field.with_type(type_)
@@ -237,7 +237,7 @@ class StoredArrowSchema:
         return field.with_metadata(metadata or None)
 
     def _show_inside(self, type_: pa.DataType) -> pa.DataType:
-        """``type_`` with :meth:`_show_allowed` applied to all fields in it."""
+        """Return ``type_`` with :meth:`_show_allowed` applied to all fields inside."""
         types = pa.types
         if types.is_dictionary(type_):
             values = self._show_inside(type_.value_type)
@@ -255,7 +255,10 @@ class StoredArrowSchema:
         return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
-        """The value of ``ARROW:schema`` for a file of only these fields, or None; ``as_storage`` drops extensions."""
+        """Return the value of ``ARROW:schema`` for a file of only these fields; None if the file has no valid one.
+
+        If ``as_storage``, extension types are replaced by their storage types.
+        """
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])

@@ -83,7 +83,7 @@ class Filter:
     engine_atoms: tuple[Atom, ...]
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
-        """True where a row matches; false or null where it does not.
+        """Return a mask of the rows: true where a row matches, false or null where it does not.
 
         Each of :attr:`columns` has ``num_rows`` values of the schema's type, perhaps dictionary-encoded. Raises
         PredicateTypeError if pyarrow's implicit cast fails on a value.
@@ -94,7 +94,7 @@ class Filter:
         elif isinstance(mask, pa.ChunkedArray):
             mask = mask.combine_chunks()
         if len(mask) != num_rows:
-            raise UsageError(f"filter columns have {len(mask)} rows, not {num_rows}")
+            raise UsageError(f"the filter's columns have {len(mask)} rows, expected {num_rows}")
         return mask
 
 
@@ -111,7 +111,7 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
 
 
 def column_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
-    """The type of a column, or leaf of a struct, as :func:`compile_filter` resolves ``name``; raises as it does."""
+    """Return the type of the column or struct leaf ``name``. Raises the errors of :func:`compile_filter`."""
     return _Column(name, _types(schema)).type
 
 
@@ -155,7 +155,7 @@ class _Column:
 
 
 def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
-    """As :func:`exact_array`; a zero of either sign adds both."""
+    """Return the result of :func:`exact_array`; if a key is 0.0 or -0.0, the array has both zeros."""
     held, others = exact_array(keys, type_)
     if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
         held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
@@ -193,7 +193,7 @@ class _Compiler:
             return self._has(expr)
         if isinstance(expr, ColumnComparison):
             return self._engine(expr)
-        raise PredicateTypeError(f"{expr!r} is not a predicate")
+        raise PredicateTypeError(f"{expr!r} is not a predicate, but a {type(expr).__name__}")
 
     def _column(self, name: str) -> _Column:
         column = _Column(name, self._types)
@@ -294,7 +294,9 @@ class _Compiler:
             find(pa.nulls(1, type_))
         except (pa.ArrowException, UnicodeEncodeError) as error:
             raise PredicateTypeError(
-                f"{expr}: not a text for {column.type}: {error}", column=expr.column, hint="Give valid UTF-8."
+                f"{expr}: the text cannot be compared with {column.type}: {error}",
+                column=expr.column,
+                hint="Use text that is valid UTF-8.",
             ) from error
         return _on_values(column, find)
 
@@ -302,7 +304,9 @@ class _Compiler:
         column = self._column(expr.column)
         if storage_type(column.type) not in (pa.string(), pa.large_string()):
             raise PredicateTypeError(
-                f"{expr}: {column.type} has no words", column=expr.column, hint="Ask for words of strings."
+                f"{expr}: a column of type {column.type} has no words",
+                column=expr.column,
+                hint="Use this predicate on a column of strings.",
             )
         return _on_values(column, words_kernel(expr))
 
@@ -310,7 +314,9 @@ class _Compiler:
         column = self._column(expr.column)
         if not is_list(column.type):
             raise PredicateTypeError(
-                f"{expr}: {column.type} is no list", column=expr.column, hint="Ask a column of single values with ==."
+                f"{expr}: the column has the type {column.type}, expected a list",
+                column=expr.column,
+                hint="Compare a column of single values with ==.",
             )
         elements = _Compiler({expr.column: column.type.value_type})
         equal = elements.compile(Comparison(expr.column, "==", expr.value))
@@ -336,13 +342,13 @@ class _Compiler:
 
 
 def _refuse_uuid(value: Scalar, column: _Column) -> None:
-    """Refuse a UUID: pyarrow 26's ``isin`` accepts it for every type and returns random results."""
+    """Raise PredicateTypeError for a UUID: pyarrow 26's ``isin`` accepts it for every type, with random results."""
     if type(value).__name__ == "UUID":
         raise PredicateTypeError(f"a UUID, {show(value)}, cannot be compared with {column.type}", column=column.name)
 
 
 def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> Evaluate:
-    """Run ``kernel`` on plain values, and for dictionary arrays on the dictionary; rows follow by index.
+    """Return a function that runs ``kernel`` on a column's values; for a dictionary array, on its dictionary.
 
     ``null`` is the kernel's result for a null value.
     """
@@ -366,10 +372,10 @@ def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
 
 
 def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
-    """Constant folding: the filter for a file in which some columns have one value in all rows; simplified.
+    """Return ``expr`` simplified for a file in which some columns have the same value in all rows.
 
-    ``constant`` gives the one value of a column; None if it has several. A filter selects rows where it is true, so
-    null counts as false. Raises PredicateTypeError if pyarrow cannot compare a constant with a literal.
+    ``constant`` returns a column's value; None if its rows differ. A filter selects rows where it is true, so null
+    counts as false. Raises PredicateTypeError if pyarrow cannot compare a constant with a literal.
     """
     folded = _fold(expr, constant)
     return expr if folded is expr else _true_where(simplify(folded))
@@ -395,7 +401,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> Constant:
-    """The result of an atom for one value of each of its columns."""
+    """Return the result of an atom as a constant; ``values`` has one value for each of the atom's columns."""
     named = dict(zip(columns(atom), values, strict=True))
     types = {name: value.type for name, value in named.items()}
     arrays = {name: constant_array(value, 1) for name, value in named.items()}
@@ -406,7 +412,7 @@ _known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many read
 
 
 def _true_where(expr: Expression) -> Expression:
-    """``expr`` with null constants made false, which keeps the rows where it is true: no negation stands above."""
+    """Return ``expr`` with null constants replaced by false, which selects the same rows: no negation is above them."""
     if isinstance(expr, Constant):
         return Constant(expr.value is True)
     if not isinstance(expr, (And, Or)):
@@ -418,11 +424,11 @@ def _true_where(expr: Expression) -> Expression:
 def resolve_typed_times(
     expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]
 ) -> Expression:
-    """``expr`` with times relative to ``now``, which has a time zone, resolved; itself if it has none.
+    """Return ``expr`` with its times relative to ``now``, which has a time zone, replaced by literals.
 
     Timestamps with a zone are compared with instants, those without a zone with UTC's clock. Raises
-    ColumnNotFoundError, PredicateTypeError (a column of another type) or ExpressionError (a time out of datetime's
-    range).
+    ColumnNotFoundError, PredicateTypeError if a column is not a timestamp, or ExpressionError if a time is out of
+    datetime's range.
     """
     zoneless: set[str] = set()
     for name in relative_columns(expr):
@@ -431,7 +437,7 @@ def resolve_typed_times(
             type_ = storage_type(type_.value_type)
         if not isinstance(type_, pa.TimestampType):
             raise PredicateTypeError(
-                f"times relative to now are compared with timestamps, and {name!r} is {type_}",
+                f"times relative to now are compared with timestamps, but {name!r} has the type {type_}",
                 column=name,
                 hint=_DATE_HINT if pa.types.is_date(type_) else None,
             )

@@ -69,7 +69,7 @@ from asyncpq.parquet.schema import Leaf
 
 
 class DecodeLimits(NamedTuple):
-    """Bounds and checks of one read (see :class:`asyncpq.options.LimitOptions`)."""
+    """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`)."""
 
     verify_crc: bool
     max_page_bytes: int
@@ -78,14 +78,14 @@ class DecodeLimits(NamedTuple):
 
 
 class LeafDecoder:
-    """Decodes the pages of one leaf of one file. Made by :func:`leaf_decoder`.
+    """Decodes the pages of one leaf of one file. :func:`leaf_decoder` returns one.
 
     Args:
         metadata: the file's footer.
-        leaf: not repeated.
+        leaf: the leaf, which is not repeated.
         arrow_type: pyarrow's type of the leaf's field in this file, cut to the leaf (:func:`path_type`).
-        arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, if the type needs it; else None.
-        drop: called with each statement of the metadata that the pages contradict and that is ignored.
+        arrow_schema: the value of ``ARROW:schema`` for a file of this leaf alone; None if the type needs none.
+        drop: called with a text about each statement of the footer that the pages contradict and that is ignored.
     """
 
     def __init__(
@@ -116,10 +116,12 @@ class LeafDecoder:
     # -- dictionaries -----------------------------------------------------------------------------
 
     def decode_dictionary(self, chunk: ColumnChunk, page: bytes, limits: DecodeLimits) -> Dictionary:
-        """Decode a dictionary page; raises CorruptFileError or ResourceLimitError."""
+        """Decode a dictionary page. Raises CorruptFileError if it is malformed, ResourceLimitError if too large."""
         header = page_header(page, chunk, self.leaf, limits.max_page_bytes)
         if header.type != PageType.DICTIONARY_PAGE:
-            raise PageLocationError(f"a {header.type.name} where the dictionary page belongs", column=self.leaf.dotted)
+            raise PageLocationError(
+                f"the file has a {header.type.name} where a dictionary page is expected", column=self.leaf.dotted
+            )
         payload = page[header.header_size :]
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
@@ -153,9 +155,10 @@ class LeafDecoder:
     def decode_pages(
         self, chunk: ColumnChunk, dictionary: Dictionary | None, pages: Sequence[DataPage], limits: DecodeLimits
     ) -> list[LeafArray]:
-        """Decode consecutive pages of one chunk to arrays that together hold exactly the pages' rows, in order.
+        """Decode consecutive pages of one chunk to arrays that together have exactly the pages' rows, in order.
 
-        Raises CorruptFileError if a page contradicts its header, the index or the footer, and ResourceLimitError.
+        Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
+        pages would decode to too many bytes.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
         if len(pages) == 1 and self._plain_width:
@@ -198,12 +201,14 @@ class LeafDecoder:
         if not encoded:
             return LeafArray(run[0].first_row, self._read_values(chunk, data, num_rows, limits), None)
         if dictionary is None:
-            raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=self.leaf.dotted)
+            raise CorruptFileError(
+                "the column chunk has dictionary-encoded pages, but no dictionary page", column=self.leaf.dotted
+            )
         indices = self._read(self._template(chunk, of_indices=True), dictionary.identity_page, data, num_rows, limits)
         return LeafArray(run[0].first_row, indices, dictionary.values)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
-        """Decompress a page to pick single rows from it; None if it has to be decoded whole."""
+        """Decompress a page to pick single rows from it; None if the page has to be decoded whole."""
         if self._gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
@@ -226,7 +231,7 @@ class LeafDecoder:
         return PackedPage(page, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
-        """The values at a few ascending ``positions`` in an opened page; None if the page has to be decoded whole."""
+        """Return the values at a few ascending ``positions`` in an opened page; None if it has to be decoded whole."""
         if self._gives_dictionary:
             return None
         if packed.value_bytes >= 0:
@@ -243,7 +248,7 @@ class LeafDecoder:
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def dense(self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits) -> pa.Array:
-        """Decoded ``values``, or indices into ``dictionary``, which are expanded, in the column's own type.
+        """Return ``values`` in the column's own type; if there is a ``dictionary``, ``values`` are indices into it.
 
         Raises CorruptFileError for an index outside the dictionary, ResourceLimitError for too many expanded bytes.
         """
@@ -261,7 +266,7 @@ class LeafDecoder:
             raise failure.locate(column=self.leaf.dotted) from error
 
     def _as_asked(self, values: pa.Array) -> pa.Array:
-        """``values`` as a dictionary array of the asked type."""
+        """Return ``values`` as a dictionary array if the read requested one, else unchanged."""
         if values.type == self.arrow_type:
             return values
         if not pa.types.is_dictionary(values.type):
@@ -271,13 +276,15 @@ class LeafDecoder:
     # -- spliced files ----------------------------------------------------------------------------
 
     def _data_header(self, page: DataPage, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
-        """The header of a page that must be a data page with the planned rows."""
+        """Return the header of a page; PageLocationError if it is not a data page with the planned number of rows."""
         header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
-            raise PageLocationError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
+            raise PageLocationError(
+                f"the file has a {header.type.name} where a data page is expected", column=self.leaf.dotted
+            )
         if header.num_values != page.num_rows:
             raise PageLocationError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {header.num_values} rows",
+                f"the page of rows {page.first_row}-{page.stop_row - 1} has {header.num_values} rows",
                 column=self.leaf.dotted,
             )
         if self.drop is not None and (what := header_contradiction(header, chunk, repeated=False)):
@@ -287,7 +294,7 @@ class LeafDecoder:
         return header
 
     def _read_values(self, chunk: ColumnChunk, pages: Sequence[bytes], num_rows: int, limits: DecodeLimits) -> pa.Array:
-        """Decode pages of values. pyarrow refuses decimals of no bytes, which mean 0: they are given one byte."""
+        """Decode pages of values. Decimals of no bytes, which mean 0 and which pyarrow refuses, get one byte."""
         try:
             return self._read(self._template(chunk), b"", pages, num_rows, limits)
         except CorruptFileError:
@@ -314,7 +321,7 @@ class LeafDecoder:
         num_rows: int,
         limits: DecodeLimits,
     ) -> pa.Array:
-        """Splice and decode pages, and check that they hold the planned rows."""
+        """Decode pages in a spliced file; CorruptFileError if they do not have ``num_rows`` rows."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
             column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._metadata.int96_unit)
@@ -322,7 +329,7 @@ class LeafDecoder:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:
             raise CorruptFileError(
-                f"pages planned to hold {num_rows} rows hold {'more' if len(column) > num_rows else len(column)}",
+                f"pages have {'more' if len(column) > num_rows else len(column)} rows, expected {num_rows}",
                 column=self.leaf.dotted,
             )
         try:
@@ -345,9 +352,9 @@ class LeafDecoder:
 def leaf_decoder(
     version: FileVersion, ordinal: int, extensions: frozenset[str], as_dictionary: bool = False
 ) -> LeafDecoder | None:
-    """The decoder of a leaf, kept with the file; None for a leaf that is decoded with the leaves beside it.
+    """Return the decoder of a leaf, cached with the file; None for a leaf that is decoded together with other leaves.
 
-    Flat columns and leaves that have only structs above them have a decoder. With ``as_dictionary`` a flat column's
+    Flat columns and leaves that have only structs above them have a decoder. If ``as_dictionary``, a flat column's
     values are decoded to :func:`dictionary_type`.
     """
 
@@ -375,10 +382,10 @@ def leaf_decoder(
 def page_header(
     page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
 ) -> PageHeader:
-    """The header of one page of ``chunk``, checked against the footer and the OffsetIndex, which gave its length.
+    """Decode the header of one page of ``chunk``, and check it against the footer and the OffsetIndex.
 
-    ``known`` is the header if it is decoded already. Raises PageLocationError for no header, or one that contradicts
-    footer or index; ResourceLimitError for a page that claims more than ``max_page_bytes``.
+    ``known`` is the header if it is decoded already. Raises PageLocationError if the page has no valid header or the
+    header contradicts footer or index; ResourceLimitError if the page is larger than ``max_page_bytes``.
     """
     try:
         header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
@@ -393,7 +400,7 @@ def page_header(
         raise error.locate(column=leaf.dotted) from error.__cause__
     if header.uncompressed_size > max_page_bytes:
         raise ResourceLimitError(
-            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
+            f"a page's header says that it has {header.uncompressed_size} bytes, the limit is {max_page_bytes}",
             column=leaf.dotted,
             hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
         )
@@ -401,10 +408,10 @@ def page_header(
 
 
 def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
-    """Check that all data pages of a chunk have a CRC or none. A missing CRC would let a changed page pass.
+    """Raise CorruptFileError if only some data pages of a chunk have a CRC, so that a changed page might pass.
 
-    ``seen``, which is updated, has by ``chunk.start`` whether the chunk's earlier pages have a CRC.
+    ``seen``, which is updated, maps ``chunk.start`` to whether the chunk's earlier pages have a CRC.
     """
     has_crc = header.crc is not None
     if seen.setdefault(chunk.start, has_crc) != has_crc:
-        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)
+        raise CorruptFileError("some data pages of a column chunk have a CRC and others do not", column=leaf.dotted)

@@ -29,8 +29,8 @@ _Run: TypeAlias = "DataPage | list[DataPage] | LeafArray | PackedPage"
 class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     """The rows of a leaf that is not repeated and whose page locations are known.
 
-    ``keep`` is called with each decoded page, without its dictionary, for a cache; pages are then decoded one by one. A
-    page that comes back by :meth:`add` is joined with :attr:`dictionary` again.
+    ``keep``, if set, is called with each decoded page, without its dictionary, for a cache; pages are then decoded one
+    by one. A cached page that is passed to :meth:`add` is joined with :attr:`dictionary` again.
     """
 
     def __init__(
@@ -54,14 +54,15 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return self.dictionary is not None
 
     def add_dictionary(self, page: bytes, limits: DecodeLimits) -> Dictionary:
-        """Decode the dictionary page that has come; return its values."""
+        """Decode the fetched dictionary page, keep the dictionary for later pages, and return it."""
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
         return dictionary
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        """The values of exactly ``rows``, which have arrived.
+        """Return the values of exactly ``rows``, which have arrived.
 
-        Raises CorruptFileError if a page contradicts its header, the index or the footer, and ResourceLimitError.
+        Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
+        pages would decode to too many bytes.
         """
         try:
             pieces = self._pieces(rows, limits)
@@ -70,7 +71,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             raise typed_error(error, "rows cannot be picked").locate(column=self._decoder.leaf.dotted) from error
         if len(result) != rows.num_rows:
             raise CorruptFileError(
-                f"{len(result)} rows where {rows.num_rows} were planned", column=self._decoder.leaf.dotted
+                f"the column's pages have {len(result)} rows, expected {rows.num_rows}",
+                column=self._decoder.leaf.dotted,
             )
         return result
 
@@ -109,7 +111,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return pieces
 
     def _pick(self, page: DataPage | PackedPage, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
-        """The few of ``rows`` in one page; None if the page has to be decoded whole."""
+        """Return the values of ``rows``, if they are few, from one page; None if the page has to be decoded whole."""
         packed = page if isinstance(page, PackedPage) else self._decoder.open_page(self._chunk, page, limits)
         if packed is None:
             return None
@@ -150,7 +152,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
 
 
 def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
-    """Decoded pages, and runs of other pages whose rows follow one another."""
+    """Split pages into decoded pages, and runs of other pages whose rows follow one another."""
     runs: list[_Run] = []
     run: list[DataPage] = []
     size = 0
@@ -173,8 +175,8 @@ def _runs(pages: Sequence[DataPage | LeafArray | PackedPage]) -> list[_Run]:
 class StreamedSource:
     """The rows of a leaf that is not repeated, whose page locations are found in the chunk's bytes as they come.
 
-    ``keep`` is called with each page, for later reads that will know the ``locations``, which are set once the whole
-    chunk has come. ``padded`` is that of :class:`asyncpq.parquet.chunk_pages.PageWalker`.
+    ``keep``, if set, is called with each page, for a cache. Once the whole chunk has come, ``locations`` are set.
+    ``padded`` is explained in :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 
     def __init__(
@@ -213,7 +215,7 @@ class StreamedSource:
         return self._pages.pages_decoded
 
     def feed(self, data: bytes) -> None:
-        """Add the chunk's next bytes; CorruptFileError if page headers contradict the footer."""
+        """Add the chunk's next bytes; raise CorruptFileError if page headers contradict the footer."""
         try:
             self._feed(data)
         except AsyncpqError as error:
@@ -232,7 +234,8 @@ class StreamedSource:
                     continue
                 if self._next_row + rows > self._num_rows:
                     raise CorruptFileError(
-                        f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
+                        f"pages have more rows than the row group, which has {self._num_rows}",
+                        column=self._decoder.leaf.dotted,
                     )
                 self._pages.add(DataPage(page.data, self._next_row, rows))
                 if self._keep is not None:
@@ -246,7 +249,7 @@ class StreamedSource:
             self._walker.finish()
             if self._next_row != self._num_rows:
                 raise CorruptFileError(
-                    f"pages hold {self._next_row} rows, the row group {self._num_rows}",
+                    f"pages have {self._next_row} rows, but the row group has {self._num_rows}",
                     column=self._decoder.leaf.dotted,
                 )
             if self._offsets[:1] == [self._first_page]:

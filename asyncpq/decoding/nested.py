@@ -46,14 +46,14 @@ def merge(
     target: pa.DataType,
     seen: pa.BooleanArray | None = None,
 ) -> pa.Array:
-    """One array of all parts' leaves; CorruptFileError if the parts disagree about lists or nulls that they share.
+    """Merge parts of a field to one array; raise CorruptFileError if they disagree about lists or nulls they share.
 
     Args:
-        parts: the same rows of one field; no leaf is in two of them.
-        whole: type of the field with all its leaves.
-        first_leaf: ordinal of the first of them.
-        target: type of the field cut to the leaves of all parts.
-        seen: false where a group above the field is null; None for nowhere. Values there are undefined.
+        parts: the same rows of one field; no leaf is in two parts.
+        whole: the type of the field with all its leaves.
+        first_leaf: the ordinal of the field's first leaf.
+        target: the type of the field cut to the leaves of all parts.
+        seen: false where a group above the field is null, so that values are undefined; None if no group is null.
     """
     array = parts[0].array
     if len(parts) == 1 and array.type == target:
@@ -86,7 +86,7 @@ def _merged_children(
     target: pa.StructType,
     seen: pa.BooleanArray | None,
 ) -> list[pa.Array]:
-    """The children of structs; arguments as for :func:`merge`."""
+    """Merge the children of structs. The arguments are those of :func:`merge`."""
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
     for child, span in zip(whole, child_leaves(whole, first_leaf), strict=True):
@@ -102,10 +102,10 @@ def _merged_children(
 
 
 def _list_buffers(parts: Sequence[PartialField], target: pa.DataType) -> list[pa.Buffer]:
-    """The offsets, and the sizes of views, of lists or maps that all parts share; a map cut to its keys is a list."""
+    """Return the offsets (and sizes, for views) of the lists or maps of all parts; CorruptFileError if they differ."""
     offsets = _offsets(parts[0].array)
     if any(not _offsets(array).equals(offsets) for _, array in parts[1:]):
-        raise CorruptFileError("leaves of one list have lists of other lengths")
+        raise CorruptFileError("the leaves of a list column disagree about the lengths of the lists")
     buffers = [offsets.buffers()[1]]
     if is_view(target):
         buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(offsets) - 1)).buffers()[1])
@@ -115,17 +115,22 @@ def _list_buffers(parts: Sequence[PartialField], target: pa.DataType) -> list[pa
 def _rebuilt(
     target: pa.DataType, like: pa.Array, buffers: Sequence[pa.Buffer], children: Sequence[pa.Array]
 ) -> pa.Array:
-    """An array of ``target`` with the nulls of ``like``."""
+    """Return an array of type ``target`` with these buffers and children, and with the nulls of ``like``."""
     validity = pc.is_valid(like).buffers()[1] if like.null_count else None
     return pa.Array.from_buffers(target, len(like), [validity, *buffers], children=list(children))
 
 
 def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """True where neither the shared group nor a group above it is null; None for everywhere."""
+    """Return a mask: true where neither the parts' group nor a group above is null; None if it is true everywhere.
+
+    Raises CorruptFileError if the parts disagree about where their group is null.
+    """
     masks: list[pa.BooleanArray | None] = []
     for _, array in parts:
         if len(array) != len(parts[0].array):
-            raise CorruptFileError(f"leaves of one group have {len(parts[0].array)} and {len(array)} values")
+            raise CorruptFileError(
+                f"the leaves of a group have different numbers of values: {len(parts[0].array)}, {len(array)}"
+            )
         valid = pc.is_valid(array) if array.null_count else None
         if valid is None or seen is None:
             valid = seen if valid is None else valid
@@ -134,7 +139,7 @@ def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) ->
         masks.append(None if valid is None or valid.true_count == len(valid) else valid)
     first = masks[0]
     if any((valid is None) != (first is None) or not (valid is None or valid.equals(first)) for valid in masks):
-        raise CorruptFileError("leaves of one group disagree about where it is null")
+        raise CorruptFileError("the leaves of a group disagree about the rows in which the group is null")
     return first
 
 
@@ -143,13 +148,13 @@ def _element_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Offsets of each list of ``array`` among :func:`elements`, and the end of the last list."""
+    """Return the offset of each list of ``array`` among its :func:`elements`, and the end of the last list."""
     offsets = array.offsets
     return pc.subtract(offsets, offsets[0])
 
 
 def elements(array: pa.Array) -> pa.Array:
-    """The elements of an array of lists or maps, without those outside the array's slice."""
+    """Return the elements of an array of lists or maps, without elements outside the array's slice."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         return array.values.slice(array.offset * size, len(array) * size)
@@ -158,12 +163,12 @@ def elements(array: pa.Array) -> pa.Array:
 
 
 def is_view(type_: pa.DataType) -> bool:
-    """Whether lists of ``type_`` are views: an offset and a size each, in any order."""
+    """Return whether ``type_`` is a list view, in which each list has an offset and a size, in any order."""
     return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
 def without_view(array: pa.Array) -> pa.Array:
-    """An array of list views as one of lists."""
+    """Convert an array of list views to an array of lists."""
     type_ = array.type
     plain = pa.list_(type_.value_field) if pa.types.is_list_view(type_) else pa.large_list(type_.value_field)
     none = pa.scalar(0, array.sizes.type)
@@ -186,9 +191,9 @@ def without_view(array: pa.Array) -> pa.Array:
 
 
 def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int) -> pa.Array:
-    """The number of values, nulls and empty lists included, that a leaf has in each row (int64).
+    """Return the number of values, nulls and empty lists included, that a leaf has in each row (int64).
 
-    ``array`` is the field cut to ``leaves``, of which ``leaf`` is one. ``whole`` and ``first_leaf`` are as for
+    ``array`` is the field cut to ``leaves``, of which ``leaf`` is one. ``whole`` and ``first_leaf`` are explained in
     :func:`merge`.
     """
     counts = _num_levels(array, whole, first_leaf, leaves, leaf)
@@ -198,7 +203,7 @@ def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Seq
 def _num_levels(
     array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int
 ) -> pa.Array | None:
-    """As :func:`num_levels`; None for one value in every row."""
+    """Return the result of :func:`num_levels`, but None if the leaf has one value in every row."""
     whole = stored_as(whole)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -229,15 +234,15 @@ _DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {ENCODING_PLAIN}
 
 
 def is_indexed(page: RawPage) -> bool:
-    """Whether it is a data page of indices into a dictionary."""
+    """Return whether ``page`` is a data page of indices into a dictionary."""
     return page.header.is_data and page.header.encoding in DICTIONARY_ENCODINGS
 
 
 class LeafPages(NamedTuple):
     """Pages of one leaf that are to be decoded together.
 
-    ``stops`` has, for several pages of a repeated leaf, the number of rows that end with each. V1 pages do not state
-    it, and the statements of V2 pages are checked against the decoded rows.
+    ``stops`` has, for several pages of a repeated leaf, the number of rows up to each page's end. V1 pages do not state
+    this number, and the numbers in V2 pages are checked against the decoded rows.
     """
 
     content: LeafContent  # for the spliced file
@@ -247,17 +252,17 @@ class LeafPages(NamedTuple):
 
     @property
     def indexed(self) -> bool:
-        """Whether there are byte arrays that are indices into a dictionary."""
+        """Whether any pages have byte arrays as indices into a dictionary."""
         is_text = self.content.chunk.physical_type == PhysicalType.BYTE_ARRAY
         return is_text and any(is_indexed(page) for page in self.pages)
 
     @property
     def mixed(self) -> bool:
-        """Whether there are pages of neither dictionary indices nor PLAIN values."""
+        """Whether any pages have neither dictionary indices nor PLAIN values."""
         return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
 
     def only_indexed(self) -> LeafPages:
-        """Only the dictionary page and the pages of indices."""
+        """Return these pages cut to the dictionary page and the pages of indices."""
         kept = [page for page in self.pages if not page.header.is_data or is_indexed(page)]
         data = [page for page in kept if page.header.is_data and page.header.num_values]
         values = sum([page.header.num_values for page in data])
@@ -267,9 +272,9 @@ class LeafPages(NamedTuple):
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> None:
-        """Check with ``array``, all rows of the pages, that each page holds the planned rows, and begins with a row.
+        """Raise PageLocationError if a page has other rows than planned, or does not begin with a row.
 
-        Raises PageLocationError. For the other arguments see ``num_levels``.
+        ``array`` has all decoded rows of the pages. The other arguments are those of :func:`num_levels`.
         """
         if not self.stops:
             return
@@ -279,12 +284,17 @@ class LeafPages(NamedTuple):
         for page, num_values in zip([page for page in self.pages if page.header.is_data], decoded, strict=True):
             claimed += page.header.num_values
             if claimed != num_values:
-                raise PageLocationError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
+                raise PageLocationError(
+                    "the rows of a page are not those that the OffsetIndex gives", column=leaf.dotted
+                )
 
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> OffsetIndex | None:
-        """The page locations of a whole chunk, whose rows are ``array``; None if a page begins inside a row."""
+        """Return the page locations of a whole chunk with the rows ``array``; None if a page begins inside a row.
+
+        The other arguments are those of :func:`num_levels`.
+        """
         start = self.content.chunk.start + len(self.content.dictionary)
         data = [page for page in self.pages if page.header.is_data and page.header.num_values]
         if not data or data[0].offset != start:
@@ -301,7 +311,7 @@ class LeafPages(NamedTuple):
 class NestedLeaf(PageQueue[DataPage]):
     """Collects the pages of a leaf if ``paged``, else the parts of its whole chunk, as they come.
 
-    ``padded`` and ``drop`` are those of :class:`asyncpq.parquet.chunk_pages.PageWalker`.
+    ``padded`` and ``drop`` are explained in :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 
     def __init__(
@@ -329,7 +339,7 @@ class NestedLeaf(PageQueue[DataPage]):
 
     @property
     def rows_available(self) -> int:
-        """The row group's rows that can be decoded from its start on."""
+        """The number of the row group's first rows whose pages have all arrived."""
         if self.paged:
             return super().rows_available
         return 0 if self._missing else self._num_rows
@@ -352,10 +362,10 @@ class NestedLeaf(PageQueue[DataPage]):
     # -- what comes out ---------------------------------------------------------------------------
 
     def pages_of(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
-        """The pages that hold any of ``rows``; all of a whole chunk.
+        """Return the pages that contain any of ``rows``; all pages if the leaf is read as a whole chunk.
 
-        Raises CorruptFileError if a page contradicts header, index or footer, ResourceLimitError if it claims too many
-        bytes.
+        Raises CorruptFileError if a page contradicts header, index or footer, ResourceLimitError if a page is too
+        large.
         """
         try:
             return self._some_pages(rows, limits) if self.paged else self._all_pages(limits)
@@ -365,7 +375,7 @@ class NestedLeaf(PageQueue[DataPage]):
     def _all_pages(self, limits: DecodeLimits) -> LeafPages:
         chunk = self.chunk
         if chunk.num_values < self._num_rows:
-            raise CorruptFileError(f"a column chunk of {chunk.num_values} values in {self._num_rows} rows")
+            raise CorruptFileError(f"a column chunk has {chunk.num_values} values, too few for {self._num_rows} rows")
         walker = PageWalker(
             chunk,
             leaf=self.leaf,
@@ -390,7 +400,7 @@ class NestedLeaf(PageQueue[DataPage]):
         if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
             header = page_header(self._dictionary, self.chunk, self.leaf, limit)
             if header.is_data:
-                raise PageLocationError(f"a {header.type.name} where the dictionary page belongs")
+                raise PageLocationError(f"the file has a {header.type.name} where a dictionary page is expected")
             pages.insert(0, RawPage(header, 0, self._dictionary))
         stops: list[int] = []
         if self.leaf.max_repetition_level and len(chosen) > 1:
@@ -413,11 +423,11 @@ class NestedLeaf(PageQueue[DataPage]):
         ``LeafPages.check_rows`` checks the decoded rows of a repeated leaf's pages.
         """
         if not header.is_data:
-            raise PageLocationError(f"a {header.type.name} where a data page belongs")
+            raise PageLocationError(f"the file has a {header.type.name} where a data page is expected")
         repeated = self.leaf.max_repetition_level > 0
         if header.num_values < page.num_rows or (not repeated and header.num_values != page.num_rows):
             raise PageLocationError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {header.num_values} values"
+                f"the page of rows {page.first_row}-{page.stop_row - 1} has {header.num_values} values"
             )
         what = header_contradiction(header, self.chunk, repeated=repeated)
         if what is None and header.num_rows not in (None, page.num_rows):

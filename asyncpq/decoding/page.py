@@ -78,19 +78,21 @@ class LeafArray(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Bytes that ``values`` hold in memory, which is all that a :meth:`detached` array holds."""
+        """The bytes of ``values`` in memory, without the dictionary."""
         return int(self.values.nbytes)
 
     def detached(self) -> LeafArray:
-        """The array for a cache, without the dictionary, which has a cache entry of its own."""
+        """Return the array without its dictionary, for a cache; the dictionary has a cache entry of its own."""
         return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
 
     def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
-        """Undo :meth:`detached` with the dictionary of the same column chunk; CorruptFileError if there is none."""
+        """Undo :meth:`detached` with the column chunk's dictionary; raise CorruptFileError if it is needed but None."""
         if not self.lacks_dictionary:
             return self
         if dictionary is None:
-            raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=column)
+            raise CorruptFileError(
+                "the column chunk has dictionary-encoded pages, but no dictionary page", column=column
+            )
         return self._replace(dictionary=dictionary.values, lacks_dictionary=False)
 
 
@@ -129,7 +131,7 @@ class PackedPage(NamedTuple):
         return len(self.page.data) + len(self.content)
 
     def indices(self, positions: Sequence[int]) -> list[int] | None:
-        """Dictionary indices at a few ascending ``positions``; None if the page has to be decoded.
+        """Return the dictionary indices at a few ascending ``positions``; None if the page has to be decoded whole.
 
         The values are hybrid-encoded, the bit width first (Encodings.md, RLE / bit-packing hybrid).
         """
@@ -161,7 +163,7 @@ class PackedPage(NamedTuple):
         return indices
 
     def plain(self, positions: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
-        """PLAIN values at ``positions``."""
+        """Return the PLAIN values at ``positions`` as an array of ``arrow_type``."""
         length = self.value_bytes
         stride = length + self.prefix_bytes
         first = self.start + self.prefix_bytes
@@ -176,7 +178,7 @@ class PackedPage(NamedTuple):
 
 
 def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
-    """A run's body, its number of values, and whether it is bit-packed; None for a run that is cut off."""
+    """Return a run's body position, its number of values, and whether it is bit-packed; None if the run is cut off."""
     header = shift = 0
     while True:
         if position >= len(data) or shift > 28:
@@ -209,15 +211,15 @@ class PageQueue(Generic[P]):
 
     @property
     def rows_available(self) -> int:
-        """The row group's rows before the first page that has still to come."""
+        """The number of the row group's first rows before the first page that is announced and not yet added."""
         return self._expected[0] if self._expected else self._num_rows
 
     def expect(self, first_row: int) -> None:
-        """Announce the page that begins at ``first_row``; in row order, before it is added."""
+        """Announce the page that begins at ``first_row``. Pages are announced in row order, before they are added."""
         self._expected.append(first_row)
 
     def add(self, page: P) -> None:
-        """Add a page; in row order."""
+        """Add a page. Pages are added in row order."""
         first_row = page.first_row
         self._pages.append(page)
         self._first_rows.append(first_row)
@@ -225,12 +227,12 @@ class PageQueue(Generic[P]):
             self._expected.popleft()
 
     def has(self, first_row: int) -> bool:
-        """Whether the page that begins at ``first_row`` has come."""
+        """Return whether the page that begins at ``first_row`` has been added."""
         index = bisect_left(self._first_rows, first_row)
         return index < len(self._first_rows) and self._first_rows[index] == first_row
 
     def holding(self, rows: RowRanges) -> list[P]:
-        """The pages that hold any of ``rows``."""
+        """Return the pages that contain any of ``rows``, in row order."""
         pages, first_rows = self._pages, self._first_rows
         if len(rows.starts) > len(pages):
             return [page for page in pages if rows.overlaps(page.first_row, page.stop_row)]
@@ -252,13 +254,13 @@ class PageQueue(Generic[P]):
 
 
 def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
-    """Whether :class:`PackedPage` can pick a leaf's PLAIN byte arrays as ``arrow_type``."""
+    """Return whether :class:`PackedPage` can pick single PLAIN byte arrays of a leaf as ``arrow_type``."""
     types = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 
 
 def common_length(data: bytes, begin: int, count: int) -> int | None:
-    """The common length of the ``count`` PLAIN byte arrays from ``begin`` on; None if they differ in length."""
+    """Return the common length of the ``count`` PLAIN byte arrays from ``begin`` on; None if their lengths differ."""
     if count == 0 or len(data) < begin + LENGTH_BYTES:
         return None
     length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
@@ -271,7 +273,7 @@ def common_length(data: bytes, begin: int, count: int) -> int | None:
 
 
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
-    """Bytes of one value if a leaf's PLAIN values are bit by bit the buffer of ``arrow_type``; else 0."""
+    """Return the bytes of one value if a leaf's PLAIN values are bit by bit the buffer of ``arrow_type``; else 0."""
     physical = leaf.physical_type
     if physical == PhysicalType.INT32:
         same = arrow_type in (pa.int32(), pa.uint32(), pa.date32(), pa.time32("ms"))
@@ -295,7 +297,7 @@ def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
 def decode_plain(
     page: bytes, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int, *, verify_crc: bool
 ) -> pa.Array | None:
-    """A data page's values as an array over its decompressed bytes; None if pyarrow has to decode it.
+    """Return a data page's values as an array over its decompressed bytes; None if pyarrow has to decode the page.
 
     The leaf is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC does not
     match, or the payload cannot be decompressed.
@@ -320,9 +322,9 @@ class PresentValues(NamedTuple):
 def present_values(
     page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
 ) -> PresentValues | None:
-    """The encoded values of a page without nulls; raises as :func:`decode_plain`.
+    """Return the encoded values of a page; None if the page has nulls or its decompressed size is not certain.
 
-    None if the page has nulls, or if its decompressed size is not certain.
+    Raises CorruptFileError if the CRC does not match, or the payload cannot be decompressed.
     """
     payload = memoryview(page)[header.header_size :]
     levels = b""
@@ -357,10 +359,10 @@ def present_values(
 def decode_dictionary(
     payload: memoryview, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int
 ) -> tuple[pa.Array, int] | None:
-    """The values of a dictionary page and, if they differ in size, bytes of the largest, else 0.
+    """Return a dictionary page's values and the bytes of the largest value (0 if all values have the same size).
 
-    None if pyarrow has to decode the page. Its CRC is checked already. ``width`` is from :func:`plain_width`; if it is
-    0, ``arrow_type`` has offsets of 32 bits.
+    None if pyarrow has to decode the page. The caller has checked the CRC. ``width`` is from :func:`plain_width`; if
+    it is 0, ``arrow_type`` has offsets of 32 bits.
     """
     count, expected = header.num_values, header.uncompressed_size
     if not width and (count > _FEW_VALUES or expected > _FEW_VALUES * 64):
@@ -394,7 +396,7 @@ def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> byte
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:
-    """Whether definition levels are one run of ``level``."""
+    """Return whether ``count`` encoded definition levels are one run of ``level``, so no value is null."""
     if not 2 <= len(levels) <= 6:
         return False
     reader = CompactReader(levels)

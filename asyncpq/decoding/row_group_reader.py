@@ -69,7 +69,7 @@ class ColumnSources(NamedTuple):
 def open_sources(
     version: FileVersion, plan: RowGroupPlan, shape: QueryShape, keep: KeepDecoded | None, keep_part: KeepPart | None
 ) -> ColumnSources:
-    """The sources of all columns of ``plan``. ``keep`` and ``keep_part`` are those of ``RowGroupReader``."""
+    """Make the sources of all columns of ``plan``. ``keep`` and ``keep_part`` are explained in RowGroupReader."""
     sources = ColumnSources([], [], {}, {}, {}, {}, {})
     schema, group, num_rows, padded = version.metadata.schema, plan.ordinal, plan.num_rows, version.padded_chunks
     nested: dict[int, dict[int, NestedLeaf]] = {}
@@ -128,7 +128,7 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """The decoded bytes that one unit may still hold, over all of its columns."""
+    """The decoded bytes that remain allowed for one unit of rows, over all of its columns."""
 
     __slots__ = ("remaining",)
 
@@ -137,11 +137,11 @@ class Allowance:
 
 
 class RowGroupReader:
-    """Takes the fetched pages of a row group and gives its matching rows, piece by piece.
+    """Decodes the fetched pages of a row group and returns its matching rows, piece by piece.
 
-    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another. ``keep`` is called
-    with (row group, leaf, decoded page) for every page that is decoded alone, ``keep_part`` with (row group, leaf,
-    page) for the pages of chunks that come whole.
+    Synchronous, and not safe for two threads at once. The pieces of a row group follow one another. For a cache,
+    ``keep`` is called with (row group, leaf, decoded page) for each page that is decoded alone, ``keep_part`` with (row
+    group, leaf, page) for the pages of chunks that come whole.
     """
 
     def __init__(
@@ -181,17 +181,17 @@ class RowGroupReader:
     # -- input ------------------------------------------------------------------------------------
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Announce pages that will arrive later: rows from the first of them on are not available yet."""
+        """Announce pages that will arrive later; rows from the first announced page on are not available yet."""
         for item in items:
             if item.kind == "page":
                 self._sources.paged[item.column].expect(item.first_row)
 
     def expected_bytes(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """A coarse upper bound of the bytes that ``items`` decode to. The next ``values`` are their content."""
+        """Return a coarse upper bound of the bytes that ``items`` decode to; the next ``values`` are their contents."""
         return self._estimate.of(items, values)
 
     def add(self, item: Item, data: bytes) -> None:
-        """Add a fetched page, or a part of a chunk; in row order within each column."""
+        """Add a fetched page or a part of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
             header = self._estimate.headers.pop(item, None)
             self._sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
@@ -202,24 +202,24 @@ class RowGroupReader:
             raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
 
     def add_decoded(self, item: Item, page: LeafArray | PackedPage) -> None:
-        """Add a page from the cache of decoded pages; in row order within each column."""
+        """Add a page from the cache of decoded pages. Pages of a column are added in row order."""
         self._sources.decoding[item.column].add(page)
 
     def add_dictionary(self, item: Item, page: bytes) -> Dictionary | None:
-        """Add a fetched dictionary page; return its values if they are decoded apart from the data pages."""
+        """Add a fetched dictionary page; return the dictionary, or None if it is decoded later, with the data pages."""
         try:
             return self._sources.paged[item.column].add_dictionary(page, self._shape.limits)
         except AsyncpqError as error:
             raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
 
     def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
-        """Add a dictionary from the cache."""
+        """Add the decoded dictionary of the column of ``item`` from the cache."""
         self._sources.decoding[item.column].dictionary = dictionary
 
     # -- output -----------------------------------------------------------------------------------
 
     def match(self, positions: range, allowance: Allowance) -> Matched:
-        """Filter the rows that have become available since the last call; ``positions`` have been fetched."""
+        """Filter the rows that became available since the last call; the columns at ``positions`` have been fetched."""
         plan, where, leaves = self.plan, self._shape.filter, self._sources.leaves
         self._allowance = allowance
         available = plan.num_rows
@@ -260,7 +260,7 @@ class RowGroupReader:
         return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, rows.num_rows)
 
     def _filter_columns(self, arrays: Mapping[Projection, pa.Array], num_rows: int) -> dict[str, pa.Array]:
-        """The filter's columns by name: the dataset's, or the file's own."""
+        """Return the filter's columns, keyed by name: the dataset's columns if there is a dataset, else the file's."""
         by_name: dict[str, pa.Array] = {}
         view = self._shape.view
         if view is None:
@@ -275,7 +275,7 @@ class RowGroupReader:
         return by_name
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
-        """The items to fetch for the matched rows, of the columns behind ``positions``."""
+        """Return the items to fetch for the matched rows, for the plan's columns behind ``positions``."""
         items: list[Item] = []
         if not matched.num_rows:
             return items
@@ -291,7 +291,7 @@ class RowGroupReader:
         return items
 
     def emit(self, matched: Matched) -> pa.Table:
-        """The output's columns for the matched rows. Decoded pages that end before ``stop_row`` are released."""
+        """Return the output's columns for the matched rows, and release decoded pages that end before ``stop_row``."""
         shape = self._shape
         columns: list[pa.Array] = []
         try:
@@ -313,7 +313,7 @@ class RowGroupReader:
         return pa.Table.from_arrays(columns, schema=shape.schema) if columns else counted(matched.num_rows)
 
     def _output(self, projection: Projection, matched: Matched) -> pa.Array:
-        """A field, or a part of one, for the matched rows."""
+        """Return the values of a field, or of a part of one, for the matched rows."""
         array = matched.arrays.get(projection)
         if array is None:
             array = self._select(projection, matched.rows)
@@ -336,7 +336,7 @@ class RowGroupReader:
         )
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """A column of the dataset; constants count as if they had been decoded."""
+        """Return a column of the dataset. A constant's bytes count against the allowance like decoded bytes."""
         allowance = self._allowance
         if source is None:
             size = num_rows * constant_bytes(column.constant)
@@ -348,20 +348,20 @@ class RowGroupReader:
         return array
 
     def skip(self, matched: Matched) -> None:
-        """Release decoded pages that end before ``stop_row``. After its last rows the reader itself is dropped."""
+        """Release decoded pages that end before ``matched.stop_row``."""
         if matched.stop_row >= self.plan.num_rows:
             return
         for source in (*self._sources.leaves, *self._sources.fields.values()):
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
-        """Leaves whose page locations became known with their chunks."""
+        """Yield (leaf ordinal, page locations) of each leaf whose locations were found while its chunk was read."""
         for position, source in self._sources.streamed.items():
             if source.locations is not None:
                 yield self.plan.columns[position].chunk.leaf, source.locations
 
     def take_pages_decoded(self) -> int:
-        """Data pages decoded since the last call."""
+        """Return the number of data pages decoded since the last call."""
         total = 0
         for source in (*self._sources.leaves, *self._sources.fields.values()):
             total += source.pages_decoded
@@ -370,7 +370,7 @@ class RowGroupReader:
 
 
 def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
-    """The rows at ascending ``positions`` within ``rows``."""
+    """Return the rows at ascending ``positions`` within ``rows``."""
     starts, stops = rows.starts, rows.stops
     ends = list(accumulate(map(int.__sub__, stops, starts)))
     matching: list[int] = []

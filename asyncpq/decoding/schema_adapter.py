@@ -44,9 +44,9 @@ class AdaptedColumn(NamedTuple):
     cast: Cast | None  # from the file's type to the dataset's; None if they are equal
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
-        """The column's rows from those of :attr:`projection`, or ``num_rows`` of the constant.
+        """Return the column's values, cast from ``source`` (the projection's values), or ``num_rows`` constants.
 
-        Raises SchemaMismatchError if the dataset's type does not hold a value.
+        Raises SchemaMismatchError if a value has no equal value in the dataset's type.
         """
         if source is None:
             return constant_array(self.constant, num_rows)
@@ -77,10 +77,10 @@ class SchemaAdapter:
     weight: int = 4000  # approximate bytes held in memory
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
-        """For each requested column, by ordinal, the requested paths inside it; the empty path for the whole column.
+        """Return the requested paths inside each column, keyed by the column's ordinal; "" stands for the whole column.
 
         ``names`` are names, dotted paths inside columns, or ordinals; None for all columns. Raises ColumnNotFoundError
-        or AmbiguousColumnError for no such column, or several.
+        if no column matches a name, AmbiguousColumnError if several do.
         """
         if names is None:
             return {ordinal: [""] for ordinal in range(len(self.schema))}
@@ -93,7 +93,7 @@ class SchemaAdapter:
     def _find(self, name: str | int) -> tuple[int, str]:
         if isinstance(name, int):
             if not 0 <= name < len(self.schema):
-                raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)}")
+                raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)} columns")
             return name, ""
         top = name
         while not (ordinals := self.schema.get_all_field_indices(top)):
@@ -111,7 +111,7 @@ class SchemaAdapter:
         return ordinals[0], name[len(top) + 1 :]
 
     def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
-        """Types of the top-level columns that ``names`` name or lie in; raises as :meth:`ordinals`."""
+        """Return the types of the top-level columns of ``names``. Raises the errors of :meth:`ordinals`."""
         fields = [self.schema.field(ordinal) for ordinal in self.ordinals(names)]
         return {field.name: field.type for field in fields}
 
@@ -124,10 +124,10 @@ class SchemaAdapter:
         dictionaries: frozenset[int] = frozenset(),
         unique: bool = True,
     ) -> list[AdaptedColumn]:
-        """The requested columns, in the requested order; ``asked`` is from :meth:`ordinals`.
+        """Return the requested columns, in the requested order; ``asked`` is from :meth:`ordinals`.
 
-        ``dictionaries`` are ordinals of columns that come as dictionary arrays; ``unique`` refuses a part that is
-        requested twice. Raises ColumnNotFoundError or AmbiguousColumnError for no such part or several,
+        ``dictionaries`` are the ordinals of columns to read as dictionary arrays. Raises ColumnNotFoundError if a part
+        does not exist, AmbiguousColumnError if several parts match or, if ``unique``, a part is requested twice, and
         SchemaMismatchError if there is no exact cast.
         """
         matches = self.match(version, list(asked))
@@ -138,7 +138,7 @@ class SchemaAdapter:
         return columns
 
     def constant(self, version: FileVersion, name: str) -> pa.Scalar | None:
-        """The value of a column, or of a leaf of a struct, that all rows of the file have; None if they differ."""
+        """Return the value that a column or struct leaf has in all rows of the file; None if the rows may differ."""
         try:
             ordinal, path = self._find(name)
         except (ColumnNotFoundError, AmbiguousColumnError):
@@ -155,10 +155,10 @@ class SchemaAdapter:
         return None if path else value
 
     def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
-        """The file's leaf whose statistics bound a column; None if there is none. It has one value or null in each row.
+        """Return the file's leaf whose statistics bound a column (None if no leaf's do), and inexact literal types.
 
-        Also returns the types of literals that pyarrow rounds when it compares them with the column, so that they must
-        not be compared with the leaf's statistics.
+        The leaf has one value or null in each row. pyarrow rounds literals of the inexact types when it compares them
+        with the column, so these literals must not be compared with the leaf's statistics.
         """
         ordinal, path = self._find(name)
         (match,) = self.match(version, [ordinal])
@@ -199,7 +199,7 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
 
 
 def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
-    """Whether a field can be decoded to dictionary arrays."""
+    """Return whether a field can be decoded to dictionary arrays."""
     leaves = version.metadata.schema.leaves
     return version.decryption is None and [leaves[leaf].is_flat for leaf in projection.leaves] == [True]
 
@@ -208,11 +208,11 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
 
 
 def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Match:
-    """``match`` cut to the parts at dotted ``paths``."""
+    """Return ``match`` cut to the parts at dotted ``paths``; ``name`` is the column, for errors."""
     if "" in paths:
         if unique and len(paths) > 1:
             raise AmbiguousColumnError(
-                "the column, or a part of it, is asked for twice", column=name, hint="Name each part once."
+                "the column, or a part of it, is requested twice", column=name, hint="Name each part once."
             )
         return match
     type_ = match.field.type
@@ -231,7 +231,7 @@ def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Matc
 
 
 def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
-    """The child of ``type_`` on a path, and the rest of the path inside it."""
+    """Return the ordinal of the child of ``type_`` at the start of ``path``, and the rest of the path."""
     fields: list[tuple[int, str]] = []
     if isinstance(type_, pa.StructType):
         fields = [(index, type_.field(index).name) for index in range(type_.num_fields)]
@@ -241,15 +241,15 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
         fields = [(1, f"{_ENTRY}.value")]
         if path == f"{_ENTRY}.key":
             raise UnsupportedFeatureError(
-                "the keys of a map are not read without its values",
+                "asyncpq does not support reading the keys of a map without the values",
                 column=f"{name}.{path}",
-                hint="Ask for the whole column.",
+                hint="Select the whole column.",
             )
     matching = [(index, part) for index, part in fields if path == part or path.startswith(f"{part}.")]
     if not matching:
         known = ", ".join(repr(f"{name}.{part}") for _, part in fields[:_NAMES_SHOWN])
         hint = f"Its parts are {known}." if known else None
-        raise ColumnNotFoundError("the dataset's column has no such part", column=f"{name}.{path}", hint=hint)
+        raise ColumnNotFoundError("the dataset's column has no part with this path", column=f"{name}.{path}", hint=hint)
     if len(matching) > 1:
         raise AmbiguousColumnError("several parts of the column have this path", column=f"{name}.{path}")
     index, part = matching[0]
@@ -257,7 +257,7 @@ def _child(type_: pa.DataType, path: str, name: str) -> tuple[int, str]:
 
 
 def _leaves(match: Match, schema: ParquetSchema) -> tuple[int, ...]:
-    """The file's leaves to read for a matched part, ascending."""
+    """Return the ordinals of the file's leaves to read for a matched part, ascending."""
     return tuple(sorted(_some_leaves(match, schema)))
 
 
@@ -275,7 +275,7 @@ def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
 
 
 def _lacking(match: Match, path: str) -> pa.Scalar | None:
-    """Null if the file lacks the leaf of a struct at ``path`` and there is no default; else None."""
+    """Return a null scalar if the file lacks the struct leaf at ``path`` and it has no default; else None."""
     while path:
         type_ = match.field.type
         if not isinstance(type_, pa.StructType):
@@ -291,7 +291,7 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
 
 
 def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type]:
-    """Types of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
+    """Return the types of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
 
     Statistics have the type ``source``, so comparing such a literal with them would give other results.
     """

@@ -37,7 +37,7 @@ Values = list[bytes | None]
 
 
 class _Names:
-    """The dictionary of a metadata: names of objects' fields, by id. Missing names are added."""
+    """The name dictionary of a variant's metadata: names of object fields, by id. Missing names are added."""
 
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
@@ -52,7 +52,7 @@ class _Names:
         return name_id
 
     def metadata(self) -> bytes:
-        """The metadata with the added names."""
+        """Return the encoded metadata with the added names."""
         if self.names is self._known:
             return self._metadata
         texts = [name.encode() for name in self.names]
@@ -69,10 +69,9 @@ _Group = Callable[[pa.Array, Sequence[_Names]], Values]
 
 
 def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
-    """The function that restores values and metadata, as binary arrays, of arrays of ``source``; empty for nulls.
+    """Return a function that restores the values and metadata, as binary arrays, of arrays of type ``source``.
 
-    Raises:
-        UnsupportedFeatureError: a column into which Spark shreds nothing.
+    Both are empty where the array is null. Raises UnsupportedFeatureError for a type that Spark does not shred to.
     """
     position = source.get_field_index("metadata")
     group = _group(source, "metadata")
@@ -127,7 +126,7 @@ def _group(source: pa.DataType, *others: str) -> _Group:
 
 
 def _restored_group(value: int, typed: int, restore: _Typed | None, array: pa.Array, rows: Sequence[_Names]) -> Values:
-    """Values of groups whose fields ``value`` and ``typed_value`` are at these positions, -1 for neither."""
+    """Restore the values of groups. ``value`` and ``typed`` are the positions of their fields, -1 if one is absent."""
     fields = array.flatten()
     rest: Values = fields[value].to_pylist() if value >= 0 else [None] * len(array)
     return rest if restore is None else restore(fields[typed], rows, rest)
@@ -192,7 +191,7 @@ def _object(source: pa.StructType) -> _Typed:
                 others = _fields_of(value, row)
                 beside = {name for name, _, _ in others}
                 if beside & shredded or len(beside) < len(others):
-                    raise _malformed("a field of an object is where it does not belong")
+                    raise _malformed("a shredded field of an object is also among the object's other fields")
                 present = sorted([*present, *others], key=lambda field: _order(field[0]))
             restored.append(_encoded_object([id for _, id, _ in present], [part for _, _, part in present]))
         return restored
@@ -201,7 +200,7 @@ def _object(source: pa.StructType) -> _Typed:
 
 
 def _order(name: str) -> bytes:
-    """The sort key of a field: Spark searches fields in UTF-16 order of their names."""
+    """Return the sort key of a field's name: Spark searches fields in UTF-16 order of their names."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
@@ -209,7 +208,7 @@ def _order(name: str) -> bytes:
 
 
 def _scalar(type_: Any) -> Callable[[pa.Array], Values]:
-    """The function that encodes an array's values."""
+    """Return the function that encodes the values of an array of ``type_``."""
     if _types.is_boolean(type_):
         return lambda array: [None if item is None else _TRUE if item else _FALSE for item in array.to_pylist()]
     if _types.is_signed_integer(type_):
@@ -268,7 +267,7 @@ def _long(header: int, content: bytes) -> bytes:
 
 
 def _size(number: int) -> int:
-    """Bytes of an unsigned number; at least 1."""
+    """Return the number of bytes of an unsigned number, at least 1."""
     return max(1, (number.bit_length() + 7) // 8)
 
 
@@ -292,7 +291,7 @@ def _encoded_object(ids: Sequence[int], values: Sequence[bytes]) -> bytes:
 
 
 def _names(metadata: bytes) -> list[str]:
-    """The dictionary of a metadata."""
+    """Decode the names in a variant's metadata, by id."""
     if not metadata or metadata[0] & 15 != 1:
         raise _malformed(f"its metadata is of version {metadata[0] & 15 if metadata else 0}, not 1")
     size = (metadata[0] >> 6) + 1
@@ -300,17 +299,17 @@ def _names(metadata: bytes) -> list[str]:
     ends = [_number(metadata, position, size) for position in range(1 + size, 1 + size * (count + 2), size)]
     begin = 1 + size * (count + 2)
     if begin + ends[-1] > len(metadata) or any(a > b for a, b in itertools.pairwise(ends)):
-        raise _malformed("a name of its metadata lies outside of it")
+        raise _malformed("a name in its metadata lies outside of the metadata")
     try:
         return [metadata[begin + a : begin + b].decode() for a, b in itertools.pairwise(ends)]
     except UnicodeDecodeError:
-        raise _malformed("a name of its metadata is no UTF-8") from None
+        raise _malformed("a name in its metadata is not valid UTF-8") from None
 
 
 def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
-    """Names, name ids and encoded values of an object's fields."""
+    """Return (name, name id, encoded value) of each field of an encoded object."""
     if not value or value[0] & 3 != _OBJECT:
-        raise _malformed("beside fields of an object there is another value than an object")
+        raise _malformed("an object has shredded fields, but its other value is not an object")
     size, of_id, is_large = (value[0] >> 2 & 3) + 1, (value[0] >> 4 & 3) + 1, value[0] >> 6 & 1
     count = _number(value, 1, 4 if is_large else 1)
     position = 5 if is_large else 2
@@ -321,7 +320,7 @@ def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
     ends = sorted({*begins})
     following = dict(itertools.pairwise(ends))  # values lie in any order
     if position + ends[-1] > len(value) or any(id >= len(row.names) for id in ids) or ends[-1] != begins[-1]:
-        raise _malformed("a field of an object lies outside of it")
+        raise _malformed("a field of an object lies outside of the object")
     if any(begin == ends[-1] for begin in begins[:-1]):
         raise _malformed("a field of an object has no value")
     return [

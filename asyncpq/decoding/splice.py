@@ -65,7 +65,9 @@ class FooterTemplate:
             )
             template = footer.split(_MARK_BYTES)
             if len(template) != 8:  # a name, a schema or a writer's text happens to contain the mark
-                raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
+                raise UnsupportedFeatureError(
+                    "a name, type or writer in this file contains a byte sequence that asyncpq reserves"
+                )
             return template
 
         self._with_dictionary = parts(len(MAGIC))
@@ -74,7 +76,7 @@ class FooterTemplate:
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
     ) -> bytes:
-        """The file of ``pages`` and a ``dictionary_page``, perhaps empty; the counts are the planned ones plus 1."""
+        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); the counts are the planned ones plus 1."""
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
         rows = zigzag_varint(num_rows)
@@ -96,9 +98,9 @@ class FooterTemplate:
 
 
 def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
-    """Template for data pages of a leaf that is not repeated, decoded to its own type, in its structs.
+    """Return the template for data pages of a leaf that is not repeated, decoded to its own type, in its structs.
 
-    Encodings and codec come from ``chunk``: chunks that differ in them need a template of their own.
+    Encodings and codec come from ``chunk``; a chunk with other encodings or another codec needs its own template.
     """
     element = raw_element(metadata, leaf.element_index)
     encodings = (*chunk.encodings, ENCODING_PLAIN)  # of a dictionary that is made a data page
@@ -106,13 +108,13 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
 
 
 def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
-    """Template for data pages of byte arrays, decoded to bytes without their logical type."""
+    """Return the template for data pages of byte arrays, decoded to bytes without their logical type."""
     element = bare_element(metadata, leaf.element_index)
     return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, ENCODING_PLAIN))
 
 
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
-    """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
+    """Return the template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
     element = schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32)
     encodings = (ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY)
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
@@ -127,7 +129,7 @@ def _template(
     encodings: Sequence[int],
     arrow_schema: bytes | None = None,
 ) -> FooterTemplate:
-    """The template of a leaf in its structs, with ``element`` as its schema element."""
+    """Return the template of a leaf in its structs; ``element`` is the leaf's encoded schema element."""
     return FooterTemplate(
         schema_elements=_above(metadata, leaf) + element,
         num_elements=1 + len(leaf.path),
@@ -141,7 +143,7 @@ def _template(
 
 
 def page_bytes(page_type: PageType, uncompressed_size: int, payload: bytes, numbers: Sequence[int]) -> bytes:
-    """A page with a header; ``numbers`` are the fields of its type's own header, from field 1 on."""
+    """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on."""
     writer = CompactWriter()
     for field_id, number in enumerate((page_type, uncompressed_size, len(payload)), 1):
         writer.field_i32(field_id, number)
@@ -153,7 +155,7 @@ def page_bytes(page_type: PageType, uncompressed_size: int, payload: bytes, numb
 
 
 def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, level: int) -> bytes:
-    """A dictionary page's payload as a V2 data page that holds each of its values once.
+    """Return a dictionary page's payload as a V2 data page that contains each value once.
 
     A dictionary page has only PLAIN values. A V2 data page has its levels outside the compressed part, so the payload
     stays as it is, behind the levels "all present" if the leaf's definition ``level`` is not 0.
@@ -164,7 +166,7 @@ def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_siz
 
 
 def identity_dictionary(codec: int, num_values: int) -> bytes:
-    """A dictionary page of the int32 values 0 to ``num_values`` - 1 and a few more, compressed by ``codec``.
+    """Return a dictionary page of the int32 values 0 to ``num_values`` - 1 and a few more, compressed with ``codec``.
 
     Small pages are shared by all dictionaries. Their sizes are powers of two up to 65,536, which take 512 KiB for each
     codec.
@@ -186,7 +188,7 @@ def _identity_dictionary(codec: int, size: int) -> bytes:
 
 
 def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
-    """A file without rows whose schema is the given top-level fields; pyarrow reads types from it."""
+    """Return a file without rows whose schema has the top-level ``fields``; pyarrow reads their types from the file."""
     elements = [
         raw_element(metadata, index)
         for field in fields
@@ -199,18 +201,18 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
 
 
 def written_by(metadata: FileMetadata) -> str | None:
-    """The writer; None if pyarrow would read past its chunks (PARQUET-816), since spliced sizes are right."""
+    """Return the writer's name; None for writers with PARQUET-816, for which pyarrow would read past the chunks."""
     return None if metadata.writer_faults.omits_dictionary_header else metadata.created_by
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:
-    """The Thrift struct of one schema element as the file has it."""
+    """Return the Thrift struct of one schema element, as encoded in the file."""
     element = metadata.schema.elements[index]
     return metadata.data[element.raw_start : element.raw_stop]
 
 
 def root_element(num_children: int) -> bytes:
-    """A schema root with ``num_children`` fields."""
+    """Encode a schema root with ``num_children`` fields."""
     writer = CompactWriter()
     writer.field_binary(4, b"schema")
     writer.field_i32(5, num_children)
@@ -218,7 +220,7 @@ def root_element(num_children: int) -> bytes:
 
 
 def bare_element(metadata: FileMetadata, index: int) -> bytes:
-    """As :func:`raw_element`, but a byte array without its logical type."""
+    """Return the Thrift struct of one schema element; for a byte array, without the logical type."""
     element = metadata.schema.elements[index]
     if element.physical_type != PhysicalType.BYTE_ARRAY:
         return raw_element(metadata, index)
@@ -226,7 +228,7 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
 
 
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
-    """The root and the groups above a leaf, each with one child, without logical types."""
+    """Encode the root and the groups above a leaf, each with one child, without logical types."""
     elements = [root_element(1)]
     for index in leaf.ancestor_indexes:
         element = metadata.schema.elements[index]
@@ -239,7 +241,7 @@ def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
 
 
 def schema_element(name: bytes, repetition: Repetition | None, physical_type: PhysicalType) -> bytes:
-    """A leaf of the schema without a logical type."""
+    """Encode the schema element of a leaf without a logical type."""
     writer = CompactWriter()
     writer.field_i32(1, physical_type)
     writer.field_i32(3, Repetition.REQUIRED if repetition is None else repetition)
@@ -262,7 +264,7 @@ def _file_metadata(
     created_by: str | None = None,
     pairs: Mapping[str, str | None] | None = None,
 ) -> bytes:
-    """FileMetaData of one row group of ``chunks``, or of none; ``pairs`` is other key-value metadata."""
+    """Encode FileMetaData with one row group of ``chunks`` (none if empty); ``pairs`` is other key-value metadata."""
     writer = CompactWriter()
     writer.field_i32(1, 2)  # version
     writer.field_list(2, STRUCT, num_elements)
@@ -321,9 +323,9 @@ class FieldTemplate:
         self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes:
-        """The file of ``contents``, by leaf ordinal in the schema; other leaves have no pages.
+        """Return a file of ``contents``, keyed by leaf ordinal in the schema; other leaves have no pages.
 
-        ``num_rows`` is more than any leaf's pages hold.
+        ``num_rows`` must be larger than the number of rows in any leaf's pages.
         """
         body: list[bytes] = [MAGIC]
         position = len(MAGIC)
@@ -349,7 +351,7 @@ class FieldTemplate:
 
 
 def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:
-    """A ColumnChunk whose pages begin at ``position`` of the spliced file; without values if it has no pages."""
+    """Encode a ColumnChunk whose pages begin at ``position`` of the spliced file; without values if it has no pages."""
     path = _path(leaf)
     if content is None:
         return _column_chunk(leaf.physical_type, path, 0, (), (0, 0, 0, position), None)
@@ -369,10 +371,10 @@ def _column_chunk(
     counts: tuple[int, int, int, int],
     dictionary_offset: int | None,
 ) -> bytes:
-    """A ColumnChunk struct.
+    """Encode a ColumnChunk struct.
 
-    ``counts`` are its values, its uncompressed size, which pyarrow ignores when it decodes pages, its size, and the
-    offset of its first data page.
+    ``counts`` are the chunk's number of values, uncompressed size (which pyarrow ignores when it decodes pages), size
+    in bytes, and the offset of its first data page.
     """
     writer = CompactWriter()
     writer.field_i64(2, 0)

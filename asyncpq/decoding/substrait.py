@@ -79,7 +79,7 @@ _UNITS = ("s", "ms", "us", "ns")
 def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
     """Translate a pyarrow compute expression on columns of ``schema``.
 
-    It has comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``, ``is_valid()``,
+    Supported are comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``, ``is_valid()``,
     ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name, path or position, also cast
     to a type that holds all of their values in the same order. Anything else raises ExpressionError, an unknown column
     ColumnNotFoundError.
@@ -90,7 +90,9 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         raise ExpressionError(f"pyarrow cannot show the expression: {error}", hint=_HINT) from error
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     if "null_matching_behavior=" in text.replace("null_matching_behavior=MATCH", ""):
-        raise ExpressionError(f"{short}: isin with another treatment of nulls than the default", hint=_HINT)
+        raise ExpressionError(
+            f"{short}: asyncpq does not support isin with a non-default treatment of nulls", hint=_HINT
+        )
     if "cast(" in text:
         expression = with_unsafe_casts(expression)
     try:
@@ -100,15 +102,19 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         if missing is not None:
             raise missing from error
         reason = str(error).partition("\n")[0][:_SHOWN]
-        raise ExpressionError(f"{short}: pyarrow has no Substrait form of it: {reason}", hint=_HINT) from error
+        raise ExpressionError(
+            f"{short}: pyarrow cannot translate the expression to Substrait: {reason}", hint=_HINT
+        ) from error
     try:
         return _Reader(short, schema, _fields(data)).expression()
     except (IndexError, KeyError, struct.error, UnicodeDecodeError, OverflowError, RecursionError) as error:
-        raise ExpressionError(f"{short}: its Substrait form cannot be read: {error!r}", hint=_HINT) from error
+        raise ExpressionError(
+            f"{short}: asyncpq cannot read the expression's Substrait form: {error!r}", hint=_HINT
+        ) from error
 
 
 def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
-    """The error for pyarrow's message about a missing column; None for messages about other things."""
+    """Return the error for pyarrow's message about a missing column; None if the message is about something else."""
     match = _NO_MATCH.search(message)
     if match is None:
         return None
@@ -130,7 +136,7 @@ def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
 
 
 def _has(schema: pa.Schema, path: Sequence[str]) -> bool:
-    """Whether ``path`` names a column, or a field of structs."""
+    """Return whether ``path`` names a column, or a field inside structs."""
     type_: pa.Schema | pa.DataType = schema
     for name in path:
         if not isinstance(type_, (pa.Schema, pa.StructType)) or type_.get_field_index(name) < 0:
@@ -140,7 +146,7 @@ def _has(schema: pa.Schema, path: Sequence[str]) -> bool:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with types whose literals Substrait has; other types become an empty struct."""
+    """Return ``schema`` with every type for which Substrait has no literals replaced by an empty struct."""
     fields = []
     for field in schema:
         type_ = _plain_type(field.type)
@@ -165,7 +171,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _fields(data: bytes) -> Message:
-    """The fields of a protobuf message by number; nested messages stay bytes."""
+    """Decode a protobuf message to its fields, keyed by number; nested messages stay bytes."""
     fields: Message = {}
     pos = 0
     while pos < len(data):
@@ -212,7 +218,7 @@ def _messages(fields: Message, number: int) -> list[Message]:
 
 
 def _integer(fields: Message, number: int) -> int:
-    """A varint field, as a signed 64-bit integer; 0 where absent, as protobuf has it."""
+    """Return a varint field as a signed 64-bit integer; 0 if the field is absent, which is protobuf's default."""
     value = fields.get(number, [0])[0]
     if not isinstance(value, int):
         raise KeyError(number)
@@ -246,7 +252,7 @@ class _Reader:
         return self._predicate(_message(referred, 1))
 
     def _refuse(self, what: str) -> NoReturn:
-        raise ExpressionError(f"{self._text}: {what} is not understood", hint=_HINT)
+        raise ExpressionError(f"{self._text}: asyncpq does not support {what}", hint=_HINT)
 
     def _predicate(self, node: Message) -> Expression:
         self._depth += 1
@@ -298,7 +304,7 @@ class _Reader:
         return ColumnComparison(column, op, self._column_of(right))
 
     def _searched(self, name: str, call: Message, args: list[Message]) -> tuple[str, str | bytes]:
-        """The searched column and the searched text."""
+        """Return the searched column and the text to search for."""
         for option in _messages(call, 5):
             if _bytes(option, 1) == b"case_sensitivity" and option.get(2) != [b"CASE_SENSITIVE"]:
                 self._refuse(f"{name} that ignores case")
@@ -326,7 +332,7 @@ class _Reader:
         return self._column(_message(node, 2))[0]
 
     def _cast(self, cast: Message) -> str:
-        """The column under an exact cast, which may be compared without the cast."""
+        """Return the column under an exact cast, which is compared without the cast; refuse other casts."""
         argument = _message(cast, 2)
         if 2 not in argument:
             self._refuse("a cast of anything but a column")
@@ -337,7 +343,7 @@ class _Reader:
         return name
 
     def _type(self, type_: Message) -> pa.DataType | None:
-        """The Arrow type of a Type (substrait/type.proto); None for types that are not targets of exact casts."""
+        """Return the Arrow type of a Type (substrait/type.proto); None if no exact cast has this type as its target."""
         number = min(type_, default=0)
         fields = _message(type_, number)
         if number == 24:
@@ -350,7 +356,7 @@ class _Reader:
         return _TYPES.get(number)
 
     def _column(self, reference: Message) -> tuple[str, pa.DataType]:
-        """The dotted name and the type of a FieldReference, a path of ordinals from the root."""
+        """Return the dotted name and the type of a FieldReference, which is a path of ordinals from the root."""
         if 4 not in reference or 1 not in reference:
             self._refuse("a reference that is no column")
         segment = _message(reference, 1)
@@ -376,7 +382,7 @@ class _Reader:
         self._refuse(f"a literal of Substrait kind {min(literal, default=0)}")
 
     def _user_defined(self, literal: Message) -> Scalar:
-        """A literal of an Arrow type that is user-defined in Substrait; its value is in a google.protobuf wrapper."""
+        """Decode a literal of an Arrow type that is user-defined in Substrait, from its google.protobuf wrapper."""
         type_ = _USER_TYPES.get(self._types.get(_integer(literal, 1), ""))
         if type_ is None:
             self._refuse("a literal of a type that Substrait lacks")
@@ -427,7 +433,7 @@ _LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
 
 
 def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
-    """``expression`` with its casts made unsafe, since Substrait has no safe casts; for casts that are exact anyway.
+    """Return ``expression`` with its casts made unsafe, since Substrait has no safe casts; exact casts stay exact.
 
     An expression pickles as an Arrow file of one row, with a struct for each call's options and their nesting in the
     schema's metadata. An expression that pickles otherwise is returned unchanged.
@@ -446,7 +452,7 @@ def with_unsafe_casts(expression: pc.Expression) -> pc.Expression:
 
 
 def _unsafe(column: pa.Array) -> pa.Array:
-    """The options of a cast with everything allowed; other columns unchanged."""
+    """Return a cast's options with everything allowed; return a column that is not a cast's options unchanged."""
     if not isinstance(column, pa.StructArray) or column.type.get_field_index("to_type") < 0:
         return column
     fields = list(column.type)
@@ -457,7 +463,7 @@ def _unsafe(column: pa.Array) -> pa.Array:
 
 
 def is_exact_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether casting gives every value of ``source`` an equal one of ``target``, in the same order."""
+    """Return whether each value of ``source`` has an equal value of ``target``, in the same order."""
     if isinstance(source, pa.DictionaryType):
         source = source.value_type
     if source == target:

@@ -45,9 +45,9 @@ _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_bin
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
-    """The type in which values are compared: a dictionary's values, a UUID's or JSON's storage, or itself.
+    """Return the type in which values are compared: a dictionary's value type, UUID's or JSON's storage, or ``type_``.
 
-    Types that pyarrow :func:`lacks_kernels` for become plain strings, plain binary and wider decimals.
+    Types for which pyarrow lacks kernels (:func:`lacks_kernels`) become plain strings, plain binary or wider decimals.
     """
     if isinstance(type_, pa.DictionaryType):
         return storage_type(type_.value_type)
@@ -59,26 +59,26 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
 
 
 def lacks_kernels(type_: pa.DataType) -> bool:
-    """Whether pyarrow does not compare, find or take all values of the type: views and small decimals."""
+    """Return whether pyarrow cannot compare, find or take all values of ``type_``: views and small decimals."""
     return type_ in _OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
 
 
 def storage_values(array: pa.Array) -> pa.Array:
-    """Values converted to :func:`storage_type`; dictionary arrays stay."""
+    """Convert an array to its :func:`storage_type`; a dictionary array is returned unchanged."""
     if isinstance(array.type, pa.BaseExtensionType):
         return storage_values(array.storage)
     return array.cast(storage_type(array.type)) if lacks_kernels(array.type) else array
 
 
 def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
-    """``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if the conversion is not exact."""
+    """Return ``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if that is not exact."""
     convert = converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
     return None if held is _INEXACT else pa.scalar(held, type_)
 
 
 def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
-    """An array of the non-null ``values`` that ``type_`` holds exactly, and a list of the others."""
+    """Return an array of the non-null ``values`` that ``type_`` represents exactly, and a list of the others."""
     convert = converter(type_)
     if convert is None:
         return pa.nulls(0, type_), [value for value in values if value is not None]
@@ -96,10 +96,10 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """An equivalent of ``column op value`` for a number or time that ``type_`` does not hold: operator and scalar.
+    """Return (operator, scalar) of an equivalent of ``column op value`` if ``type_`` has no exact form of ``value``.
 
-    Or the result for every value that is not null; or None for other types and literals, and for literals that are cast
-    before they are compared (floats against decimals).
+    Or return the result, if it is the same for all values that are not null. None if ``value`` is not a number or time,
+    and for literals that are cast before they are compared (floats against decimals).
     """
     scale = 0
     if pa.types.is_integer(type_):
@@ -135,7 +135,7 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
-    """Whether column and literal are both instants, clock times, times of day, or durations, of any unit."""
+    """Return whether column and literal are both instants, clock times, times of day, or durations, of any unit."""
     if pa.types.is_timestamp(type_):
         if not isinstance(value, (dt.datetime, Timestamp)):
             return False
@@ -147,9 +147,9 @@ def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
 
 
 def converter(type_: pa.DataType) -> Convert | None:
-    """The function that converts a literal for ``pa.scalar(_, type_)``, or to a mark for "not exact".
+    """Return a function that converts a literal for ``pa.scalar(_, type_)``, or to a mark if that is not exact.
 
-    None for types that pyarrow's engine compares.
+    None for types whose comparisons are left to pyarrow's engine.
     """
     plain = _PLAIN.get(type_)
     if plain is not None:

@@ -264,7 +264,7 @@ def test_rows_that_v2_headers_make_up(change: int) -> None:
         rows = page.num_rows + more
         header.value(8).put(3, rows)
         some.append(DataPage(encode(header) + page.data[start:], page.first_row, rows))
-    with pytest.raises(CorruptFileError, match="other rows"):
+    with pytest.raises(CorruptFileError, match="the rows of a page"):
         paged(file, 0, 0, some).select(RowRanges([(page.first_row, page.stop_row) for page in some]), LIMITS)
 
 
@@ -294,7 +294,7 @@ def test_a_leaf_whose_lists_are_not_its_neighbours(version: str, is_paged: bool,
     for some in (files, files[::-1]):
         source = leaf_of_each(some, 3, paged=is_paged)
         for _ in range(2):
-            with pytest.raises(CorruptFileError, match="other lengths"):
+            with pytest.raises(CorruptFileError, match="lengths of the lists"):
                 source.select(RowRanges.all(3), LIMITS)
     good = leaf_of_each([files[0], files[0]], 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
     assert good.to_pylist() == values[0]
@@ -312,7 +312,7 @@ def test_a_leaf_whose_struct_is_null_where_its_neighbours_is_not(version: str, i
     )
     for other in others:
         for some in ([good, other], [other, good]):
-            with pytest.raises(CorruptFileError, match="disagree about where it is null"):
+            with pytest.raises(CorruptFileError, match="disagree about the rows"):
                 leaf_of_each(some, 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
     found = leaf_of_each([good, good], 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
     assert found.to_pylist() == [row, None, row]
@@ -325,10 +325,10 @@ def test_a_dictionary_where_a_page_belongs() -> None:
     assert start is not None
     dictionary = file.data[start : chunk.data_page_offset]
     rows = RowRanges.all(ROWS)
-    with pytest.raises(CorruptFileError, match="DICTIONARY_PAGE where a data page belongs"):
+    with pytest.raises(CorruptFileError, match="DICTIONARY_PAGE where a data page is expected"):
         paged(file, 0, 0, [DataPage(dictionary, 0, ROWS)]).select(rows, LIMITS)
     (page,) = pages(file, 0, 0)
-    with pytest.raises(CorruptFileError, match="where the dictionary page belongs"):
+    with pytest.raises(CorruptFileError, match="where a dictionary page is expected"):
         paged(file, 0, 0, [page], page.data).select(rows, LIMITS)
     with pytest.raises(CorruptFileError):
         paged(file, 0, 0, [page]).select(rows, LIMITS)
@@ -374,9 +374,9 @@ def test_leaves_that_agree() -> None:
     ("other", "message"),
     [
         ([[3, None], None], "3 and 2 values"),
-        ([[3], None, [None]], "lists of other lengths"),
-        ([[3, None], [], []], "disagree about where it is null"),
-        ([[3, 4], None, []], "disagree about where it is null"),
+        ([[3], None, [None]], "about the lengths of the lists"),
+        ([[3, None], [], []], "disagree about the rows"),
+        ([[3, 4], None, []], "disagree about the rows"),
     ],
 )
 def test_leaves_that_do_not(other: list[Any], message: str) -> None:

@@ -203,7 +203,7 @@ _A: _Shredding = {"a": pa.int64()}
     [
         ({}, pa.int64(), "has no value"),
         ({"typed_value": [{}]}, (pa.int64(),), "element of an array"),
-        ({"typed_value": {"a": {"typed_value": 1}}, "value": b"\x0c\x01"}, _A, "another value than an object"),
+        ({"typed_value": {"a": {"typed_value": 1}}, "value": b"\x0c\x01"}, _A, "other value is not an object"),
         ({"typed_value": {"a": {"typed_value": 1}}, "value": _encode({"a": 2}, ["a"])}, _A, "not belong"),
         ({"typed_value": {"a": {}}, "value": _encode({"a": 2}, ["a"])}, _A, "not belong"),
         ({"typed_value": {"a": {"typed_value": 1}}, "value": _encode({"b": 2}, ["a", "b"])}, _A, "outside"),

@@ -125,7 +125,7 @@ async def _fallbacks(data: bytes, columns: list[str] | None = None) -> tuple[lis
         ("nested_v2", "chunk: total_uncompressed_size 1", "list: its total_uncompressed_size is not that of its pages"),
         ("dictionary", "chunk: encodings 4", "id: its encodings are not those that the footer lists"),
         ("plain", "chunk: path [b'other']", "id: a column chunk in its place names the column 'other'"),
-        ("plain", "chunk: twice the values", "id: a column chunk claims 240 values in a row group of 120 rows"),
+        ("plain", "chunk: twice the values", "id: a column chunk's metadata say 240 values in a row group of 120 rows"),
         ("plain", "footer: +1 column orders", "the footer has 9 column orders for 8 columns; they are not used"),
         ("plain_v2", "page header: num_rows 0", "id: its V2 pages claim other rows than they hold; it is not used"),
     ],
@@ -206,7 +206,7 @@ async def test_a_scan_that_has_handed_out_rows_says_ask_again() -> None:
                 async for _ in scan:
                     pass
 
-        with pytest.raises(asyncpq.CorruptFileError, match="holds 40 rows") as caught:
+        with pytest.raises(asyncpq.CorruptFileError, match="has 40 rows") as caught:
             await run()
         assert scan.metrics.rows_returned
         assert "ask again" in (caught.value.hint or "")

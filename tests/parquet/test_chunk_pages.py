@@ -146,9 +146,9 @@ def test_headers_are_checked_against_the_metadata() -> None:
     with pytest.raises(CorruptFileError, match="OffsetIndex says"):
         check_page_header(header, chunk=chunk, expected_size=header.page_size + 1)
     for change, words in (
-        ({"encoding": Encoding.DELTA_BYTE_ARRAY}, "neither"),
+        ({"encoding": Encoding.DELTA_BYTE_ARRAY}, "footer does not list"),
         ({"compressed_size": chunk.total_compressed_size}, "more than its column chunk"),
-        ({"num_values": chunk.num_values + 1}, "its chunk 3000"),
+        ({"num_values": chunk.num_values + 1}, "more than its column chunk, which has 3000"),
         ({"type": PageType.INDEX_PAGE}, "index page"),
     ):
         with pytest.raises(CorruptFileError, match=words):
@@ -164,7 +164,7 @@ def test_a_chunk_with_a_dictionary_has_dictionary_pages_whatever_it_lists() -> N
     check_page_header(header, chunk=lying)
     assert "encodings" in (header_contradiction(header, lying, repeated=False) or "")
     without = lying._replace(dictionary_page_offset=None)
-    with pytest.raises(CorruptFileError, match="neither"):
+    with pytest.raises(CorruptFileError, match="footer does not list"):
         check_page_header(header, chunk=without)
     counted = PageEncodingStats(PageType.DICTIONARY_PAGE, Encoding.PLAIN, 1)
     check_page_header(header, chunk=without._replace(encoding_stats=(counts, counted)))

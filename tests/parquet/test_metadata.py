@@ -57,7 +57,7 @@ def test_row_counts_that_leave_out_later_row_groups_are_dropped(rows: int) -> No
     ("changes", "words"),
     [
         ({"rows": 8}, "says 8 rows, but its row groups have 7"),
-        ({"rows": 1, "group_rows": (2**62, 2**62)}, "says 1 rows, its row groups have 9223372036854775808"),
+        ({"rows": 1, "group_rows": (2**62, 2**62)}, "says 1 rows, but its row groups have 9223372036854775808"),
         ({"rows": -1}, "negative"),
         ({"group_rows": (-3, 10)}, "negative"),
         ({"chunks": 1}, "1 column chunks"),

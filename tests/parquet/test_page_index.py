@@ -82,7 +82,7 @@ def test_a_good_index_is_good() -> None:
     [
         ([], "no pages"),
         ([(104, 10, 1), *GOOD[1:]], "begins at row 1"),
-        ([*GOOD[:2], (140, 20, 12)], "at row 12 of 12"),
+        ([*GOOD[:2], (140, 20, 12)], "at row 12 of only 12"),
         ([GOOD[0], (114, 20, 0), GOOD[2]], "do not increase"),
         ([GOOD[0], (114, 20, 10), GOOD[2]], "do not increase"),
         ([(99, 10, 0), *GOOD[1:]], "outside their column chunk"),
@@ -165,9 +165,9 @@ def test_bounds_of_one_length_are_read_as_written(values: list[bytes], data: st.
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (column_index_bytes([False], [b"a", b"b"], [b"a"]), "1 and 2 pages"),
-        (column_index_bytes([False], [b"a"], []), "1 and 0 pages"),
-        (column_index_bytes([False], [b"a"], [b"a"], 0, [1, 2]), "1 and 2 pages"),
+        (column_index_bytes([False], [b"a", b"b"], [b"a"]), "lengths: 1, 2"),
+        (column_index_bytes([False], [b"a"], []), "lengths: 1, 0"),
+        (column_index_bytes([False], [b"a"], [b"a"], 0, [1, 2]), "lengths: 1, 2"),
         (column_index_bytes([False], [b"a"], [b"a"], 3), "boundary order 3"),
         (column_index_bytes([False], [b"a"], [b"a"], None), "boundary order None"),
         (column_index_bytes([True], [b""], [b""], 0, [0]), "all null, but counts 0 nulls"),
