@@ -72,10 +72,7 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The decryption keys of one file (see :class:`asyncpq.objects.version.Decryption`).
-
-    ``properties`` are pyarrow's ``FileDecryptionProperties``; for another type InvalidOptionError is raised.
-    """
+    """The decryption keys of one file: pyarrow's FileDecryptionProperties (else InvalidOptionError is raised)."""
 
     def __init__(self, properties: object) -> None:
         if type(properties).__name__ != "FileDecryptionProperties":

@@ -255,10 +255,7 @@ class StoredArrowSchema:
         return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
-        """Return the value of ``ARROW:schema`` for a file of only these fields; None if the file has no valid one.
-
-        If ``as_storage``, extension types are replaced by their storage types.
-        """
+        """Return ``ARROW:schema`` for only these fields; None if the file has none. ``as_storage`` drops extensions."""
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])

@@ -291,10 +291,7 @@ class LeafPages(NamedTuple):
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> OffsetIndex | None:
-        """Return the page locations of a whole chunk with the rows ``array``; None if a page begins inside a row.
-
-        The other arguments are those of :func:`num_levels`.
-        """
+        """Return the page locations of a whole chunk with the rows ``array``; None if a page begins inside a row."""
         start = self.content.chunk.start + len(self.content.dictionary)
         data = [page for page in self.pages if page.header.is_data and page.header.num_values]
         if not data or data[0].offset != start:

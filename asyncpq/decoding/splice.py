@@ -76,7 +76,7 @@ class FooterTemplate:
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
     ) -> bytes:
-        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); the counts are the planned ones plus 1."""
+        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); counts are the planned ones + 1."""
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
         rows = zigzag_varint(num_rows)

@@ -105,10 +105,7 @@ class EmbeddedIndex:
 
 
 def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
-    """Return a footer's entries for embedded indexes, keyed by index name.
-
-    Raises CorruptIndexError, which names ``url``, if an entry is malformed.
-    """
+    """Return a footer's index entries, keyed by name. Raises CorruptIndexError, with ``url``, if one is malformed."""
     by_name = {}
     try:
         for key in key_values:
@@ -121,10 +118,7 @@ def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, Embedde
 
 
 def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
-    """Return the footer's entry for the index ``name``; None if the footer has no such key.
-
-    Raises CorruptIndexError if the key's value is not a valid entry.
-    """
+    """Return the entry of the index ``name``; None if there is no such key, CorruptIndexError if it is malformed."""
     key = KEY_PREFIX + name
     if not name or key not in key_values:
         return None
@@ -144,10 +138,7 @@ def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedInd
 
 
 def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
-    """Return the file ranges ``(start, stop)`` of all column chunks, ascending, with adjacent ranges merged.
-
-    Chunks that are empty, in another file or cannot be decoded are left out.
-    """
+    """Return the file ranges ``(start, stop)`` of all readable column chunks, ascending; adjacent ranges are merged."""
     spans = []
     for group in metadata.row_groups:
         for leaf in range(group.num_columns):

@@ -310,10 +310,7 @@ class FooterFound:
 
 
 class FooterDecoder:
-    """Finds the metadata at the end of an object, at most ``max_footer_bytes``.
-
-    Encrypted metadata are accepted only if ``encrypted`` is True.
-    """
+    """Finds at most ``max_footer_bytes`` of metadata at an object's end; encrypted metadata only if ``encrypted``."""
 
     def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
         self._max_footer_bytes = max_footer_bytes
@@ -364,10 +361,7 @@ class FooterDecoder:
 
 
 def shared_pieces(metadata: FileMetadata) -> list[bytes]:
-    """Return the footer's bytes before, between and behind the column chunks of its row groups.
-
-    The list has one piece more than the footer has row groups.
-    """
+    """Return the footer's bytes before, between and behind its row groups' chunks: one piece more than row groups."""
     pieces: list[bytes] = []
     start = 0
     for group in metadata.row_groups:

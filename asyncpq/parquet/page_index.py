@@ -115,10 +115,7 @@ class ColumnIndex:
 
 
 def decode_offset_index(data: bytes) -> OffsetIndex:
-    """Decode an OffsetIndex; raise CorruptIndexError if ``data`` is not one.
-
-    :func:`validate_offset_index` then checks the index against its chunk.
-    """
+    """Decode an OffsetIndex; raise CorruptIndexError if ``data`` is not one. It is not checked against its chunk."""
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
     try:

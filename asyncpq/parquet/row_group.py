@@ -203,10 +203,7 @@ class RowGroup:
         return chunk
 
     def confirms_num_rows(self) -> bool:
-        """Return whether the first chunk of a leaf that is not repeated has one value for each row.
-
-        True if all leaves are repeated or their chunks are not in the metadata.
-        """
+        """Return whether a non-repeated leaf's chunk has one value for each row; True if no such chunk exists."""
         for leaf in self.schema.leaves:
             start, stop = self.chunk_span(leaf.index)
             if leaf.max_repetition_level == 0 and stop - start > 1:

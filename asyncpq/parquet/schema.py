@@ -250,10 +250,7 @@ class ParquetSchema:
     fields: tuple[Field, ...]
 
     def __init__(self, elements: Sequence[SchemaElement]) -> None:
-        """Build the tree from its flattened elements.
-
-        Raises CorruptFileError if the child counts do not add up, ResourceLimitError for more than 64 nested levels.
-        """
+        """Raises CorruptFileError if the child counts do not add up, ResourceLimitError for more than 64 levels."""
         self.elements = tuple(elements)
         self.leaves, self.fields = _build(self.elements)
 

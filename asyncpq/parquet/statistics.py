@@ -242,10 +242,7 @@ def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[byt
 
 
 def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
-    """Decode a chunk's min and max. A zero bound is widened to include both -0.0 and 0.0.
-
-    Raises CorruptIndexError if a bound is NaN or not a value of the column's type.
-    """
+    """Decode a chunk's min and max; widen zeros to -0.0 and 0.0. Raises CorruptIndexError for malformed bounds."""
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
         raise CorruptIndexError("the column's min or max is NaN", column=leaf.dotted)
@@ -379,10 +376,7 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
-    """Remove, in place, the bounds of pages with a NaN bound, and widen zero bounds to include -0.0 and 0.0.
-
-    Return ``claimed``, or UNORDERED if a page's bounds were removed.
-    """
+    """Remove NaN bounds in place, widen zeros to -0.0 and 0.0; return ``claimed``, or UNORDERED after a removal."""
     for i, (low, high) in enumerate(zip(mins, maxs, strict=True)):
         if low is None:
             continue

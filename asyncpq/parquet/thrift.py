@@ -219,10 +219,7 @@ class CompactReader:
         return type_, self.integer()
 
     def list_header(self) -> tuple[int, int]:
-        """Read the header of a list or set and return its ``(element type, length)``.
-
-        The length is at most the number of remaining bytes.
-        """
+        """Read a list's or set's header: ``(element type, length)``. The length is at most that of the rest."""
         try:
             header = self.data[self.pos]
         except IndexError:

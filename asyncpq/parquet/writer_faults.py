@@ -49,10 +49,7 @@ DICTIONARY_HEADER_PADDING: Final = 100
 
 
 def dictionary_columns(value: str | None) -> frozenset[str] | None:
-    """Return the names of the top-level columns whose Arrow type contains a dictionary type.
-
-    ``value`` is the footer's ``ARROW:schema``. None if the footer has no such key or the value cannot be decoded.
-    """
+    """Return the top-level columns whose Arrow type contains a dictionary; None if ``value`` is not a valid schema."""
     if value is None:
         return None
     try:
@@ -215,10 +212,7 @@ _BY_LEAF: Final[Mapping[Affected, Callable[[Leaf], bool]]] = {
 
 
 def _has_cloudera_fix(writer: WriterVersion) -> bool:
-    """Return whether a writer is a Cloudera release with the fix of PARQUET-251, from CDH 5.5 on.
-
-    Cloudera shipped the fix under older version numbers of parquet-mr.
-    """
+    """Return whether a Cloudera release has the fix of PARQUET-251 (CDH 5.5 and later, under old version numbers)."""
     cdh = _CDH.search(writer.version)
     return cdh is not None and (writer.release or (0, 0, 0)) >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
 
@@ -408,10 +402,7 @@ class WriterFaults:
         self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """Return the first fault that makes a column's ``claim`` unreliable; None if the claim is reliable.
-
-        ``encodings`` are those of the column chunk; if they are empty, any encoding is possible.
-        """
+        """Return a fault that makes a column's ``claim`` unreliable, else None. Empty ``encodings``: any is possible."""
         faults = self._by_claim.get(claim)
         if faults is None:
             return None
