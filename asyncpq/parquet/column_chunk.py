@@ -266,7 +266,7 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
     """
     if chunk.file_path is not None:
         raise UnsupportedFeatureError(
-            f"asyncpq does not support column data in another file ({chunk.file_path!r})",
+            "the footer places the column's data in another file, which asyncpq does not support",
             column=leaf.dotted,
             hint="This may be a summary file (_metadata); open the data files.",
         )

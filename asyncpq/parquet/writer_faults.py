@@ -402,7 +402,7 @@ class WriterFaults:
         self.omits_dictionary_header = Claim.CHUNK_SIZES in self._by_claim
 
     def find(self, claim: Claim, leaf: Leaf, encodings: Sequence[int] = ()) -> WriterFault | None:
-        """Return a fault that makes a column's ``claim`` unreliable, else None. Empty ``encodings``: any is possible."""
+        """Return a fault that makes a column's ``claim`` unreliable, else None. Empty ``encodings``: any may occur."""
         faults = self._by_claim.get(claim)
         if faults is None:
             return None

@@ -373,7 +373,7 @@ def test_leaves_that_agree() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ([[3, None], None], "3 and 2 values"),
+        ([[3, None], None], "of values: 3, 2"),
         ([[3], None, [None]], "about the lengths of the lists"),
         ([[3, None], [], []], "disagree about the rows"),
         ([[3, 4], None, []], "disagree about the rows"),

@@ -58,9 +58,9 @@ def test_levels_of_an_encoding_that_the_chunk_does_not_list(base: str, leaf: int
 
     async def question(file: asyncpq.File) -> None:
         for rows in ([FIRST], list(range(100))):
-            with pytest.raises(CorruptFileError, match="levels of encoding 4"):
+            with pytest.raises(CorruptFileError, match="levels have the encoding 4"):
                 await file.take(rows, [column])
-        with pytest.raises(CorruptFileError, match="levels of encoding 4"):
+        with pytest.raises(CorruptFileError, match="levels have the encoding 4"):
             await file.read([column])
 
     ask(data, question)

@@ -26,7 +26,7 @@ def test_chunks_are_parsed_once_when_asked_for() -> None:
 
 
 def test_row_groups_whose_chunks_deny_their_rows_do_not_correct_the_footer() -> None:
-    with pytest.raises(CorruptFileError, match="says 6 rows, its row groups have 7"):
+    with pytest.raises(CorruptFileError, match="says 6 rows, but its row groups have 7"):
         decode_file_metadata(footer(rows=6, num_values=2))
 
 
