@@ -75,7 +75,7 @@ async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeyp
     monkeypatch.setattr(segment_file.SegmentSpool, "write", watched)
     async with asyncpq.Session() as session:
         nowhere = BuildOptions(folder=str(tmp_path / "none"))
-        with pytest.raises(StoreError, match="needs a local file") as raised:
+        with pytest.raises(StoreError, match="no local file can be made") as raised:
             await session.build_index(lake, [Keys("id")], at=at, building=nowhere)
         assert raised.value.url == str(tmp_path / "none")
         assert "BuildOptions.folder" in str(raised.value.hint)
