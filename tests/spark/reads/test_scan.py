@@ -198,7 +198,7 @@ def test_what_cannot_be_asked(spark: SparkSession, lake: Path) -> None:
         scan(spark, str(lake), where=col("s").has_tokens("a"))
     with pytest.raises(ObjectNotFoundError):
         scan(spark, str(lake / "nothing"))
-    with pytest.raises(InvalidOptionError, match="no setting"):
+    with pytest.raises(InvalidOptionError, match="no such setting"):
         scan(spark, str(lake), no_such_setting=1)
     with pytest.raises(InvalidOptionError, match="credential"):
         scan(spark, "s3://user:pass@bucket/x/")
