@@ -288,12 +288,12 @@ def test_an_index_is_not_among_the_files(spark: SparkSession, tmp_path: Path) ->
         asyncpq.spark.build_index(spark, str(lake), [Bounds()], at=at)
     with pytest.raises(ObjectNotFoundError, match="there is no index") as caught:
         asyncpq.spark.verify_index(spark, str(lake))
-    assert "_asyncpq/ below it" not in str(caught.value.hint)
+    assert "The index of this folder is in _asyncpq/" not in str(caught.value.hint)
     asyncpq.spark.build_index(spark, str(lake), [Bounds()])
     for work in (asyncpq.spark.verify_index, asyncpq.spark.refresh_index, asyncpq.spark.vacuum):
         with pytest.raises(ObjectNotFoundError, match="there is no index") as caught:
             work(spark, str(lake))
-        assert "_asyncpq/ below it" in str(caught.value.hint)
+        assert "The index of this folder is in _asyncpq/" in str(caught.value.hint)
     assert sorted(path.name for path in lake.iterdir()) == ["_asyncpq", "_mine", "a.parquet"]
 
 
