@@ -150,7 +150,7 @@ def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.
 
     with scan._taking:
         session._portal._loop.call_soon_threadsafe(take)
-        assert "its own event loop" in str(said.result(30))
+        assert "event loop of its own session" in str(said.result(30))
 
 
 def test_threads_share_the_read_of_a_block(source: Any) -> None:

@@ -97,7 +97,7 @@ async def test_without_an_event_loop(lake: Path) -> None:
             return pl.DataFrame(file.scan(where=col("id") < 40)).height, pa.table(file.scan()).num_rows
 
     assert await asyncio.to_thread(script) == (40, 100)
-    with pytest.raises(asyncpq.UsageError, match="not awaited") as caught:
+    with pytest.raises(asyncpq.UsageError, match="cannot be awaited") as caught:
         await asyncpq.open_file(lake / "0.parquet")  # type: ignore[misc]  # what is tested
     assert "async with" in _hint(caught.value)
 

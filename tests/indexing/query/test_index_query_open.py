@@ -159,7 +159,7 @@ async def test_a_first_build_that_has_not_ended_hides_no_files(session: asyncpq.
                 await other.open_dataset(lake, index=named, view="snapshot")
         for path in ("0.parquet", "1.parquet"):
             (tmp_path / "lake" / path).unlink()
-        with pytest.raises(ObjectNotFoundError, match="no file"):
+        with pytest.raises(ObjectNotFoundError, match="only hidden files"):
             await other.open_dataset(lake)
         await begin(manifest, committed=True)  # files are there once they are committed, which none is
         with pytest.raises(InvalidOptionError, match="no files yet"):

@@ -309,7 +309,7 @@ async def test_file_sizes_are_advisory(sqlite_lake: Lake) -> None:
     await assert_same(sqlite_lake, "t")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(sqlite_lake.table("t"))
-        assert "fallback: the table says 7 bytes" in (await dataset.plan()).explain()
+        assert "fallback: the table's size of a file, 7 bytes, is ignored" in (await dataset.plan()).explain()
 
 
 async def test_an_encrypted_lake(tmp_path: Path) -> None:
