@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -362,7 +363,7 @@ class SqlBackend:
         """Create those of the index's tables that do not exist yet."""
         with self._engine.connect() as connection:
             if self._engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # readers do not block writers
+                _write_ahead(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATING})")
@@ -405,6 +406,23 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
             hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
         ) from None
     return engine, engine is not database
+
+
+def _write_ahead(connection: sa.Connection) -> None:
+    """Have SQLite use a write-ahead log, so that readers do not block writers.
+
+    SQLite does not wait for another connection that switches the database at the same time: this is tried again.
+    """
+    stop = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        except sa.exc.OperationalError:
+            if time.monotonic() > stop:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 class _IndexTables:
