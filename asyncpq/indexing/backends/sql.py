@@ -409,20 +409,19 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
 
 
 def _write_ahead(connection: sa.Connection) -> None:
-    """Have SQLite use a write-ahead log, so that readers do not block writers.
+    """Switch a SQLite database to a write-ahead log, so that readers do not block writers.
 
-    SQLite does not wait for another connection that switches the database at the same time: this is tried again.
+    SQLite does not wait for another connection that switches the database: this function waits and tries again.
     """
     stop = time.monotonic() + _BUSY_S
     while True:
         try:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        except sa.exc.OperationalError:
-            if time.monotonic() > stop:
-                raise
-            time.sleep(0.01)
-        else:
             return
+        except sa.exc.OperationalError as error:
+            if getattr(error.orig, "sqlite_errorname", None) != "SQLITE_BUSY" or time.monotonic() > stop:
+                raise
+        time.sleep(0.01)
 
 
 class _IndexTables:
