@@ -253,3 +253,22 @@ class PlainReader:
 
     async def once(self, *_: Any) -> Any:
         raise NotImplementedError
+
+
+DAY = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int64()),
+        "user": ["a", "b"],
+        "tags": pa.array([["x"], []], pa.list_(pa.string())),
+        "place": pa.array([{"city": "P"}, None], pa.struct([("city", pa.string())])),
+    }
+)
+
+
+def write_days(lake: Path) -> Path:
+    """Write ``DAY`` as each of two days, one file in each folder; return the lake."""
+    for day in (1, 2):
+        folder = lake / f"day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(DAY, folder / "0.parquet")
+    return lake

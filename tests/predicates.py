@@ -13,8 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from hypothesis import assume
 from hypothesis import strategies as st
 
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
     And,
     ColumnComparison,
@@ -345,3 +348,20 @@ def _same(value: Any, member: Any) -> bool:
     if isinstance(value, float) and isinstance(member, (int, float)):
         return struct.pack("<d", value) == struct.pack("<d", float(member)) or (value != value and member != member)
     return _compare("==", value, member)
+
+
+def sorted_values(values: list[Any], *, reverse: bool) -> list[Any]:
+    """The values in order; nulls and NaN behind them, in the order given."""
+    present = sorted((value for value in values if value is not None and value == value), reverse=reverse)
+    return present + [value for value in values if value is None or value != value]
+
+
+def results(expr: Expression, table: pa.Table) -> list[bool | None]:
+    """The predicate's result for each row, by the exact filter."""
+    try:
+        compiled = compile_filter(expr, table.schema)
+        mask = compiled.mask({name: table[name] for name in compiled.columns}, len(table))
+    except PredicateTypeError:
+        assume(False)
+    found: list[bool | None] = mask.to_pylist()
+    return found

@@ -6,23 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 import asyncpq.blocking
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, InvalidOptionError
 from asyncpq.indexing import Bounds, Footers, Keys, NGrams, Text
-
-TABLE = pa.table(
-    {
-        "id": pa.array([1, 2], pa.int64()),
-        "user": ["a", "b"],
-        "tags": pa.array([["x"], []], pa.list_(pa.string())),
-        "place": pa.array([{"city": "P"}, None], pa.struct([("city", pa.string())])),
-    }
-)
+from tests.lakes import write_days
 
 
 @pytest.fixture
@@ -33,11 +23,7 @@ async def session() -> AsyncIterator[asyncpq.Session]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    for day in (1, 2):
-        folder = tmp_path / "lake" / f"day={day}"
-        folder.mkdir(parents=True)
-        pq.write_table(TABLE, folder / "0.parquet")
-    return tmp_path / "lake"
+    return write_days(tmp_path / "lake")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -17,15 +16,7 @@ from asyncpq import col
 from asyncpq.errors import InvalidOptionError, UsageError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, FileSlices, Keys, MemoryBackend
-
-TABLE = pa.table(
-    {
-        "id": pa.array([1, 2], pa.int64()),
-        "user": ["a", "b"],
-        "tags": pa.array([["x"], []], pa.list_(pa.string())),
-        "place": pa.array([{"city": "P"}, None], pa.struct([("city", pa.string())])),
-    }
-)
+from tests.lakes import DAY, write_days
 
 
 @pytest.fixture
@@ -36,11 +27,7 @@ async def session() -> AsyncIterator[asyncpq.Session]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    for day in (1, 2):
-        folder = tmp_path / "lake" / f"day={day}"
-        folder.mkdir(parents=True)
-        pq.write_table(TABLE, folder / "0.parquet")
-    return tmp_path / "lake"
+    return write_days(tmp_path / "lake")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +59,7 @@ async def test_an_index_is_not_built_again_with_other_columns(session: asyncpq.S
     for other in (pa.schema([("id", pa.int32())]), pa.schema([("more", pa.int64())])):
         with pytest.raises(InvalidOptionError, match="built with another column"):
             await session.build_index(lake, [Keys("user")], schema=other)
-    same = await session.build_index(lake, [Keys("user")], schema=TABLE.schema)
+    same = await session.build_index(lake, [Keys("user")], schema=DAY.schema)
     assert same.manifest.num_files == 2
 
 

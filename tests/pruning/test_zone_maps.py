@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.decoding.filter import compile_filter
-from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Expression, columns
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import prune_row_groups
 from asyncpq.pruning.zones import rows_where
 from tests.parquet_files import PrunedFile
-from tests.predicates import KINDS, array, arrays, expressions
+from tests.predicates import KINDS, array, arrays, expressions, results, sorted_values
 
 _RESULTS = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
 
@@ -33,25 +29,9 @@ def cases(draw: st.DrawFn) -> tuple[pa.Table, Expression]:
         if shape == "nulls":
             values[: num_rows // 2] = [None] * (num_rows // 2)
         elif shape != "random":
-            values = _sorted(values, reverse=shape == "descending")
+            values = sorted_values(values, reverse=shape == "descending")
         data[name] = array(kind, values)
     return pa.table(data), draw(expressions(kinds))
-
-
-def _sorted(values: list[Any], *, reverse: bool) -> list[Any]:
-    present = sorted((value for value in values if value is not None and value == value), reverse=reverse)
-    return present + [value for value in values if value is None or value != value]
-
-
-def results(expr: Expression, table: pa.Table) -> list[bool | None]:
-    """The predicate's result for each row, by the exact filter."""
-    try:
-        compiled = compile_filter(expr, table.schema)
-        mask = compiled.mask({name: table[name] for name in compiled.columns}, len(table))
-    except PredicateTypeError:
-        assume(False)
-    found: list[bool | None] = mask.to_pylist()
-    return found
 
 
 @settings(max_examples=150)

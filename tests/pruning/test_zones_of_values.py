@@ -8,12 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.decoding.filter import compile_filter
-from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith
+from asyncpq.expressions import Comparison, Contains, In, IsNull, KeyIn, Like, Not, StartsWith
 from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
@@ -21,25 +19,9 @@ from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from tests.parquet_files import PrunedFile
-from tests.predicates import COLUMNS, array, arrays, atoms, model, trees
+from tests.predicates import COLUMNS, array, arrays, atoms, model, results, sorted_values, trees
 
 _RESULTS = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
-
-
-def _sorted(values: list[Any], *, reverse: bool) -> list[Any]:
-    present = sorted((value for value in values if value is not None and value == value), reverse=reverse)
-    return present + [value for value in values if value is None or value != value]
-
-
-def results(expr: Expression, table: pa.Table) -> list[bool | None]:
-    """The predicate's result for each row, by the exact filter."""
-    try:
-        compiled = compile_filter(expr, table.schema)
-        mask = compiled.mask({name: table[name] for name in compiled.columns}, len(table))
-    except PredicateTypeError:
-        assume(False)
-    found: list[bool | None] = mask.to_pylist()
-    return found
 
 
 # Few values, so that zones of one value alone are common.
@@ -71,7 +53,7 @@ def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
     order, values = _FEW[kind]
     zones = draw(st.lists(st.lists(st.none() | values, min_size=1, max_size=3), min_size=1, max_size=5))
     if draw(st.booleans()):
-        zones = [[value] for value in _sorted([v for zone in zones for v in zone], reverse=draw(st.booleans()))]
+        zones = [[value] for value in sorted_values([v for zone in zones for v in zone], reverse=draw(st.booleans()))]
     mins: list[Any] = []
     maxs: list[Any] = []
     exact: list[bool] = []
@@ -172,7 +154,7 @@ def test_many_keys(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["int64", "string", "float64"]))
     num_rows = data.draw(st.integers(30, 60))
     drawn = data.draw(arrays(kind, min_size=num_rows, max_size=num_rows))
-    values = _sorted(drawn, reverse=data.draw(st.booleans()))
+    values = sorted_values(drawn, reverse=data.draw(st.booleans()))
     keys = data.draw(st.lists(COLUMNS[kind][1] | st.none(), max_size=6).map(tuple))
     table = pa.table({"k": array(kind, values)})
     pages = PrunedFile(table, rows_per_page=1).page_zones(0, "k")

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.backends import sorted_rows as segment_file
-from asyncpq.indexing.index_model import TABLE_SCHEMAS, VALUE_TAG, Segment
+from asyncpq.indexing.index_model import Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write
+from tests.indexing.backends.postings import postings
 
 pytestmark = pytest.mark.io
 
 NUM_ROWS = 120_000
-
-
-def postings(num_rows: int) -> pa.Table:
-    """In random order of the files' rows; the keys are 0, 1000, 2000, ... as they are normalised."""
-    numbers = random.Random(num_rows)
-    return pa.table(
-        {
-            "key": [VALUE_TAG + (at * 1000).to_bytes(8, "big") for at in range(num_rows)],
-            "file": [numbers.randrange(500) for _ in range(num_rows)],
-            "row": [numbers.randrange(1 << 20) for _ in range(num_rows)],
-            "rows": [1] * num_rows,
-        },
-        schema=TABLE_SCHEMAS["keys"],
-    )
 
 
 async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:

@@ -1,14 +1,25 @@
-"""Lakes of one column: written, and read back sorted."""
+"""Lakes of one column, of int64: written, indexed, and read back sorted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import asyncpq
 from asyncpq.dataset import Dataset
+from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.index_model import IndexTable
+from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.query.index_query import OpenIndex
+from asyncpq.opening.datasets import open_snapshot
+from tests.lakes import FOOTERS, indexed
+
+KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
 
 
 def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
@@ -20,3 +31,16 @@ def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
 
 async def values(dataset: Dataset, where: object = None) -> list[int]:
     return sorted((await dataset.read(where=where))["a"].to_pylist())
+
+
+async def make(
+    session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
+) -> Manifest:
+    """Index the files ``paths`` below ``root``; return the manifest."""
+    schema = pa.schema([("a", pa.int64())])
+    return await indexed(session, backend, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
+
+
+def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
+    """Open the dataset that ``manifest`` lists."""
+    return open_snapshot(session.runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)

@@ -12,28 +12,14 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.dataset import Dataset
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment
+from asyncpq.indexing.index_model import KeyRange, Segment
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query import file_selection as part_reads
-from asyncpq.indexing.query import (
-    index_query as answers,
-)
-from asyncpq.indexing.query import (
-    indexed_files,
-)
-from asyncpq.indexing.query import (
-    indexed_files as snapshot_files,
-)
+from asyncpq.indexing.query import file_selection, index_query, indexed_files
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.opening.datasets import open_indexed, open_snapshot
-from tests.indexing.query.one_column_lakes import values, write
-from tests.lakes import FOOTERS, indexed
-
-KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
+from asyncpq.opening.datasets import open_indexed
+from tests.indexing.query.one_column_lakes import make, snapshot, values, write
 
 
 class Place(MemoryBackend):
@@ -61,24 +47,13 @@ async def session() -> AsyncIterator[asyncpq.Session]:
         yield running
 
 
-async def make(
-    session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
-) -> Manifest:
-    schema = pa.schema([("a", pa.int64())])
-    return await indexed(session, backend, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
-
-
-def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
-    return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
-
-
 @pytest.mark.parametrize("kind", ["keys", "bounds", "footers"])
 async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Path, kind: str) -> None:
     backend = Place()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
     backend.damaged.add(kind)
     base = await session.open_dataset(tmp_path)
-    listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
+    listed = open_indexed(session.runtime, base, OpenIndex(backend, Head(backend, manifest)))
     for dataset in (snapshot(session, backend, manifest), listed):
         assert await values(dataset, col("a") > 4) == [5]
         assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
@@ -106,15 +81,15 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
 
         monkeypatch.setattr(module, name, run)
 
-    for module, name in ((answers, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
+    for module, name in ((index_query, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
         watched(module, name)
     for name in ("_data_files", "entries_in"):
-        watched(snapshot_files, name)
-    monkeypatch.setattr(part_reads, "_FEW_ROWS", 0)
+        watched(indexed_files, name)
+    monkeypatch.setattr(file_selection, "_FEW_ROWS", 0)
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     listed = open_indexed(
-        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
+        session.runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
     for dataset in (listed, snapshot(session, backend, manifest)):
         assert await values(dataset, col("a") > 4) == [5]

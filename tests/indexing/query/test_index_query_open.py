@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,42 +16,26 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlBackend
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest.commits import Head, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
-from asyncpq.opening.datasets import open_indexed, open_snapshot
+from asyncpq.opening.datasets import open_indexed
 from asyncpq.scan.request import ScanRequest
-from tests.indexing.query.one_column_lakes import values, write
-from tests.lakes import FOOTERS, indexed
-
-KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
+from tests.indexing.query.one_column_lakes import make, snapshot, values, write
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[asyncpq.Session]:
     async with asyncpq.Session(cache_policy=asyncpq.etag(0)) as running:
         yield running
-
-
-async def make(
-    session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
-) -> Manifest:
-    schema = pa.schema([("a", pa.int64())])
-    return await indexed(session, backend, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
-
-
-def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
-    return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
 
 
 async def test_a_newer_snapshot_is_seen_by_the_next_read(session: asyncpq.Session, tmp_path: Path) -> None:
@@ -76,7 +60,7 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     manifest = await make(session, backend, tmp_path, paths)
     dataset, young = snapshot(session, backend, manifest), snapshot(session, backend, manifest, max_age_s=60)
     listed = open_indexed(
-        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
+        session.runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
     await values(young, col("a") == 4)
     newer = await make(session, backend, tmp_path, paths, snapshot=2)
@@ -235,7 +219,7 @@ async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: 
 async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_looked_at(
     session: asyncpq.Session, tmp_path: Path
 ) -> None:
-    backend, runtime = MemoryBackend(), session._runtime
+    backend, runtime = MemoryBackend(), session.runtime
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     base = (await session.open_dataset(tmp_path))._state.source
     files = IndexedFiles(runtime, base, OpenIndex(backend, Head(backend, manifest)))
@@ -268,7 +252,7 @@ async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: as
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     index = OpenIndex(backend, Head(backend, manifest))
-    dataset = open_indexed(session._runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
+    dataset = open_indexed(session.runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
     with pytest.raises(ZeroDivisionError):
         await values(dataset, col("a") > 4)
     assert ended == ["ended"]
