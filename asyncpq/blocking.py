@@ -133,9 +133,7 @@ class _Bridge(Generic[A]):
         )
 
 
-def _bridged(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Bridge[A], P], T]:
+def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Bridge[A], P], T]:
     """Return the blocking form of an async method, with the same name, arguments and documentation."""
 
     @wraps(method)

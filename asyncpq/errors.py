@@ -57,11 +57,7 @@ class AsyncpqError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def locate(
-        self,
-        *,
-        url: str | None = None,
-        byte_range: tuple[int, int] | None = None,
-        column: str | None = None,
+        self, *, url: str | None = None, byte_range: tuple[int, int] | None = None, column: str | None = None
     ) -> AsyncpqError:
         """Set ``url``, ``byte_range`` and ``column`` where the error has None; return ``self``."""
         self.url = self.url if self.url is not None else url

@@ -243,11 +243,7 @@ class File(Unpicklable):
         return table if plain else wanted.finish(table, with_keys)
 
     async def take(
-        self,
-        rows: Sequence[int],
-        columns: Sequence[str | int] | None = None,
-        *,
-        read_dictionary: Sequence[str] = (),
+        self, rows: Sequence[int], columns: Sequence[str | int] | None = None, *, read_dictionary: Sequence[str] = ()
     ) -> pa.Table:
         """Return the rows with the row numbers ``rows``, in the order of ``rows``, duplicates included.
 

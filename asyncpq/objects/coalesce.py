@@ -22,12 +22,7 @@ class ByteRange(NamedTuple):
 
 
 def coalesce(
-    ranges: Iterable[tuple[int, int]],
-    *,
-    gap_bytes: int,
-    part_bytes: int,
-    wave: int,
-    max_requests: int | None,
+    ranges: Iterable[tuple[int, int]], *, gap_bytes: int, part_bytes: int, wave: int, max_requests: int | None
 ) -> list[ByteRange]:
     """Cover ``ranges`` with GETs, sorted and disjoint.
 

@@ -294,10 +294,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf_, chunk.encodings) is not None:
         return
     validate_offset_index(
-        index,
-        chunk_start=chunk.start,
-        chunk_stop=chunk.stop,
-        num_rows=version.metadata.row_groups[row_group].num_rows,
+        index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=version.metadata.row_groups[row_group].num_rows
     )
     memory.put(known.learnt, index, index.weight)
 

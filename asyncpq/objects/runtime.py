@@ -229,9 +229,7 @@ class Runtime:
             if not timeout.expired() or isinstance(error, AsyncpqError):
                 raise  # the body's own
             raise DeadlineExceededError(
-                f"not done after {timeout_s} s",
-                url=url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+                f"not done after {timeout_s} s", url=url, hint="Raise RetryOptions.read_timeout_s if the store is slow."
             ) from error
 
     # -- what is shared ---------------------------------------------------------------------------

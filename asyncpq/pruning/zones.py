@@ -161,11 +161,7 @@ class Zones:
             self.maybe_nan = _zones_of([i for i in range(num) if nan_counts[i] != 0 and not all_null[i]], every)
 
     def _arrange(
-        self,
-        mins: Sequence[Any],
-        maxs: Sequence[Any],
-        present: list[int],
-        exact: Sequence[bool] | None,
+        self, mins: Sequence[Any], maxs: Sequence[Any], present: list[int], exact: Sequence[bool] | None
     ) -> None:
         """Keep the known bounds with the zone number of each, in ascending order if the bounds ascend or descend.
 

@@ -217,11 +217,7 @@ class _FileWriter:
         self._metadata: list[pq.FileMetaData] = []
 
     async def write(
-        self,
-        store: WritableStore,
-        path: str,
-        first: list[pa.RecordBatch],
-        groups: AsyncIterator[list[pa.RecordBatch]],
+        self, store: WritableStore, path: str, first: list[pa.RecordBatch], groups: AsyncIterator[list[pa.RecordBatch]]
     ) -> AddedFile:
         """Write row groups until ``groups`` ends or the file reaches ``file_bytes``; return the written file."""
         context = RequestContext(ReadMetrics(), purpose="write")
@@ -239,11 +235,7 @@ class _FileWriter:
         if tail.validator.size != self._sink.tell() or (not created and tail.data != self._ending):
             raise StoreError("the file was not written: another file of this name exists", url=safe_url(self._url))
         return AddedFile(
-            path=path,
-            validator=tail.validator,
-            num_rows=self._rows,
-            footer_start=self._footer_start,
-            tail=self._tail,
+            path=path, validator=tail.validator, num_rows=self._rows, footer_start=self._footer_start, tail=self._tail
         )
 
     async def _pieces(

@@ -315,11 +315,7 @@ def _spread(urls: Sequence[str]) -> list[str]:
 
 
 async def pin_lake(
-    session: Session,
-    opened: OpenLake,
-    target: LakeTarget,
-    read: Sequence[int],
-    settings: SparkSettings,
+    session: Session, opened: OpenLake, target: LakeTarget, read: Sequence[int], settings: SparkSettings
 ) -> PinnedLake:
     """Pin the versions of the lake's files for tasks, which read the columns at the positions ``read``.
 

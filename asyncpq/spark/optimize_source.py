@@ -105,12 +105,7 @@ class TimestampSearch:
 
 
 def check_timestamps(
-    spark: SparkSession,
-    urls: Sequence[str],
-    settings: SparkSettings,
-    *,
-    columns: Sequence[str],
-    numbers: Sequence[str],
+    spark: SparkSession, urls: Sequence[str], settings: SparkSettings, *, columns: Sequence[str], numbers: Sequence[str]
 ) -> None:
     """Open all files and check their nanosecond columns.
 

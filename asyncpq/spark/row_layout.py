@@ -374,10 +374,7 @@ def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
 
 def _summed(name: str, hashed: Column) -> list[Column]:
     # decimals, since overflow of a 64-bit sum is an error in Spark's ANSI mode
-    return [
-        F.bit_xor(hashed).alias(f"xor{name}"),
-        F.sum(hashed.cast("decimal(38,0)")).alias(f"total{name}"),
-    ]
+    return [F.bit_xor(hashed).alias(f"xor{name}"), F.sum(hashed.cast("decimal(38,0)")).alias(f"total{name}")]
 
 
 def _checksum(row: Any, name: str, nulls: int) -> Checksum:

@@ -229,11 +229,7 @@ class FsspecStore(Unpicklable):
                 if isinstance(failure.error, ThrottledError):
                     limiter.slow_down(sent, loop.time())
                 delay = delay_before_retry_s(
-                    failure,
-                    attempt=attempt,
-                    options=self._retry,
-                    budget=self._budget,
-                    now=loop.time(),
+                    failure, attempt=attempt, options=self._retry, budget=self._budget, now=loop.time()
                 )
             finally:
                 limiter.give(context.scan)

@@ -12,17 +12,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
-from tests.lakes import (
-    READS,
-    ROWS,
-    URL,
-    damaged,
-    file_bytes,
-    lake_server,
-    lookup_ids,
-    read_ids,
-    session,
-)
+from tests.lakes import READS, ROWS, URL, damaged, file_bytes, lake_server, lookup_ids, read_ids, session
 
 pytestmark = pytest.mark.faults
 

@@ -13,19 +13,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
 from tests.faults.stepping import CancelledAt
-from tests.lakes import (
-    READS,
-    ROWS,
-    URL,
-    Ask,
-    count_ids,
-    damaged,
-    file_bytes,
-    lake_server,
-    read_ids,
-    scan_ids,
-    session,
-)
+from tests.lakes import READS, ROWS, URL, Ask, count_ids, damaged, file_bytes, lake_server, read_ids, scan_ids, session
 from tests.leaks import assert_back_to, held
 
 pytestmark = pytest.mark.faults

@@ -100,10 +100,7 @@ async def test_the_reader_for_catalogs(tmp_path: Path) -> None:
     pq.write_table(table, url, row_group_size=10)
     (tmp_path / "below").mkdir()
     (tmp_path / "log.json").write_bytes(b"0123456789")
-    fields = (
-        TableField(name="key", type=pa.int64(), names=("id",)),
-        TableField(name="part", type=pa.string()),
-    )
+    fields = (TableField(name="key", type=pa.int64(), names=("id",)), TableField(name="part", type=pa.string()))
     async with asyncpq.Session() as session:
         reader = CatalogReader(session.runtime, session.runtime.operation("open", "t"))
         assert await reader.read_bytes(str(tmp_path / "log.json"), 2, 5) == b"234"

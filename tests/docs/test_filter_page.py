@@ -78,11 +78,7 @@ def test_refused(line: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "keys", "expected"),
-    [
-        ([1.0, nan, None], [1.0, nan, None], [0]),
-        ([0.0, -0.0, 1.0], [0.0], [0, 1]),
-    ],
+    ("values", "keys", "expected"), [([1.0, nan, None], [1.0, nan, None], [0]), ([0.0, -0.0, 1.0], [0.0], [0, 1])]
 )
 def test_keys(values: list[float | None], keys: list[float | None], expected: list[int]) -> None:
     array = pa.array(values, pa.float64())

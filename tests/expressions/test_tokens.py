@@ -13,13 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncpq.expressions import Like
-from asyncpq.expressions.tokens import (
-    TOKENIZER,
-    TOKENIZER_VERSION,
-    UNICODE_VERSION,
-    tokens,
-    word_characters,
-)
+from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, UNICODE_VERSION, tokens, word_characters
 from tests.words import OTHERS, words
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"]).filter(lambda char: char not in OTHERS)

@@ -27,7 +27,7 @@ URL = "memory://advisory/file.parquet"
 # Files that pyarrow reads and asyncpq does not, by what was changed, with a word of the error.
 REFUSED = {
     # CRCs are there to be checked: a page that lost its own may have been changed. verify_crc=False reads it.
-    "one page header: no CRC": "others do not",
+    "one page header: no CRC": "others do not"
 }
 REFUSED_NESTED = {
     # The last list may have been cut off: rows alone do not tell.

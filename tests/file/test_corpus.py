@@ -138,7 +138,7 @@ EQUAL = {
 }
 # All other columns of these can be read.
 ENCRYPTED_COLUMNS: dict[str, set[str]] = {
-    "data/encrypt_columns_plaintext_footer.parquet.encrypted": {"float_field", "double_field"},
+    "data/encrypt_columns_plaintext_footer.parquet.encrypted": {"float_field", "double_field"}
 }
 NO_PARQUET = {".bin", ".csv", ".json", ".md", ".txt"}
 

@@ -41,12 +41,7 @@ def encoded(table: pa.Table, **options: Any) -> bytes:
 
 
 def session(endpoint: str, **options: Any) -> asyncpq.Session:
-    storage = {
-        "key": "test",
-        "secret": "test",
-        "endpoint_url": endpoint,
-        "client_kwargs": {"region_name": "us-east-1"},
-    }
+    storage = {"key": "test", "secret": "test", "endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
     return asyncpq.Session(storage, **options)
 
 

@@ -283,9 +283,7 @@ def test_15_disjoint_predicates_empty_one_row_group_of_several() -> None:
 
 @settings(max_examples=40)
 @given(
-    st.sets(st.integers(0, 59), min_size=1),
-    st.sampled_from([0, 1, 40, 200, 10_000]),
-    st.sampled_from([None, 1, 2, 5]),
+    st.sets(st.integers(0, 59), min_size=1), st.sampled_from([0, 1, 40, 200, 10_000]), st.sampled_from([None, 1, 2, 5])
 )
 def test_16_ranges_that_are_not_adjacent(keys: set[int], gap: int, most: int | None) -> None:
     data = column(list(range(60)), page=3, group=20).data()

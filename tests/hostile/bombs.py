@@ -14,12 +14,7 @@ import pyarrow.parquet as pq
 from asyncpq.parquet.thrift import I32, varint
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.thrift_trees import Struct
-from tests.hostile.lies import (
-    Corrupt,
-    Hostile,
-    Limit,
-    row_group,
-)
+from tests.hostile.lies import Corrupt, Hostile, Limit, row_group
 
 # -- bombs ------------------------------------------------------------------------------------------
 

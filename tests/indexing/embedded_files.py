@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
-from asyncpq.parquet.embedded_index import (
-    EmbeddedIndex,
-)
+from asyncpq.parquet.embedded_index import EmbeddedIndex
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

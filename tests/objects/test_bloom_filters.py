@@ -77,10 +77,7 @@ async def test_a_cold_lookup_takes_headers_and_blocks_of_all_row_groups_in_one_r
         assert table.column("price").to_pylist() == [ITS_ROW * 0.5]
         number = block(KEY)
         probes = [f"GET id[{group}] {part}" for group in range(3) for part in ("bloom header", f"block {number}")]
-        assert taken(server, only_filters=False) == [
-            "GET id[1] page 0-1, price[1] page 0-1",
-            *probes,
-        ]
+        assert taken(server, only_filters=False) == ["GET id[1] page 0-1, price[1] page 0-1", *probes]
         assert file.metrics.row_groups_by_bloom == 2
         assert [(request.round, request.purpose) for request in file.metrics.log if request.purpose == "bloom"] == [
             (1, "bloom")

@@ -17,13 +17,7 @@ def covered(ranges: list[ByteRange] | list[tuple[int, int]]) -> set[int]:
     return {byte for start, stop in ranges for byte in range(start, stop)}
 
 
-@given(
-    RANGES,
-    st.integers(0, 50),
-    st.integers(1, 300),
-    st.integers(1, 8),
-    st.none() | st.integers(1, 5),
-)
+@given(RANGES, st.integers(0, 50), st.integers(1, 300), st.integers(1, 8), st.none() | st.integers(1, 5))
 def test_every_byte_is_covered_once(
     ranges: list[tuple[int, int]], gap: int, part: int, wave: int, max_requests: int | None
 ) -> None:

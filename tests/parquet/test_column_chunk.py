@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.errors import (
-    CorruptFileError,
-    FormatError,
-    UnsupportedFeatureError,
-)
+from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import validate_chunk
 from asyncpq.parquet.metadata import decode_file_metadata
 from tests.parquet.footers import footer
@@ -62,8 +58,7 @@ def test_an_uncompressed_size_that_cannot_be(size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dictionary", "data", "start"),
-    [(None, 50, 50), (0, 50, 50), (4, 50, 4), (50, 50, 50), (60, 50, 50), (-1, 50, 50)],
+    ("dictionary", "data", "start"), [(None, 50, 50), (0, 50, 50), (4, 50, 4), (50, 50, 50), (60, 50, 50), (-1, 50, 50)]
 )
 def test_where_a_chunk_starts(dictionary: int | None, data: int, start: int) -> None:
     metadata = decode_file_metadata(footer(dictionary_page_offset=dictionary, data_page_offset=data))

@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError
-from asyncpq.parquet.embedded_index import (
-    KEY_PREFIX,
-    EmbeddedIndex,
-    EmbeddedIndexEntry,
-    check_place,
-    chunk_spans,
-)
+from asyncpq.parquet.embedded_index import KEY_PREFIX, EmbeddedIndex, EmbeddedIndexEntry, check_place, chunk_spans
 from asyncpq.parquet.metadata import decode_file_metadata, set_key_values
 from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
 from tests.fuzz import thrift_trees

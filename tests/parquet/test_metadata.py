@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.errors import (
-    CorruptFileError,
-    FormatError,
-    ResourceLimitError,
-)
+from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.statistics import ColumnOrder
 from asyncpq.parquet.thrift import STRUCT, CompactWriter
@@ -70,8 +66,7 @@ def test_contradictions_in_the_footer(changes: dict[str, Any], words: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("orders", "found"),
-    [(0, ColumnOrder.UNKNOWN), (1, ColumnOrder.TYPE_ORDER), (3, ColumnOrder.UNKNOWN)],
+    ("orders", "found"), [(0, ColumnOrder.UNKNOWN), (1, ColumnOrder.TYPE_ORDER), (3, ColumnOrder.UNKNOWN)]
 )
 def test_more_or_fewer_column_orders_than_columns(orders: int, found: ColumnOrder) -> None:
     """Which is whose cannot be told, unless all are the same."""

@@ -22,15 +22,7 @@ from asyncpq import col
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds
 from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
-from asyncpq.parquet.writer_faults import (
-    ANY_WRITER,
-    FAULTS,
-    Affected,
-    Claim,
-    WriterFault,
-    WriterFaults,
-    WriterVersion,
-)
+from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Affected, Claim, WriterFault, WriterFaults, WriterVersion
 from tests import parquet_files
 from tests.parquet_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values

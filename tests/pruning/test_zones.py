@@ -34,11 +34,7 @@ def test_successor(prefix: bytes, above: bytes | None) -> None:
 def test_max_that_is_a_bare_prefix() -> None:
     """Some writers cut a max short without raising it: "abc" may stand for "abcz"."""
     zones = Zones(
-        zoned("name", SortOrder.BYTES),
-        [b"a", b"abd"],
-        [b"abc", b"b"],
-        all_null=[False, False],
-        null_counts=[0, 0],
+        zoned("name", SortOrder.BYTES), [b"a", b"abd"], [b"abc", b"b"], all_null=[False, False], null_counts=[0, 0]
     )
     assert list(holding(zones, Comparison("x", "==", b"abcz")).rows()) == [0]
     assert list(holding(zones, Comparison("x", "==", b"abcd")).rows()) == [0]
@@ -49,14 +45,7 @@ def test_max_that_is_a_bare_prefix() -> None:
 def test_bounds_cut_to_one_string_prove_nothing() -> None:
     """ "ab" and "abc", cut to two bytes, have the bounds "ab" and "ab"."""
     for exact, left in (([True], []), ([False], [0]), (None, [0])):
-        zones = Zones(
-            zoned("name", SortOrder.BYTES),
-            [b"ab"],
-            [b"ab"],
-            all_null=[False],
-            null_counts=[0],
-            exact=exact,
-        )
+        zones = Zones(zoned("name", SortOrder.BYTES), [b"ab"], [b"ab"], all_null=[False], null_counts=[0], exact=exact)
         assert list(holding(zones, Comparison("x", "!=", b"ab")).rows()) == left
 
 

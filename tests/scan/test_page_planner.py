@@ -237,11 +237,7 @@ async def test_late_materialization_fetches_only_pages_with_matching_rows(server
         user = f"user-{1234 * 7919 % ROWS:012d}"
         table = await file.read(columns=["price"], where=col("user") == user)
         assert table.column("price").to_pylist() == [617.0]
-        assert taken(server) == [
-            "GET user[0] page 0-9",
-            "GET price[0] page 2",
-            "GET user[1] page 0-9",
-        ]
+        assert taken(server) == ["GET user[0] page 0-9", "GET price[0] page 2", "GET user[1] page 0-9"]
 
 
 async def test_gaps_are_merged_as_told(server: ObjectServer) -> None:

@@ -17,13 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import asyncpq
-from asyncpq.errors import (
-    AsyncpqError,
-    ColumnNotFoundError,
-    CorruptFileError,
-    InvalidOptionError,
-    ObjectNotFoundError,
-)
+from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
 from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.types.read_conf import ReadConf
@@ -351,11 +345,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, m
 
 @pytest.mark.slow  # the executor must come back
 def test_an_executor_that_dies_while_it_writes(
-    spark: SparkSession,
-    cluster: Cluster,
-    tmp_path: Path,
-    restored_conf: RuntimeConfig,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, restored_conf: RuntimeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored_conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     die = DieWhileWriting(tmp_path / "once")

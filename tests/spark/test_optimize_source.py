@@ -14,10 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.errors import (
-    SchemaMismatchError,
-    UnsupportedFeatureError,
-)
+from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.lake_writer import LakeWrite
 from asyncpq.spark.optimize_lake import optimize, write_frame
 from asyncpq.spark.optimize_source import TimestampSearch

@@ -130,8 +130,7 @@ def test_offsets_stay_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_files", "max_bytes", "expected"),
-    [(2, None, 2), (None, 25, 2), (None, 1, 1), (None, 30, 3), (None, None, 4)],
+    ("max_files", "max_bytes", "expected"), [(2, None, 2), (None, 25, 2), (None, 1, 1), (None, 30, 3), (None, None, 4)]
 )
 def test_limits(max_files: int | None, max_bytes: int | None, expected: int) -> None:
     assert StreamLimits(max_files, max_bytes).count([10] * 4) == expected

@@ -19,12 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.blocking
-from asyncpq.errors import (
-    InvalidOptionError,
-    ObjectChangedError,
-    StoreError,
-    UsageError,
-)
+from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UsageError
 from asyncpq.indexing import Bounds
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.spark import sessions

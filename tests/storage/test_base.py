@@ -79,11 +79,7 @@ def test_any_date_header_is_a_time_or_none(value: str) -> None:
     ],
 )
 def test_responses(age_s: int, etag: str | None, date: bool, young: bool) -> None:
-    headers = {
-        "content-range": "bytes 0-9/100",
-        "content-length": "10",
-        "last-modified": formatdate(1e9, usegmt=True),
-    }
+    headers = {"content-range": "bytes 0-9/100", "content-length": "10", "last-modified": formatdate(1e9, usegmt=True)}
     headers |= {"date": formatdate(1e9 + age_s, usegmt=True)} if date else {}
     headers |= {"etag": etag} if etag is not None else {}
     assert check_range_response(RangeRequest(0, 10, "url"), 206, headers).young is young

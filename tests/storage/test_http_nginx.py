@@ -98,9 +98,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 def write(path: Path, rows: int, seed: int = 0) -> pa.Table:
     """A file that is larger than the tail which a session fetches first, so that pages cost GETs."""
     noise = random.Random(seed)
-    table = pa.table(
-        {"id": pa.array(range(rows), pa.int64()), "noise": [noise.randbytes(24) for _ in range(rows)]},
-    )
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), "noise": [noise.randbytes(24) for _ in range(rows)]})
     unfinished = path.with_suffix(".unfinished")
     pq.write_table(table, unfinished, row_group_size=rows // 4, write_page_index=True, data_page_size=16_384)
     unfinished.replace(path)

@@ -12,13 +12,7 @@ import pytest
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.testing import LatencyStore, RecordingStore, WrappedStore
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS, StoreStorage, filesystem_storage
-from tests.store_backends import (
-    Backend,
-    LocalBackend,
-    new_context,
-    open_test_store,
-    running_backend,
-)
+from tests.store_backends import Backend, LocalBackend, new_context, open_test_store, running_backend
 
 HTTP = ["http", "http-redirected"]
 PINNING = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", *HTTP, "local"]

@@ -11,13 +11,7 @@ import pytest
 from asyncpq.errors import UnsupportedStoreError
 from asyncpq.storage.base import Store, writable
 from asyncpq.testing import STORE_WRITE_CHECKS, StoreStorage, StoreWrite, WrappedStore
-from tests.store_backends import (
-    Backend,
-    LocalBackend,
-    new_context,
-    open_test_store,
-    running_backend,
-)
+from tests.store_backends import Backend, LocalBackend, new_context, open_test_store, running_backend
 
 T = TypeVar("T")
 

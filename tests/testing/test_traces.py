@@ -18,15 +18,7 @@ import asyncpq
 from asyncpq.caching import memory
 from asyncpq.caching.entry import ContentKey, PointerKey
 from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
-from asyncpq.testing.traces import (
-    Access,
-    HitRate,
-    RecordingCache,
-    Replay,
-    read_trace,
-    replay,
-    write_trace,
-)
+from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces, without_scans
 
 SCANNED = ("lookups_and_a_scan", "lookups_and_many_scans")

@@ -73,7 +73,7 @@ class SegmentFile:
         if version.size != segment.size or metadata.num_rows != segment.num_rows:
             raise CorruptIndexError(
                 f"its file has {version.size} bytes and {metadata.num_rows} rows, expected {segment.size} bytes and "
-                f"{segment.num_rows} rows",
+                f"{segment.num_rows} rows"
             )
 
         def make() -> KeyGroups:

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from cachetools import LRUCache
 
-from asyncpq.errors import (
-    DeadlineExceededError,
-    InvalidOptionError,
-    StoreError,
-    TransportError,
-    UsageError,
-)
+from asyncpq.errors import DeadlineExceededError, InvalidOptionError, StoreError, TransportError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
 from asyncpq.indexing.backends.sorted_rows import (

@@ -155,9 +155,7 @@ def _footer(file: IO[bytes]) -> tuple[int, bytes]:
         file.seek(footer.start)
         footer = decoder.next(file.read(footer.stop - footer.start), footer.start, size)
     metadata = decode_file_metadata(
-        footer.metadata_bytes,
-        max_elements=limits.max_footer_elements,
-        max_schema_elements=limits.max_schema_elements,
+        footer.metadata_bytes, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
     )
     if metadata.has_encryption:
         raise UnsupportedFeatureError("the file's footer is signed, so it cannot be changed", hint="Write a new file.")

@@ -39,11 +39,7 @@ from asyncpq.storage.base import Validator
 
 
 def known_version(
-    file: int,
-    footers: Mapping[int, bytes],
-    pages: Mapping[int, bytes],
-    validator: Validator,
-    limits: LimitOptions,
+    file: int, footers: Mapping[int, bytes], pages: Mapping[int, bytes], validator: Validator, limits: LimitOptions
 ) -> KnownVersion | None:
     """Return a file version with its footer and page indexes, from the index's payloads; None if there are none.
     ``footers`` and ``pages`` are payloads by leaf (:func:`asyncpq.indexing.entry_encoding.by_file`), of all leaves or

@@ -54,11 +54,7 @@ class OwnColumns(NamedTuple):
 
 
 def own_columns(
-    schema: pa.Schema,
-    names: Sequence[str],
-    types: Sequence[pa.DataType | None],
-    skip: Collection[str],
-    conf: ReadConf,
+    schema: pa.Schema, names: Sequence[str], types: Sequence[pa.DataType | None], skip: Collection[str], conf: ReadConf
 ) -> OwnColumns:
     """Match the columns of a lake's ``schema`` to the top-level fields of a file, which have ``names`` and ``types``.
 

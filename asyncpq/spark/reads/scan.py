@@ -178,11 +178,7 @@ class SparkScanPlan:
 
 
 def plan_scan(
-    spark: SparkSession,
-    target: LakeTarget,
-    where: object,
-    columns: Sequence[str] | None,
-    settings: Mapping[str, Any],
+    spark: SparkSession, target: LakeTarget, where: object, columns: Sequence[str] | None, settings: Mapping[str, Any]
 ) -> SparkScanPlan:
     """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
     refuse_secrets("url", target.target)

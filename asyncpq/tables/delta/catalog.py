@@ -163,9 +163,7 @@ async def _snapshot(state: DeltaState, root: DeltaRoot, version: int) -> DeltaSn
         if number % ACTIONS_PER_TURN == 0:
             await asyncio.sleep(0)
     return DeltaSnapshot(
-        description=f"Delta table {shown}, version {version}",
-        fields=schema.fields,
-        data_files=tuple(data_files),
+        description=f"Delta table {shown}, version {version}", fields=schema.fields, data_files=tuple(data_files)
     )
 
 

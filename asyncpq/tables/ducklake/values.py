@@ -52,13 +52,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "geometry": pa.binary(),  # WKB
 }
 #: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
-RESOLUTIONS = {
-    "timestamp_s": "s",
-    "timestamp_ms": "ms",
-    "timestamp": "us",
-    "timestamp_us": "us",
-    "timestamptz": "us",
-}
+RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_us": "us", "timestamptz": "us"}
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _FLOAT = rf"-?inf|nan|{_NUMBER}"

@@ -11,9 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.errors import (
-    StoreError,
-)
+from asyncpq.errors import StoreError
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.build import file_values as collecting

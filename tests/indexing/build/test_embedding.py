@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
-from asyncpq.parquet.embedded_index import (
-    KEY_PREFIX,
-    EmbeddedIndex,
-    decode_entry,
-)
+from asyncpq.parquet.embedded_index import KEY_PREFIX, EmbeddedIndex, decode_entry
 from tests.indexing.embedded_files import BASE, added, chunks_of, embedded, texts
 from tests.parquet_files import EditedFile, Struct
 from tests.parquet_samples import corpus_files, requires_corpus

@@ -142,9 +142,7 @@ def test_cases_of_nested_names(spark: SparkSession, no_pushdown: RuntimeConfig, 
 
 def test_a_name_that_a_later_file_has_twice(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Path) -> None:
     nested = files(
-        tmp_path / "nested",
-        structs([{"a": 5}], struct(a=INT)),
-        structs([{"a": 5, "A": 6}], struct(a=INT, A=INT)),
+        tmp_path / "nested", structs([{"a": 5}], struct(a=INT)), structs([{"a": 5, "A": 6}], struct(a=INT, A=INT))
     )
     top = files(tmp_path / "top", pa.table({"a": [1]}), pa.table({"a": [2], "A": [3]}))
     with pytest.raises(Exception, match="duplicate field"):

@@ -24,14 +24,7 @@ from asyncpq.spark.reads.planning import (
     group_pieces,
     with_payloads_that_fit,
 )
-from asyncpq.spark.reads.splits import (
-    PlannedFile,
-    SplitPiece,
-    decode_files,
-    encode_files,
-    pack_split,
-    unpack_split,
-)
+from asyncpq.spark.reads.splits import PlannedFile, SplitPiece, decode_files, encode_files, pack_split, unpack_split
 from asyncpq.storage.base import Validator
 
 _TEXT = st.text(max_size=12)

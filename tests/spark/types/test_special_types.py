@@ -94,10 +94,7 @@ def test_places_are_read_and_written_as_spark_does(spark: SparkSession, tmp_path
 
 def test_void_in_lists_is_read(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
-    lists = (
-        "array(null, null) AS l",
-        "array(struct(null AS v), struct(null AS v)) AS s",
-    )
+    lists = ("array(null, null) AS l", "array(struct(null AS v), struct(null AS v)) AS s")
     spark.range(3).selectExpr("id", *lists).coalesce(1).write.parquet(source)
     frame = spark.read.parquet(source)
     assert_same(asyncpq.spark.scan(spark, source), frame)
@@ -156,8 +153,7 @@ def test_months_where_the_first_file_has_years(spark: SparkSession, tmp_path: Pa
     for at, value, kind in ((years, year, "year"), (both, months, "year to month")):
         interval = f"CAST({value} AS INTERVAL {kind})"
         spark.range(1).selectExpr(
-            f"{interval} AS y",
-            f"named_struct('a', array({interval}, null), 'm', map(1, {interval})) AS s",
+            f"{interval} AS y", f"named_struct('a', array({interval}, null), 'm', map(1, {interval})) AS s"
         ).coalesce(1).write.parquet(at)
     (tmp_path / "source").mkdir()
     for number, at in enumerate((years, both)):

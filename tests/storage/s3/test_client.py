@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.errors import (
-    CredentialsError,
-    InvalidOptionError,
-    InvalidResponseError,
-)
+from asyncpq.errors import CredentialsError, InvalidOptionError, InvalidResponseError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, shown

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncpq.errors import (
-    InvalidOptionError,
-)
+from asyncpq.errors import InvalidOptionError
 from asyncpq.storage.base import Store
 from asyncpq.testing import ObjectServer
 from tests.store_backends import new_context

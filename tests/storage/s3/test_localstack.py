@@ -78,11 +78,7 @@ async def test_many_parts_etag(store: Store, localstack: str, bucket: str) -> No
 
     part = b"p" * (5 * 1024 * 1024)
     client = get_session().create_client(
-        "s3",
-        endpoint_url=localstack,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        "s3", endpoint_url=localstack, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
     async with client as s3:
         target = {"Bucket": bucket, "Key": "parts"}

@@ -51,9 +51,7 @@ def filesystem(gateway: Gateway) -> Any:
 def put(gateway: Gateway, key: str, rows: int, seed: int = 0) -> pa.Table:
     """A file that is larger than the tail which a session fetches first, so that pages cost GETs."""
     noise = random.Random(seed)
-    table = pa.table(
-        {"id": pa.array(range(rows), pa.int64()), "noise": [noise.randbytes(24) for _ in range(rows)]},
-    )
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), "noise": [noise.randbytes(24) for _ in range(rows)]})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=rows // 4, write_page_index=True, data_page_size=16_384)
     filesystem(gateway).pipe_file(f"{BUCKET}/{key}", sink.getvalue().to_pybytes())

@@ -126,13 +126,7 @@ def test_writes_have_the_same_signature_as_botocore(
     signer.sign("GET", "host", path, now=now.timestamp())  # reads of the same second do not change it
     headers = {"if-none-match": "*"} if create else {}
     sent = signer.sign(
-        method,
-        "host",
-        path,
-        encoded,
-        headers,
-        now=now.timestamp(),
-        payload_sha256=hashlib.sha256(content).hexdigest(),
+        method, "host", path, encoded, headers, now=now.timestamp(), payload_sha256=hashlib.sha256(content).hexdigest()
     )
     expected = botocore_headers(method, "host", path, encoded, headers, credentials, "eu-west-1", now, content)
     found = {name.lower(): value for name, _, value in (line.partition(": ") for line in sent.split("\r\n")[:-1])}

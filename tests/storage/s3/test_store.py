@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncpq.errors import (
-    ObjectChangedError,
-)
+from asyncpq.errors import ObjectChangedError
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, opened

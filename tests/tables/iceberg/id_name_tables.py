@@ -10,9 +10,7 @@ from pyiceberg.table import Table
 import asyncpq
 from asyncpq.datasets.model import DataFile
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
-from tests.iceberg_tables import (
-    LocalReader,
-)
+from tests.iceberg_tables import LocalReader
 
 ID_NAME_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

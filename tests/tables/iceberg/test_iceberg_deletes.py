@@ -271,8 +271,7 @@ def _other_bit(blob: bytearray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
-    [(_other_length, "another length"), (_other_magic, "magic"), (_other_bit, "checksum")],
+    ("edit", "message"), [(_other_length, "another length"), (_other_magic, "magic"), (_other_bit, "checksum")]
 )
 async def test_vectors_that_lie_are_refused(table: Table, edit: Callable[[bytearray], None], message: str) -> None:
     first, _ = _files(table)
@@ -296,10 +295,7 @@ async def test_a_vector_of_another_cardinality_is_refused(table: Table) -> None:
 
 @pytest.mark.parametrize(
     ("delete", "module", "name"),
-    [
-        (position_deletes, iceberg_deletes, "decode_positions"),
-        (deletion_vectors, deleted_rows, "decode_vector"),
-    ],
+    [(position_deletes, iceberg_deletes, "decode_positions"), (deletion_vectors, deleted_rows, "decode_vector")],
 )
 async def test_deletes_are_decoded_off_the_loop(
     table: Table, delete: Callable[..., Any], module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch

@@ -11,18 +11,8 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.typedef import Record
 
-from asyncpq.errors import (
-    AsyncpqError,
-    CorruptFileError,
-    UnsupportedFeatureError,
-)
-from tests.iceberg_tables import (
-    add_files,
-    data_record,
-    edited_metadata,
-    make_table,
-    path_of,
-)
+from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from tests.iceberg_tables import add_files, data_record, edited_metadata, make_table, path_of
 from tests.tables.iceberg.id_name_tables import ID_NAME_SCHEMA, id_name_rows, planned_files, read_rows
 
 

@@ -19,12 +19,7 @@ from pyiceberg.types import LongType, StringType
 
 import asyncpq
 from asyncpq import col, tables
-from asyncpq.errors import (
-    InvalidOptionError,
-    SchemaMismatchError,
-    UnsupportedFeatureError,
-    UsageError,
-)
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UsageError
 from asyncpq.tables.iceberg import catalog as iceberg
 from asyncpq.tables.iceberg.catalog import IcebergCatalog
 from tests.iceberg_tables import (
