@@ -42,6 +42,13 @@ class RowRanges:
         return ranges
 
     @classmethod
+    def single(cls, start: int, stop: int) -> RowRanges:
+        """Return the set of the rows from ``start`` to before ``stop``; the caller ensures 0 <= start < stop."""
+        ranges = cls.__new__(cls)
+        ranges.starts, ranges.stops, ranges.num_rows = (start,), (stop,), stop - start
+        return ranges
+
+    @classmethod
     def all(cls, num_rows: int) -> RowRanges:
         """Return the set of the rows 0 to ``num_rows`` - 1."""
         return _all(num_rows)
@@ -161,7 +168,12 @@ class RowRanges:
         if len(self.starts) < len(other.starts):
             self, other = other, self
         if len(other.starts) <= 1:
-            return self.clip(other.starts[0], other.stops[0]) if other.starts else EMPTY
+            if not other.starts:
+                return EMPTY
+            start, stop = other.starts[0], other.stops[0]
+            if len(self.starts) == 1 and self.starts[0] <= start and stop <= self.stops[0]:
+                return other
+            return self.clip(start, stop)
         if self is other:
             return self
         return self._intersect(other)
@@ -245,4 +257,4 @@ EMPTY = RowRanges()
 
 @functools.lru_cache(maxsize=1024)  # a lookup asks for the same few sets again and again
 def _all(num_rows: int) -> RowRanges:
-    return RowRanges.from_parallel((0,), (num_rows,)) if num_rows > 0 else EMPTY
+    return RowRanges.single(0, num_rows) if num_rows > 0 else EMPTY

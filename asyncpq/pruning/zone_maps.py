@@ -104,7 +104,7 @@ class RowGroupPruning:
     def reasons(self) -> list[str]:
         """One sentence for each part of the predicate that statistics do not help with, saying why."""
         reasons: dict[str, None] = {}
-        for atom in atoms(self._expr):
+        for atom in (self._expr,) if isinstance(self._expr, Atom) else atoms(self._expr):
             if atom.column is None:
                 reasons[f"{atom}: two columns are compared, which prunes nothing"] = None
                 continue
@@ -209,6 +209,8 @@ class PageZones:
         """Return the rows of the pages that may contain a value of the set ``wanted``."""
         pages = self.zones.holding(wanted)
         starts, stops = self._starts, self._stops
+        if len(pages.starts) == 1:
+            return RowRanges.single(starts[pages.starts[0]], stops[pages.stops[0] - 1])
         return RowRanges.from_parallel(
             [starts[page] for page in pages.starts], [stops[page - 1] for page in pages.stops]
         )

@@ -80,6 +80,9 @@ def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str,
         known = None if atom.column is None else columns.get(atom.column)
         return RowRanges.all(total) if known is None else known.holding(result_values(atom, truth, known.domain))
 
+    if isinstance(expr, Atom):
+        return atom_rows(expr, truth)
+
     def all_of(parts: Iterable[RowRanges]) -> RowRanges:
         rows = RowRanges.all(total)
         for part in parts:
@@ -197,8 +200,11 @@ class Zones:
             keys = values.keys
             if values.inverted:
                 rows = self._other_than(keys)
-            elif len(keys) == 1:
+            elif len(keys) == 1 and (self._mapped or self._open_max or not self.is_sorted):
                 rows = self._inside((Interval(keys[0], keys[0]),))
+            elif len(keys) == 1:
+                start, stop = bisect_left(self._maxs, keys[0]), bisect_right(self._mins, keys[0])
+                rows = RowRanges.single(start, stop) if start < stop else _EMPTY
             else:
                 rows = self._holding_any(keys) if keys else _EMPTY
             may_be_valid = values.inverted or len(keys) > 0
@@ -287,7 +293,7 @@ class Zones:
             return RowRanges.from_rows(sorted({positions[i] for start, stop in runs for i in range(start, stop)}))
         if len(runs) == 1:
             start, stop = runs[0]
-            return RowRanges.from_parallel((start,), (stop,)) if start < stop else _EMPTY
+            return RowRanges.single(start, stop) if start < stop else _EMPTY
         return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
     def within(self, keys: Sequence[Any]) -> tuple[int, int]:

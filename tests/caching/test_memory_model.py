@@ -89,10 +89,9 @@ def test_is_an_lru_cache_without_scans(budget: int, sequence: list[Call]) -> Non
         if operation == "put":
             weights[key] = weight + ENTRY_OVERHEAD_BYTES
             cache.put(key, key, weight)
+            lru.pop(key, None)  # its old weight does not count
             if weights[key] <= budget:
                 lru[key] = key
-            else:
-                lru.pop(key, None)
         elif operation == "discard":
             cache.discard(key)
             lru.pop(key, None)
