@@ -16,7 +16,7 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetSta
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
-from asyncpq.decoding.arrow import counted, take_table
+from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.casts import lacking
 from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.decoding.schema_adapter import SchemaAdapter
@@ -303,7 +303,7 @@ class Dataset(Unpicklable):
         table = self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
-        return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
+        return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: object = None) -> int:
         """Return how many rows match; without ``where`` from footers, or a table's metadata, alone."""

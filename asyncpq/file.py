@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import counted, take_table
+from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
@@ -266,7 +266,7 @@ class File(Unpicklable):
         if not table.num_columns:
             return counted(len(rows))
         position = {row: at for at, row in enumerate(distinct)}
-        return take_table(table, pa.array([position[row] for row in rows], pa.int64()))
+        return take_table(table, plain_array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """Return how many rows match; without ``where`` from the footer."""

@@ -22,6 +22,7 @@ from asyncpq.decoding.arrow import (
     flattened,
     has_lengths,
     null_scalar,
+    plain_scalar,
     take,
     validity,
 )
@@ -163,7 +164,7 @@ def _struct(target: pa.StructType, parts: Sequence[_Part], array: pa.Array) -> p
 def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
     entries = pa.struct([target.key_field, target.item_field])
     inside = array.values
-    starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # a copy without the slice's offset
+    starts = pc.add(array.offsets, plain_scalar(0, pa.int32()))  # a copy without the slice's offset
     type_ = pa.list_(pa.field("entries", inside.type, nullable=False))
     buffers = [validity(array), starts.buffers()[1]]
     lists = pa.Array.from_buffers(type_, len(array), buffers, array.null_count, 0, [inside])
@@ -207,11 +208,11 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
         raise pa.ArrowInvalid(f"a list does not have {size} elements")
     if not lists.null_count:
         return values
-    slots = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(lists) * size)), 1)
+    slots = pc.subtract(pc.cumulative_sum(pa.repeat(plain_scalar(1, pa.int64()), len(lists) * size)), 1)
     rows = pc.divide(slots, max(1, size))
     inside = pc.subtract(slots, pc.multiply(rows, size))
     indices = pc.add(offsets.take(rows).cast(pa.int64()), inside)
-    return take(values, pc.if_else(lists.is_valid().take(rows), indices, pa.scalar(None, pa.int64())))
+    return take(values, pc.if_else(lists.is_valid().take(rows), indices, null_scalar(pa.int64())))
 
 
 # -- leaves ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import is_list
+from asyncpq.decoding.arrow import is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
     And,
@@ -69,10 +69,11 @@ COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {  # of arrays, scalars and p
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_NULL = pa.scalar(None, pa.bool_())
+_NULL = null_scalar(pa.bool_())
+_FALSE = plain_scalar(False, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
 _MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
-_START = pa.array([0], pa.int64())
+_START = plain_array([0], pa.int64())
 
 
 def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = None) -> pc.Expression:
@@ -250,17 +251,17 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
     def kernel(values: Any) -> Any:
         if isinstance(values, pa.ChunkedArray):
             return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
-        mask = pc.if_else(pc.is_valid(values), in_ascii and not too_long, _NULL)
+        mask = pc.if_else(pc.is_valid(values), plain_scalar(in_ascii and not too_long, pa.bool_()), _NULL)
         for pattern in patterns if in_ascii and not too_long else ():
             mask = pc.and_(mask, pc.match_substring_regex(values, pattern))
         undecided = pc.is_valid(values) if too_long else pc.invert(pc.string_is_ascii(values))
-        undecided = pc.and_not(undecided, mask).fill_null(False)
+        undecided = pc.and_not(undecided, mask).fill_null(_FALSE)
         if undecided.true_count:
             # As bytes, since a file may hold strings that are not UTF-8.
             as_bytes = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
             texts = values.filter(undecided).cast(as_bytes).to_pylist()
             answers = [test(tokens(text.decode("utf-8", "replace"))) for text in texts]
-            mask = pc.replace_with_mask(mask, undecided, pa.array(answers, pa.bool_()))
+            mask = pc.replace_with_mask(mask, undecided, plain_array(answers, pa.bool_()))
         return mask
 
     return kernel
@@ -292,8 +293,8 @@ def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], An
         mask = mask.combine_chunks()
     valid = pc.is_valid(lists)
     # Elements before each row, and those found among them; null lists have none.
-    sizes = pc.if_else(valid, pc.list_value_length(lists).cast(pa.int64()), 0)
+    sizes = pc.if_else(valid, pc.list_value_length(lists).cast(pa.int64()), _START[0])
     bounds = pa.concat_arrays([_START, pc.cumulative_sum(sizes)])
-    counts = pa.concat_arrays([_START, pc.cumulative_sum(mask.fill_null(False).cast(pa.int64()))]).take(bounds)
+    counts = pa.concat_arrays([_START, pc.cumulative_sum(mask.fill_null(_FALSE).cast(pa.int64()))]).take(bounds)
     mask = pc.not_equal(counts[:-1], counts[1:])
     return mask if lists.null_count == 0 else pc.if_else(valid, mask, _NULL)

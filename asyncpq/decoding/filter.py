@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import constant_array, is_list
+from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.decoding.expression_engine import COMPARE, EngineAtom, Kernel, any_element, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
     between_values,
@@ -59,7 +59,7 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.expressions.simplify import relative_columns
 
-_NULL = pa.scalar(None, pa.bool_())
+_NULL = null_scalar(pa.bool_())
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
 
@@ -158,7 +158,7 @@ def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, li
     """Return the result of :func:`exact_array`; if a key is 0.0 or -0.0, the array has both zeros."""
     held, others = exact_array(keys, type_)
     if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
-        held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
+        held = pa.concat_arrays([held, plain_array([0.0, -0.0], type_)])
     return held, others
 
 
@@ -170,7 +170,7 @@ class _Compiler:
 
     def compile(self, expr: Expression) -> Evaluate:
         if isinstance(expr, Constant):
-            constant = pa.scalar(expr.value, pa.bool_())
+            constant = plain_scalar(expr.value, pa.bool_())
             return lambda _: constant
         if isinstance(expr, Not):
             arg = self.compile(expr.arg)
@@ -218,12 +218,12 @@ class _Compiler:
         type_ = storage_type(column.type)
         scalar = exact_scalar(expr.value, type_)
         if scalar is None and expr.value is None and converter(type_) is not None:
-            scalar = pa.scalar(None, type_)
+            scalar = null_scalar(type_)
         op = expr.op
         if scalar is None:
             near = between_values(op, expr.value, type_)
             if isinstance(near, bool):
-                result = pa.scalar(near)
+                result = plain_scalar(near, pa.bool_())
                 return _on_values(column, lambda values: pc.if_else(pc.is_valid(values), result, _NULL))
             if near is None:
                 _refuse_uuid(expr.value, column)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import child_leaves, join, stored_as
+from asyncpq.decoding.arrow import child_leaves, join, plain_array, plain_scalar, stored_as
 from asyncpq.decoding.leaf import DecodeLimits, check_crc_alike, page_header
 from asyncpq.decoding.page import DataPage, PageQueue
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
@@ -73,7 +73,9 @@ def merge(
         inner = None  # null lists have no elements
         buffers = _list_buffers(parts, target)
     elif inner is not None:  # a null takes as much room as a list
-        inner = inner.take(pa.array([index for index in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
+        inner = inner.take(
+            plain_array([index for index in range(len(inner)) for _ in range(whole.list_size)], pa.int64())
+        )
     inside = [PartialField(leaves, elements(lists)) for leaves, lists in parts]
     child = merge(inside, _element_type(whole), first_leaf, _element_type(target), inner)
     return _rebuilt(target, parts[0].array, buffers, [child])
@@ -171,13 +173,13 @@ def without_view(array: pa.Array) -> pa.Array:
     """Convert an array of list views to an array of lists."""
     type_ = array.type
     plain = pa.list_(type_.value_field) if pa.types.is_list_view(type_) else pa.large_list(type_.value_field)
-    none = pa.scalar(0, array.sizes.type)
+    none = plain_scalar(0, array.sizes.type)
     sizes = pc.if_else(pc.is_valid(array), array.sizes, none) if array.null_count else array.sizes
     ends = pc.cumulative_sum(sizes)
-    offsets = pa.concat_arrays([pa.array([0], sizes.type), ends])
+    offsets = pa.concat_arrays([plain_array([0], sizes.type), ends])
     first = array.offsets[0].as_py() if len(array) else 0
     total = ends[-1].as_py() if len(array) else 0
-    starts = pc.add(offsets.slice(0, len(array)), pa.scalar(first, sizes.type))
+    starts = pc.add(offsets.slice(0, len(array)), plain_scalar(first, sizes.type))
     in_order = pc.or_(pc.equal(sizes, none), pc.equal(array.offsets, starts))
     if pc.all(in_order).as_py():
         values = array.values.slice(first, total)
@@ -197,7 +199,7 @@ def num_levels(array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Seq
     :func:`merge`.
     """
     counts = _num_levels(array, whole, first_leaf, leaves, leaf)
-    return pa.repeat(pa.scalar(1, pa.int64()), len(array)) if counts is None else counts
+    return pa.repeat(plain_scalar(1, pa.int64()), len(array)) if counts is None else counts
 
 
 def _num_levels(
@@ -220,11 +222,11 @@ def _num_levels(
     inside = _num_levels(elements(array), _element_type(whole), first_leaf, leaves, leaf)
     if pa.types.is_fixed_size_list(whole):
         size = whole.list_size
-        ends = pa.array(range(0, (len(array) + 1) * size, size) if size else [0] * (len(array) + 1), pa.int64())
+        ends = plain_array(range(0, (len(array) + 1) * size, size) if size else [0] * (len(array) + 1), pa.int64())
     else:
         ends = _offsets(array).cast(pa.int64())
     if inside is not None:
-        sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(inside)])
+        sums = pa.concat_arrays([plain_array([0], pa.int64()), pc.cumulative_sum(inside)])
         ends = sums.take(ends)
     counts = pc.max_element_wise(pc.subtract(ends.slice(1), ends.slice(0, len(array))), 1)
     return pc.if_else(pc.is_valid(array), counts, 1) if array.null_count else counts
@@ -279,7 +281,7 @@ class LeafPages(NamedTuple):
         if not self.stops:
             return
         counts = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
-        decoded = counts.take(pa.array([stop - 1 for stop in self.stops], pa.int64())).to_pylist()
+        decoded = counts.take(plain_array([stop - 1 for stop in self.stops], pa.int64())).to_pylist()
         claimed = 0
         for page, num_values in zip([page for page in self.pages if page.header.is_data], decoded, strict=True):
             claimed += page.header.num_values
@@ -297,7 +299,7 @@ class LeafPages(NamedTuple):
         if not data or data[0].offset != start:
             return None  # bytes before the first data page would be taken for the dictionary
         ends = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
-        stops = pa.array(accumulate([page.header.num_values for page in data]), pa.int64())
+        stops = plain_array(list(accumulate([page.header.num_values for page in data])), pa.int64())
         last_rows = pc.index_in(stops, ends).to_pylist()
         if None in last_rows:
             return None

@@ -13,13 +13,14 @@ import math
 import struct
 import uuid
 from collections.abc import Callable, Iterable
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any, TypeGuard
 
 import pyarrow as pa
 
+from asyncpq.decoding.arrow import plain_array, plain_scalar
 from asyncpq.expressions import CompareOp
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
@@ -36,10 +37,10 @@ _SIGNED = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _UNSIGNED = {pa.uint8(): 8, pa.uint16(): 16, pa.uint32(): 32, pa.uint64(): 64}
 _INT_RANGES = {type_: (-(1 << bits - 1), (1 << bits - 1) - 1) for type_, bits in _SIGNED.items()}
 _INT_RANGES.update({type_: (0, (1 << bits) - 1) for type_, bits in _UNSIGNED.items()})
-_EXACT = Context(prec=80)  # more digits than any decimal has
 
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
+_EPOCH = dt.date(1970, 1, 1).toordinal()
 _MOMENTS = (dt.datetime, Timestamp, dt.time, TimeOfDay, dt.timedelta, Duration)
 _OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
@@ -74,7 +75,7 @@ def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
     """Return ``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if that is not exact."""
     convert = converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
-    return None if held is _INEXACT else pa.scalar(held, type_)
+    return None if held is _INEXACT else plain_scalar(held, type_)
 
 
 def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
@@ -92,7 +93,7 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
             others.append(value)
         else:
             held.append(converted)
-    return pa.array(held, type_), others
+    return plain_array(held, type_), others
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
@@ -130,8 +131,7 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
     if not low <= step <= high:
         return (op[0] == "<") is (step > high)
     below = math.floor(step)
-    held = pa.scalar(Decimal(below).scaleb(-scale, _EXACT) if pa.types.is_decimal(type_) else below, type_)
-    return ("<=" if op[0] == "<" else ">"), held
+    return ("<=" if op[0] == "<" else ">"), plain_scalar(below, type_)
 
 
 def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
@@ -147,7 +147,7 @@ def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
 
 
 def converter(type_: pa.DataType) -> Convert | None:
-    """Return a function that converts a literal for ``pa.scalar(_, type_)``, or to a mark if that is not exact.
+    """Return a function that converts a literal for ``plain_scalar(_, type_)``, or to a mark if that is not exact.
 
     None for types whose comparisons are left to pyarrow's engine.
     """
@@ -194,6 +194,10 @@ def _instance(type_: type, value: Scalar) -> Any:
     return value if type(value) is type_ else _INEXACT
 
 
+def _date(unit: int, value: Scalar) -> Any:
+    return (value.toordinal() - _EPOCH) * unit if type(value) is dt.date else _INEXACT
+
+
 def _text(value: Scalar) -> Any:
     if type(value) is not str:
         return _INEXACT
@@ -216,7 +220,7 @@ def _decimal(bound: int, scale: int, value: Scalar) -> Any:
     if type(value) is not Decimal or not value.is_finite():
         return _INEXACT
     unscaled = unscaled_decimal(value, scale)
-    return value if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
+    return unscaled if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
 
 
 def _moment(unit: int, limit: int, type_: pa.DataType, value: Scalar) -> Any:
@@ -235,6 +239,6 @@ _PLAIN: dict[pa.DataType, Convert] = {
     pa.binary(): partial(_instance, bytes),
     pa.large_binary(): partial(_instance, bytes),
     pa.bool_(): partial(_instance, bool),
-    pa.date32(): partial(_instance, dt.date),
-    pa.date64(): partial(_instance, dt.date),
+    pa.date32(): partial(_date, 1),
+    pa.date64(): partial(_date, 86_400_000),
 }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import take_table
+from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
@@ -181,10 +181,10 @@ class LookupKeys:
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
             raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
         rows, positions = self._pairs(table)
-        table = take_table(table, pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
+        table = take_table(table, plain_array(rows if with_keys else sorted(set(rows)), pa.int64()))
         table = table.select(list(range(num_columns)))
         if with_keys:
-            table = table.append_column(KEY_POSITION, pa.array(positions, pa.int64()))
+            table = table.append_column(KEY_POSITION, plain_array(positions, pa.int64()))
         return table
 
     def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding.arrow import take_rows
+from asyncpq.decoding.arrow import plain_array, plain_scalar, take_rows
 from asyncpq.pruning.row_ranges import RowRanges
 
 TYPES = [
@@ -41,3 +43,41 @@ def test_rows_by_ranges(kind: pa.DataType, first_row: int, chosen: list[bool], e
     found = take_rows(values, RowRanges.from_rows([first_row + at for at in positions]), first_row)
     assert found.type == kind
     assert found.to_pylist() == [values[at].as_py() for at in positions]
+
+
+PLAIN = [
+    (pa.bool_(), st.booleans()),
+    (pa.int8(), st.integers(-(1 << 7), (1 << 7) - 1)),
+    (pa.uint16(), st.integers(0, (1 << 16) - 1)),
+    (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    (pa.uint64(), st.integers(0, (1 << 64) - 1)),
+    (pa.float32(), st.floats(width=32, allow_nan=False)),
+    (pa.float64(), st.floats(allow_nan=False)),
+    (pa.string(), st.text()),
+    (pa.large_string(), st.text()),
+    (pa.binary(), st.binary()),
+    (pa.large_binary(), st.binary()),
+    (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    (pa.date32(), st.integers(-(1 << 31), (1 << 31) - 1)),
+    (pa.time32("ms"), st.integers(0, 86_399_999)),
+    (pa.timestamp("us", "UTC"), st.integers(-(1 << 63), (1 << 63) - 1)),
+    (pa.duration("ns"), st.integers(-(1 << 63), (1 << 63) - 1)),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), PLAIN, ids=lambda each: str(each) if isinstance(each, pa.DataType) else "")
+@given(data=st.data())
+def test_plain_values(kind: pa.DataType, values: st.SearchStrategy[object], data: st.DataObject) -> None:
+    drawn = data.draw(st.lists(values, max_size=5))
+    made = plain_array(drawn, kind)
+    made.validate(full=True)
+    assert made.equals(pa.array(drawn, kind))
+    for value in drawn:
+        assert plain_scalar(value, kind).equals(pa.scalar(value, kind))
+
+
+@given(st.lists(st.integers(1 - 10**38, 10**38 - 1), max_size=5))
+def test_plain_decimals_are_unscaled(unscaled: list[int]) -> None:
+    for kind in (pa.decimal128(38, 3), pa.decimal256(38, 3)):
+        decimals = [Decimal(value).scaleb(-3, Context(prec=80)) for value in unscaled]
+        assert plain_array(unscaled, kind).equals(pa.array(decimals, kind))
