@@ -111,7 +111,7 @@ format: $(STAMP) ## let ruff fix what it can
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: $(STAMP_BENCH) ## lookups by asyncpq, DataFusion and pyarrow, side by side
+bench: $(STAMP_BENCH) ## asyncpq, DataFusion, Polars, DuckDB and pyarrow, side by side
 	$(PY_BENCH) -m benchmarks.run $(ARGS)
 
 bench-spark: $(STAMP_BENCH) ## scans, joins and indexes on Spark, beside Spark's own; needs Java

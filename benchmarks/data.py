@@ -2,28 +2,29 @@
 
 12 columns of common types, row groups of a million rows, zstd, pages of 64 KiB or 20,000 rows. Everything
 is drawn from fixed seeds, so each machine makes the same rows. A second file has the same rows in random order
-and a bloom filter of the ids in each of its row groups; a folder has them, in order, in 500 files.
+and a bloom filter of the ids in each of its row groups; a folder has them, in order, in 500 files. One more file has
+2,000 columns.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-BUCKET = "bench"
+from benchmarks.datasets import BUCKET, KEY_STEP, LAKE_FILES, WIDE_COLUMNS, Dataset, Kind, file_name, lake_files, load
+
 ROW_GROUP_ROWS = 1_000_000
 BLOOM_ROW_GROUPS = 10  # at least
 LOOKUPS = 1_200
 WARM_UPS = 3
-KEY_STEP = 3  # ids are multiples of it
-WANTED = ("user", "event", "price")
+BATCH = 1_000  # keys that are looked up together
 
 SCHEMA = pa.schema(
     [
@@ -51,84 +52,36 @@ WRITE_OPTIONS: dict[str, Any] = {
     "write_batch_size": 1024,
 }
 
-LAKE_FILES = 500
-
-Kind = Literal["events", "events-bloom", "lake", "lake-refs"]
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Where the file is, or the folder of files, and what a lookup of each key must give.
-
-    ``keys[i]`` is looked up in ``column``, has the user ``users[i]`` and is in the row ``places[i]``; ``warm_up``
-    are other keys.
-    """
-
-    root: Path
-    name: str
-    rows: int
-    keys: list[int]
-    users: list[str]
-    warm_up: list[int]
-    places: list[int]
-    column: str = "id"
-
-    @property
-    def file(self) -> Path:
-        return self.root / BUCKET / self.name
-
-    @property
-    def folder_key(self) -> str:
-        """Key of the folder that holds nothing but the file, or the files."""
-        return self.name.rpartition("/")[0]
-
-    @property
-    def num_bytes(self) -> int:
-        """Of the file, or of all files."""
-        return sum(file.stat().st_size for file in (self.file.iterdir() if self.file.is_dir() else [self.file]))
-
 
 def ensure(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
     """The dataset of ``rows`` rows, made below ``folder`` if it is not there yet."""
-    file = folder / "objects" / BUCKET / _name(rows, "events")
+    file = folder / "objects" / BUCKET / file_name(rows, "events")
     answers = folder / f"keys-{rows}.json"
     if not (file.is_file() and answers.is_file()):
         _announce(file, rows)
         _write(file, rows)
         _write_keys(file, answers, rows)
+    if not (reads := folder / f"reads-{rows}.json").is_file():
+        _write_reads(file, reads, rows)
+    if kind == "wide":
+        wide = folder / "objects" / BUCKET / file_name(rows, kind)
+        if not wide.is_file():
+            _write_wide(wide)
     if kind == "events-bloom":
-        shuffled = folder / "objects" / BUCKET / _name(rows, kind)
+        shuffled = folder / "objects" / BUCKET / file_name(rows, kind)
         places = folder / f"places-{rows}.json"
         if not (shuffled.is_file() and places.is_file()):
             _announce(shuffled, rows)
             _write_shuffled(file, shuffled)
             _write_places(load(folder, rows), shuffled, places)
     if kind in ("lake", "lake-refs"):
-        lake = folder / "objects" / BUCKET / _name(rows, kind)
+        lake = folder / "objects" / BUCKET / file_name(rows, kind)
         if not lake.is_dir():
             _announce(lake, rows)
             _write_lake(file, lake)
     if kind == "lake-refs" and not (refs := folder / f"refs-{rows}.json").is_file():
         _write_refs(load(folder, rows), file, refs)
     return load(folder, rows, kind)
-
-
-def load(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
-    """The dataset that :func:`ensure` made."""
-    stored = json.loads((folder / f"keys-{rows}.json").read_text())
-    if kind != "events-bloom":
-        places = [key // KEY_STEP for key in stored["keys"]]
-    else:
-        places = json.loads((folder / f"places-{rows}.json").read_text())
-    column = "id"
-    if kind == "lake-refs":
-        column = "ref"
-        stored |= json.loads((folder / f"refs-{rows}.json").read_text())
-    return Dataset(folder / "objects", _name(rows, kind), rows, places=places, column=column, **stored)
-
-
-def _name(rows: int, kind: Kind) -> str:
-    return f"lake-{rows}/" if kind in ("lake", "lake-refs") else f"{kind}-{rows}/events.parquet"
 
 
 def _announce(file: Path, rows: int) -> None:
@@ -164,11 +117,6 @@ def _write_shuffled(source: Path, file: Path) -> None:
                 rows = rows.take(pa.array(random.permutation(len(rows))))
                 writer.write_table(rows, row_group_size=len(rows))
     os.replace(unfinished, file)
-
-
-def lake_files() -> list[str]:
-    """Names of the lake's files, in order."""
-    return [f"part-{number:05d}.parquet" for number in range(LAKE_FILES)]
 
 
 def _write_lake(source: Path, lake: Path) -> None:
@@ -234,3 +182,32 @@ def _write_keys(file: Path, answers: Path, rows: int) -> None:
     answers.write_text(
         json.dumps({"keys": ids[WARM_UPS:], "users": users[WARM_UPS:], "warm_up": ids[:WARM_UPS]}), encoding="utf-8"
     )
+
+
+def _write_reads(file: Path, reads: Path, rows: int) -> None:
+    """A user with few rows in a column in random order, and a thousand keys."""
+    users = pq.read_table(file, columns=["user"])["user"]
+    user = users[rows // 8].as_py()
+    batch = np.sort(np.random.default_rng(43).choice(rows, min(rows, BATCH), replace=False)) * KEY_STEP
+    found = pc.sum(pc.equal(users, user)).as_py()
+    reads.write_text(json.dumps({"user": user, "user_rows": found, "batch": batch.tolist()}), encoding="utf-8")
+
+
+def _write_wide(file: Path) -> None:
+    """Ten row groups of 1,000 rows."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(1)
+    columns = {
+        f"c{number:04d}": random.random(10_000) if number % 2 else random.integers(0, 10**6, 10_000)
+        for number in range(WIDE_COLUMNS)
+    }
+    unfinished = file.with_suffix(".unfinished")
+    pq.write_table(
+        pa.table(columns),
+        unfinished,
+        row_group_size=1000,
+        compression="zstd",
+        use_dictionary=False,
+        write_page_index=True,
+    )
+    os.replace(unfinished, file)

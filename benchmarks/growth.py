@@ -37,7 +37,7 @@ from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
-from benchmarks.data import BUCKET
+from benchmarks.datasets import BUCKET
 from benchmarks.run import HERE, ROOT, running_server
 
 FILE_ROWS = 200
@@ -304,7 +304,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def draw(results: list[dict[str, Any]], picture: Path) -> None:
     """Time and requests of lookups, and of a listing, by the number of files."""
-    import matplotlib as mpl  # type: ignore[import-not-found]  # of benchmarks/requirements.txt
+    import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot

@@ -1,19 +1,21 @@
-"""The readers that are compared. Each looks up one key and returns the ``user`` column of what it found.
+"""The readers that are compared. Each looks up keys, and answers questions about many rows, in its own best way.
 
-``open`` belongs to a cold lookup, ``prepare`` (imports) does not. Engines that block are called from a
-pool of threads where lookups run at once; asyncpq runs them in one event loop.
+``prepare`` imports, ``open`` makes a session on the file. Engines that block are called from a pool of threads where
+lookups run at once; asyncpq runs them in one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.data import BUCKET, WANTED, lake_files
+from benchmarks.datasets import BUCKET, WANTED, Condition, Question, lake_files
 
 Clock = Callable[[], float]
 
@@ -29,6 +31,7 @@ class Target:
     file_key: str
     folder_key: str
     column: str = "id"
+    shape: str = "events"  # its Kind
 
     @property
     def index_key(self) -> str:
@@ -56,7 +59,28 @@ class Peer(Protocol):
     def look_up(self, keys: Sequence[int], at_once: int, limit_s: float) -> Outcome:
         """Look the keys up, ``at_once`` in parallel, until all are done or ``limit_s`` is over."""
 
+    def read(self, question: Question) -> int:
+        """Read all rows of the answer, batch by batch where the engine can; return their number."""
+
     def close(self) -> None: ...
+
+
+def sql(question: Question) -> str:
+    """The question as SQL over the view ``events``."""
+    columns = "*" if question.columns is None else ", ".join(question.columns)
+    if question.summed:
+        columns = f"count({columns}) AS n, sum({columns}) AS total"
+    where = "" if question.where is None else f" WHERE {_sql_condition(question.where)}"
+    return f"SELECT {columns} FROM events{where}"
+
+
+def _sql_condition(where: Condition) -> str:
+    if where.operator == "between":
+        low, high = where.operand
+        return f"{where.column} BETWEEN {low} AND {high}"
+    if where.operator == "in":
+        return f"{where.column} IN ({', '.join(map(str, where.operand))})"
+    return f"{where.column} = '{where.operand}'"
 
 
 class BlockingPeer:
@@ -67,6 +91,9 @@ class BlockingPeer:
     def open(self, target: Target) -> None: ...
 
     def look_up_one(self, key: int) -> list[str]:
+        raise NotImplementedError
+
+    def read(self, question: Question) -> int:
         raise NotImplementedError
 
     def look_up(self, keys: Sequence[int], at_once: int, limit_s: float) -> Outcome:
@@ -95,6 +122,9 @@ class BlockingPeer:
     def close(self) -> None: ...
 
 
+_SIZE_HINTS = {"wide": 4 << 20, "lake": 32 << 10, "lake-refs": 32 << 10}  # bytes; what serves DataFusion best
+
+
 class DataFusion(BlockingPeer):
     """DataFusion with page-index and filter pushdown, on the file's folder.
 
@@ -113,7 +143,7 @@ class DataFusion(BlockingPeer):
         for name, value in {
             "datafusion.execution.parquet.pushdown_filters": "true",
             "datafusion.execution.parquet.reorder_filters": "true",
-            "datafusion.execution.parquet.metadata_size_hint": str(1 << 20),
+            "datafusion.execution.parquet.metadata_size_hint": str(_SIZE_HINTS.get(target.shape, 1 << 20)),
             "datafusion.execution.target_partitions": "8",
         }.items():
             config = config.set(name, value)
@@ -131,6 +161,12 @@ class DataFusion(BlockingPeer):
         batches = self._context.sql(f"SELECT {', '.join(WANTED)} FROM events WHERE {self._column} = {key}").collect()
         return [user for batch in batches for user in batch.column("user").to_pylist()]
 
+    def read(self, question: Question) -> int:
+        rows = 0
+        for batch in self._context.sql(sql(question)).execute_stream():
+            rows += batch.to_pyarrow()["n"][0].as_py() if question.summed else len(batch.to_pyarrow())
+        return rows
+
 
 class DataFusionFile(DataFusion):
     """The same on the file itself."""
@@ -144,6 +180,7 @@ class PyArrow(BlockingPeer):
 
     def prepare(self) -> None:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.dataset
         import pyarrow.fs
 
@@ -171,6 +208,128 @@ class PyArrow(BlockingPeer):
         users: list[str] = self._dataset.to_table(columns=list(WANTED), filter=wanted)["user"].to_pylist()
         return users
 
+    def read(self, question: Question) -> int:
+        columns = None if question.columns is None else list(question.columns)
+        where = None if question.where is None else self._filter(question.where)
+        rows = 0
+        for batch in self._dataset.to_batches(columns=columns, filter=where):
+            rows += len(batch)
+            if question.summed:
+                self._arrow.compute.sum(batch[0])
+        return rows
+
+    def _filter(self, where: Condition) -> Any:
+        column = self._arrow.dataset.field(where.column)
+        if where.operator == "between":
+            low, high = where.operand
+            return (column >= low) & (column <= high)
+        return column.isin(where.operand) if where.operator == "in" else column == where.operand
+
+
+class Polars(BlockingPeer):
+    """Polars' lazy scan with its own object store client."""
+
+    def prepare(self) -> None:
+        import polars
+
+        self._polars: Any = polars
+
+    def open(self, target: Target) -> None:
+        pattern = "*.parquet" if target.file_key.endswith("/") else ""
+        options = {
+            "aws_endpoint_url": target.endpoint,
+            "aws_allow_http": "true",
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "test",
+            "aws_region": "us-east-1",
+        }
+        self._frame: Any = self._polars.scan_parquet(
+            f"s3://{BUCKET}/{target.file_key}{pattern}", storage_options=options, credential_provider=None
+        )
+        self._frame.collect_schema()
+        self._column = target.column
+
+    def look_up_one(self, key: int) -> list[str]:
+        users: list[str] = (
+            self._frame.filter(self._polars.col(self._column) == key).select(WANTED).collect()["user"].to_list()
+        )
+        return users
+
+    def read(self, question: Question) -> int:
+        frame = self._frame if question.where is None else self._frame.filter(self._filter(question.where))
+        if question.summed and question.columns is not None:
+            column = self._polars.col(question.columns[0])
+            return int(frame.select(column.count().alias("n"), column.sum().alias("total")).collect()["n"][0])
+        if question.columns is not None:
+            frame = frame.select(question.columns)
+        if question.where is None and question.columns is None:
+            return sum(batch.height for batch in frame.collect_batches())
+        return int(frame.collect().height)
+
+    def _filter(self, where: Condition) -> Any:
+        column = self._polars.col(where.column)
+        if where.operator == "between":
+            return column.is_between(*where.operand)
+        return column.is_in(where.operand) if where.operator == "in" else column == where.operand
+
+
+class DuckDB(BlockingPeer):
+    """DuckDB with httpfs, its metadata cache and its cache of remote data."""
+
+    data_cache = True
+
+    def prepare(self) -> None:
+        import duckdb
+        import duckdb_extension_httpfs
+
+        self._duckdb: Any = duckdb
+        package = Path(duckdb_extension_httpfs.__path__[0])
+        (self._httpfs,) = package.glob(f"extensions/v{duckdb.__version__}/httpfs.duckdb_extension")
+
+    def open(self, target: Target) -> None:
+        self._connection: Any = self._duckdb.connect(config={"threads": 8})
+        self._connection.execute(f"LOAD '{self._httpfs}'")
+        for setting in (
+            "enable_http_metadata_cache = true",
+            "parquet_metadata_cache = true",
+            "httpfs_connection_caching = true",
+            "validate_external_file_cache = 'NO_VALIDATION'",
+            f"enable_external_file_cache = {str(self.data_cache).lower()}",
+        ):
+            self._connection.execute(f"SET {setting}")
+        host = target.endpoint.removeprefix("http://")
+        self._connection.execute(
+            "CREATE SECRET (TYPE s3, KEY_ID 'test', SECRET 'test', REGION 'us-east-1', "
+            f"ENDPOINT '{host}', URL_STYLE 'path', USE_SSL false)"
+        )
+        pattern = "*.parquet" if target.file_key.endswith("/") else ""
+        self._connection.execute(
+            f"CREATE VIEW events AS SELECT * FROM read_parquet('s3://{BUCKET}/{target.file_key}{pattern}')"
+        )
+        self._cursors = threading.local()
+        self._column = target.column
+
+    def _cursor(self) -> Any:
+        if not hasattr(self._cursors, "cursor"):
+            self._cursors.cursor = self._connection.cursor()
+        return self._cursors.cursor
+
+    def look_up_one(self, key: int) -> list[str]:
+        query = f"SELECT {', '.join(WANTED)} FROM events WHERE {self._column} = {key}"
+        return [row[0] for row in self._cursor().execute(query).fetchall()]
+
+    def read(self, question: Question) -> int:
+        rows = 0
+        for batch in self._cursor().execute(sql(question)).fetch_record_batch(100_000):
+            rows += batch["n"][0].as_py() if question.summed else len(batch)
+        return rows
+
+
+class DuckDBNoData(DuckDB):
+    """The same without the cache of data: what a query costs whose data was not read before."""
+
+    data_cache = False
+
 
 class Asyncpq:
     """asyncpq with its defaults: a session, one open file, and a memory cache of footer, indexes and pages."""
@@ -178,9 +337,6 @@ class Asyncpq:
     keep_pages = True
 
     def prepare(self) -> None:
-        import aiohttp  # noqa: F401  # asyncpq loads both with the first s3 url; imports are not measured
-        import s3fs  # noqa: F401
-
         import asyncpq
 
         self._asyncpq: Any = asyncpq
@@ -238,12 +394,43 @@ class Asyncpq:
         outcome.users = [found[number] for number in sorted(found)]
         return outcome
 
+    def read(self, question: Question) -> int:
+        return self._runner.run(self._read(question))
+
+    async def _read(self, question: Question) -> int:
+        columns = None if question.columns is None else list(question.columns)
+        rows = 0
+        if question.where is not None and question.where.operator == "in":
+            return int((await self._file.lookup({question.where.column: question.where.operand}, columns)).num_rows)
+        if question.where is not None or question.num_rows < 100_000:
+            where = None if question.where is None else self._filter(question.where)
+            return int((await self._file.read(columns, where=where)).num_rows)
+        async with self._file.scan(columns) as scan:
+            async for batch in scan:
+                rows += len(batch)
+                if question.summed:
+                    import pyarrow.compute
+
+                    pyarrow.compute.sum(batch[0])
+        return rows
+
+    def _filter(self, where: Condition) -> Any:
+        column = self._asyncpq.col(where.column)
+        return column.between(*where.operand) if where.operator == "between" else column == where.operand
+
     def _forget_pages(self) -> None:
         self._session.memory_cache.discard_if(lambda key: getattr(key, "kind", None) in ("page", "decoded_page"))
 
     def close(self) -> None:
         self._runner.run(self._session.__aexit__(None, None, None))
         self._runner.close()
+
+
+class AsyncpqImmutable(Asyncpq):
+    """The same for files of which ``cache_policy`` says that they never change: a lookup in memory asks nothing."""
+
+    def _session_options(self) -> dict[str, Any]:
+        return {"cache_policy": self._asyncpq.immutable()}
 
 
 class AsyncpqNoPages(Asyncpq):
@@ -300,6 +487,7 @@ class AsyncpqUvloop(Asyncpq):
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "asyncpq": Asyncpq,
+    "asyncpq-immutable": AsyncpqImmutable,
     "asyncpq-index": AsyncpqIndex,
     "asyncpq-no-pages": AsyncpqNoPages,
     "asyncpq-old-listing": AsyncpqOldListing,
@@ -307,5 +495,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "asyncpq-uvloop": AsyncpqUvloop,
     "datafusion": DataFusion,
     "datafusion-file": DataFusionFile,
+    "duckdb": DuckDB,
+    "duckdb-no-data": DuckDBNoData,
+    "polars": Polars,
     "pyarrow": PyArrow,
 }

@@ -1,9 +1,9 @@
-"""Key lookups by asyncpq and its peers, side by side in one run: ``make bench``, or
+"""Lookups and reads by asyncpq and its peers, side by side in one run: ``make bench``, or
 
     python -m benchmarks.run [--rows N] [--repeats N] [--peers ...] [--workloads ...]
 
 Every measurement is a fresh process; peers take turns, so that a slow minute of the machine hits all of
-them. Prints Markdown tables and writes all measurements to benchmarks/results/.
+them. Prints Markdown tables; writes them, a picture and all measurements to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -12,36 +12,26 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import data, minimum
+from benchmarks import data, datasets, minimum
 from benchmarks.peers import PEERS, AsyncpqIndex, Target
 from benchmarks.worker import WORKLOADS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TITLES = {
-    "W1": "W1: one cold lookup, opening included",
-    "W2": "W2: warm lookups, one after another",
-    "W3_16": "W3_16: warm lookups, 16 at once",
-    "W3_64": "W3_64: warm lookups, 64 at once",
-    "W5b": "W5b: one cold lookup through bloom filters in an unsorted file, opening included",
-    "W5c": "W5c: warm lookups through bloom filters in an unsorted file, one after another",
-    "W7": "W7: one cold lookup in 500 files, opening included",
-    "W7w": "W7w: warm lookups in 500 files, one after another",
-    "W7k": "W7k: one cold lookup in a column in random order of 500 files, opening included",
-    "W7kw": "W7kw: warm lookups in a column in random order of 500 files, one after another",
-}
-DEFAULT_PEERS = ["asyncpq", "asyncpq-no-pages", "datafusion", "pyarrow"]
-BASELINE = "datafusion"
+DEFAULT_PEERS = ["asyncpq", "asyncpq-no-pages", "datafusion", "polars", "duckdb", "pyarrow"]
+INSTEAD = {"W2h": {"asyncpq": "asyncpq-immutable", "asyncpq-no-pages": None}}  # of a peer, in a workload
 
 
 @contextlib.contextmanager
@@ -63,7 +53,7 @@ def ensure_index(args: argparse.Namespace) -> None:
     """The index of the folder of files, unless it is there: of what the server says of them, without its delay."""
     dataset = data.ensure(args.data, args.rows, "lake-refs")
     target = Target("", dataset.name, dataset.folder_key)
-    place = args.data / "objects" / data.BUCKET / target.index_key
+    place = args.data / "objects" / datasets.BUCKET / target.index_key
     if (place / "latest").is_file():
         return
     print(f"building an index in {place} ...", flush=True)
@@ -93,12 +83,12 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float) -> str:
-    """A Markdown table of one workload; ``x DF`` is relative to DataFusion, for time, CPU and rate."""
-    head = ["peer", "n", "GET", "HEAD+LIST", "KiB", "x least", "rounds", "p50 ms", "p99 ms", "CPU ms", "per s"]
-    head += ["p50 x DF", "CPU x DF", "rate x DF"]
-    lines = [f"### {TITLES[workload]}", "", _row(head), _row(["---"] + ["---:"] * (len(head) - 1))]
-    baseline = next((summary for summary in summaries if summary["peer"] == BASELINE), None)
+def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float | None) -> str:
+    """A Markdown table of one workload; ``x best`` is the time relative to the best peer that is not asyncpq."""
+    head = ["peer", "n", "GET", "HEAD+LIST", "KiB", "x least", "rounds", "import ms", "open ms", "p50 ms", "p99 ms"]
+    head += ["CPU ms", "per s", "grown MB", "p50 x best", "CPU x best", "rate x best"]
+    lines = [f"### {workload}: {WORKLOADS[workload].title}", "", _row(head), _row(["---"] + ["---:"] * (len(head) - 1))]
+    others = [summary for summary in summaries if not summary["peer"].startswith("asyncpq")]
     for summary in summaries:
         cells = [
             summary["peer"],
@@ -106,26 +96,67 @@ def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float) ->
             f"{summary['get']:.1f}",
             f"{summary['head'] + summary['list']:.1f}",
             f"{summary['bytes'] / 1024:,.1f}",
-            f"{summary['bytes'] / least_bytes:.2f}",
+            "-" if least_bytes is None else f"{summary['bytes'] / least_bytes:.2f}",
             "-" if summary["rounds"] is None else f"{summary['rounds']:.2f}",
+            f"{summary['import_ms']:.0f}",
+            f"{summary['open_ms']:.0f}",
             f"{summary['p50_ms']:.1f}",
             f"{summary['p99_ms']:.1f}",
             f"{summary['cpu_ms']:.2f}",
             f"{summary['per_second']:.1f}",
+            "-" if summary["grown_mb"] is None else f"{summary['grown_mb']:.0f}",
         ]
         cells += [
-            "-" if baseline is None else f"{summary[name] / baseline[name]:.2f}"
-            for name in ("p50_ms", "cpu_ms", "per_second")
+            "-" if not others else f"{summary[name] / best(peer[name] for peer in others):.2f}"
+            for name, best in (("p50_ms", min), ("cpu_ms", min), ("per_second", max))
         ]
         lines.append(_row(cells))
     return "\n".join([*lines, ""])
+
+
+def draw(summaries: list[dict[str, Any]], picture: Path) -> None:
+    """Bars of the time, CPU and bytes of each workload and peer, on logarithmic scales."""
+    from matplotlib import pyplot
+
+    workloads = list(dict.fromkeys(summary["workload"] for summary in summaries))
+    peers = list(dict.fromkeys(summary["peer"] for summary in summaries))
+    figure, axes = pyplot.subplots(3, 1, figsize=(12, 11), sharex=True, layout="constrained")
+    measures = [("p50_ms", "milliseconds"), ("cpu_ms", "CPU milliseconds"), ("bytes", "bytes")]
+    for axis, (name, label) in zip(axes, measures, strict=True):
+        for number, peer in enumerate(peers):
+            figures = {summary["workload"]: summary[name] for summary in summaries if summary["peer"] == peer}
+            places = [place for place, workload in enumerate(workloads) if figures.get(workload)]
+            width = 0.8 / len(peers)
+            axis.bar(
+                [place + (number - len(peers) / 2 + 0.5) * width for place in places],
+                [figures[workloads[place]] for place in places],
+                width,
+                label=peer,
+                color=f"C{number}",
+            )
+        axis.set_yscale("log")
+        axis.set_ylabel(label)
+        axis.grid(axis="y", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(ncols=len(peers), loc="upper left", frameon=False)
+    axes[0].set_title("Each lookup or read: less is better")
+    axes[-1].set_xticks(range(len(workloads)), workloads)
+    figure.savefig(picture)
+    pyplot.close(figure)
+
+
+def versions() -> str:
+    """The versions of all that is compared."""
+    names = ("asyncpq", "pyarrow", "datafusion", "polars", "duckdb")
+    found = [f"{name} {metadata.version(name)}" for name in names]
+    return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _kinds(workloads: list[str]) -> list[data.Kind]:
+def _kinds(workloads: list[str]) -> list[datasets.Kind]:
     """The files that the workloads need, and no others."""
     return list(dict.fromkeys(WORKLOADS[workload].kind for workload in workloads))
 
@@ -144,10 +175,11 @@ def main() -> None:
     args = parser.parse_args()
     args.data = args.data.resolve()
 
-    datasets = {kind: data.ensure(args.data, args.rows, kind) for kind in _kinds(args.workloads)}
-    least_bytes = {
-        kind: minimum.lookup_bytes(dataset.file, dataset.places[:200], [dataset.column, *data.WANTED])
-        for kind, dataset in datasets.items()
+    sources = {kind: data.ensure(args.data, args.rows, kind) for kind in _kinds(args.workloads)}
+    least_bytes: dict[datasets.Kind, float] = {
+        kind: minimum.lookup_bytes(dataset.file, dataset.places[:200], [dataset.column, *datasets.WANTED])
+        for kind, dataset in sources.items()
+        if kind != "wide"
     }
     runs: list[dict[str, Any]] = []
     if "asyncpq-index" in args.peers:
@@ -155,27 +187,40 @@ def main() -> None:
     with running_server(args.data / "objects", args.first_byte_ms) as endpoint:
         for repeat in range(args.repeats):
             for workload in args.workloads:
-                for peer in args.peers:
+                for peer in _peers(args.peers, workload):
                     print(f"run {repeat + 1} of {args.repeats}: {workload} {peer}", file=sys.stderr, flush=True)
                     runs.append(measure(peer, workload, args, endpoint))
 
-    print(f"{args.rows:,} rows; {args.first_byte_ms:g} ms to first byte.", end=" ")
-    print(f"Median of {args.repeats} runs; Python {platform.python_version()}.")
-    for kind, dataset in datasets.items():
-        size = dataset.num_bytes / 1e6
-        print(f"{kind}: {size:.0f} MB; the least is {least_bytes[kind] / 1024:.1f} KiB for each lookup.")
-    print()
+    report = [f"{args.rows:,} rows; {args.first_byte_ms:g} ms to first byte; median of {args.repeats} runs in turn."]
+    report += [f"{versions()}; {os.cpu_count()} cores; {time.strftime('%Y-%m-%d')}.", ""]
+    for kind, dataset in sources.items():
+        least = f"; the least is {least_bytes[kind] / 1024:.1f} KiB for each lookup" if kind in least_bytes else ""
+        report.append(f"{kind}: {dataset.num_bytes / 1e6:.0f} MB{least}.  ")
+    report.append("")
+    summaries: list[dict[str, Any]] = []
     for workload in args.workloads:
-        summaries = []
-        for peer in args.peers:
-            same = [run for run in runs if (run["peer"], run["workload"]) == (peer, workload)]
-            summaries.append(summarise(same))
-        print(table(workload, summaries, least_bytes[WORKLOADS[workload].kind]))
+        rows = [
+            summarise([run for run in runs if (run["peer"], run["workload"]) == (peer, workload)])
+            for peer in _peers(args.peers, workload)
+        ]
+        is_lookup = WORKLOADS[workload].lookups > 0
+        report.append(table(workload, rows, least_bytes[WORKLOADS[workload].kind] if is_lookup else None))
+        summaries += rows
+    print("\n".join(report))
     args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path = args.results / time.strftime("%Y%m%d-%H%M%S")
     settings = {name: str(value) for name, value in vars(args).items()}
-    path.write_text(json.dumps({"settings": settings, "least_bytes": least_bytes, "runs": runs}, indent=1))
-    print(f"all measurements: {path}")
+    measurements = {"settings": settings, "versions": versions(), "least_bytes": least_bytes, "runs": runs}
+    path.with_suffix(".json").write_text(json.dumps(measurements, indent=1))
+    path.with_suffix(".md").write_text("\n".join(report))
+    draw(summaries, path.with_suffix(".svg"))
+    print(f"tables, picture and all measurements: {path}.md, .svg, .json")
+
+
+def _peers(peers: list[str], workload: str) -> list[str]:
+    """The peers of a workload: a variant stands in for a peer that another setting serves better."""
+    chosen = (INSTEAD.get(workload, {}).get(peer, peer) for peer in peers)
+    return [peer for peer in dict.fromkeys(chosen) if peer is not None]
 
 
 if __name__ == "__main__":

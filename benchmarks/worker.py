@@ -11,71 +11,86 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import data
+from benchmarks import datasets
 from benchmarks.peers import PEERS, Target
 
 
 class Workload(NamedTuple):
-    """What is done.
+    """What is measured: lookups, ``at_once`` at a time, or else one read of many rows.
 
-    Attributes:
-        at_once: lookups at once.
-        lookups: of them, at most.
-        cold: one lookup, of which opening the file is a part.
-        kind: of the file.
+    ``lookups`` is their number, 0 for a read; ``repeats`` looks the same keys up again. A ``cold`` one includes opening
+    the file, a ``fresh`` one imports as well.
     """
 
-    at_once: int
-    lookups: int
-    cold: bool
-    kind: data.Kind = "events"
+    title: str
+    lookups: int = 0
+    at_once: int = 1
+    repeats: int = 1
+    cold: bool = False
+    fresh: bool = False
+    kind: datasets.Kind = "events"
 
 
 WORKLOADS = {
-    "W1": Workload(1, 1, True),
-    "W2": Workload(1, 200, False),
-    "W3_16": Workload(16, 1000, False),
-    "W3_64": Workload(64, 1000, False),
-    "W5b": Workload(1, 1, True, "events-bloom"),
-    "W5c": Workload(1, 200, False, "events-bloom"),
-    "W7": Workload(1, 1, True, "lake"),
-    "W7w": Workload(1, 200, False, "lake"),
-    "W7k": Workload(1, 1, True, "lake-refs"),
-    "W7kw": Workload(1, 200, False, "lake-refs"),
+    "W1": Workload("one lookup in a fresh process: imports, opening, lookup", 1, cold=True, fresh=True),
+    "W2": Workload("warm lookups, one after another", 200),
+    "W2h": Workload("20 lookups again and again, all in memory", 20, repeats=40),
+    "W3_16": Workload("warm lookups, 16 at once", 1000, at_once=16),
+    "W3_64": Workload("warm lookups, 64 at once", 1000, at_once=64),
+    "W4": Workload("0.1 % of the rows, by a range of the sorted key"),
+    "W5": Workload("one value of a column in random order"),
+    "W5b": Workload("one cold lookup through bloom filters in an unsorted file", 1, cold=True, kind="events-bloom"),
+    "W5c": Workload("warm lookups through bloom filters in an unsorted file", 200, kind="events-bloom"),
+    "W6": Workload("5 of 2,000 columns, cold", cold=True, kind="wide"),
+    "W7": Workload("one cold lookup in 500 files", 1, cold=True, kind="lake"),
+    "W7w": Workload("warm lookups in 500 files", 200, kind="lake"),
+    "W7k": Workload("one cold lookup in a column in random order of 500 files", 1, cold=True, kind="lake-refs"),
+    "W7kw": Workload("warm lookups in a column in random order of 500 files", 200, kind="lake-refs"),
+    "W8": Workload("one whole column, counted and summed up"),
+    "W9": Workload("1,000 keys at once"),
+    "W10": Workload("all rows and columns, batch by batch"),
 }
 
 
-def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, limit_s: float) -> dict[str, Any]:
-    """Run the workload and return what it cost, for each lookup.
+def run(peer_name: str, workload: str, dataset: datasets.Dataset, endpoint: str, limit_s: float) -> dict[str, Any]:
+    """Run the workload and return what it cost, for each lookup or read.
 
     Raises:
         SystemExit: the peer returned wrong rows; figures of wrong results are worth nothing.
     """
-    at_once, count, cold, _ = WORKLOADS[workload]
+    _, count, at_once, repeats, cold, fresh, kind = WORKLOADS[workload]
     peer = PEERS[peer_name]()
+    target = Target(endpoint, dataset.name, dataset.folder_key, dataset.column, kind)
+    # A key of its own for each repetition would measure the data, not the reader: always the same ones.
+    keys, users = dataset.keys[:count] * repeats, dataset.users[:count] * repeats
+    counter = _Counter(endpoint) if fresh else None
+    import_began = time.perf_counter()
     peer.prepare()
-    target = Target(endpoint, dataset.name, dataset.folder_key, dataset.column)
-    keys, users = dataset.keys[:count], dataset.users[:count]
-    if cold:
-        # A key of its own for each repetition would measure the data, not the reader: always the same one.
-        began, cpu_began = _restart(endpoint)
-        peer.open(target)
+    import_ms = 1000 * (time.perf_counter() - import_began)
+    counter = counter or (_Counter(endpoint) if cold else None)
+    open_began = time.perf_counter()
+    peer.open(target)
+    open_ms = 1000 * (time.perf_counter() - open_began)
+    if counter is None:
+        if count:
+            peer.look_up(dataset.warm_up if repeats == 1 else keys, 1, float("inf"))
+        counter = _Counter(endpoint)
+    base_mb = _reset_peak_mb()
+    if count:
         outcome = peer.look_up(keys, at_once, limit_s)
-        outcome.seconds = [time.perf_counter() - began]
+        seconds, right = outcome.seconds, outcome.users == [[user] for user in users[: len(outcome.users)]]
     else:
-        peer.open(target)
-        peer.look_up(dataset.warm_up, 1, float("inf"))
-        began, cpu_began = _restart(endpoint)
-        outcome = peer.look_up(keys, at_once, limit_s)
-    wall = time.perf_counter() - began
-    cpu = _cpu_seconds() - cpu_began
-    time.sleep(0.05)  # the server notes a request's end after its last byte was handed over
-    counted = stats(endpoint)
+        question = dataset.questions[workload]
+        began = time.perf_counter()
+        right = peer.read(question) == question.num_rows
+        seconds = [time.perf_counter() - began]
+    wall, cpu, counted = counter.stop()
+    peak_mb = _peak_mb()
     peer.close()
-    if outcome.users != [[user] for user in users[: len(outcome.users)]] or not outcome.users:
+    if not right or not seconds:
         sys.exit(f"{peer_name} {workload}: wrong rows")
-    done = len(outcome.users)
-    latencies = sorted(1000 * seconds for seconds in outcome.seconds)
+    latencies = [1000 * wall] if cold else sorted(1000 * one for one in seconds)
+    done = len(latencies)
     return {
         "peer": peer_name,
         "workload": workload,
@@ -85,17 +100,46 @@ def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, lim
         "list": counted["list"] / done,
         "bytes": counted["bytes"] / done,
         "rounds": counted["rounds"] / done if at_once == 1 else None,
+        "import_ms": import_ms,
+        "open_ms": open_ms,
         "p50_ms": latencies[len(latencies) // 2],
         "p99_ms": latencies[int(len(latencies) * 0.99)],
         "per_second": done / wall,
         "cpu_ms": 1000 * cpu / done,
+        "grown_mb": None if base_mb is None or peak_mb is None else peak_mb - base_mb,
     }
 
 
-def _restart(endpoint: str) -> tuple[float, float]:
-    """Forget what was counted so far; returns the clock and the CPU clock."""
-    stats(endpoint, reset=True)
-    return time.perf_counter(), _cpu_seconds()
+class _Counter:
+    """Wall time, CPU time and requests from now on."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        stats(endpoint, reset=True)
+        self._cpu = _cpu_seconds()
+        self._began = time.perf_counter()
+
+    def stop(self) -> tuple[float, float, dict[str, int]]:
+        wall, cpu = time.perf_counter() - self._began, _cpu_seconds() - self._cpu
+        time.sleep(0.05)  # the server notes a request's end after its last byte was handed over
+        return wall, cpu, stats(self._endpoint)
+
+
+def _reset_peak_mb() -> float | None:
+    """Let the peak of the resident memory start anew; return the memory of now. None where Linux does not tell."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _peak_mb()
+
+
+def _peak_mb() -> float | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def stats(endpoint: str, *, reset: bool = False) -> dict[str, int]:
@@ -119,7 +163,7 @@ def main() -> None:
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--limit-s", type=float, required=True)
     args = parser.parse_args()
-    dataset = data.load(args.data, args.rows, WORKLOADS[args.workload].kind)
+    dataset = datasets.load(args.data, args.rows, WORKLOADS[args.workload].kind)
     print(json.dumps(run(args.peer, args.workload, dataset, args.endpoint, args.limit_s)))
 
 

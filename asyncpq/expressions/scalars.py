@@ -20,6 +20,7 @@ NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in each unit of Arrow and Parquet."""
 
 _REPR_VALUES = 8
+_REPR_CHARACTERS = 200
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -167,9 +168,10 @@ def _unwrapped(value: Any) -> Scalar:
 
 def _described(value: object) -> str:
     try:
-        return repr(value)
+        text = repr(value)
     except (ValueError, OverflowError):  # pyarrow makes a Python value for it
         return f"of type {getattr(value, 'type', type(value).__name__)}"
+    return text if len(text) <= _REPR_CHARACTERS else f"{text[:_REPR_CHARACTERS]}..."
 
 
 def duration(nanoseconds: int) -> dt.timedelta | Duration:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import data
+from benchmarks.datasets import BUCKET, KEY_STEP
 
 LARGE_FILES = 500
 LARGE_ROWS = 200_000  # of each
@@ -22,7 +23,7 @@ SMALL_ROWS = 5_000
 
 @dataclass(frozen=True)
 class Lake:
-    """``key`` is that of the folder in ``data.BUCKET``, below ``root``."""
+    """``key`` is that of the folder in ``BUCKET``, below ``root``."""
 
     root: Path
     key: str
@@ -30,16 +31,16 @@ class Lake:
 
     @property
     def folder(self) -> Path:
-        return self.root / data.BUCKET / self.key
+        return self.root / BUCKET / self.key
 
     def index_folder(self, store: str) -> Path:
         """Of an index of what ``store``, "local" or "s3", says of the files."""
-        return self.root / data.BUCKET / f"{self.key}-index-{store}"
+        return self.root / BUCKET / f"{self.key}-index-{store}"
 
     def keys(self, count: int, seed: int) -> list[int]:
         """Ids of rows, all different."""
         chosen = np.random.default_rng(seed).choice(self.rows, count, replace=False)
-        return [int(row) * data.KEY_STEP for row in chosen]
+        return [int(row) * KEY_STEP for row in chosen]
 
 
 def ensure_one_file(folder: Path, rows: int) -> Lake:

@@ -13,7 +13,7 @@ from pyspark.sql.functions import broadcast
 import asyncpq.spark
 from asyncpq import col
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, Text
-from benchmarks.data import BUCKET, WANTED
+from benchmarks.datasets import BUCKET, WANTED
 from benchmarks.spark.credentials import PROVIDER
 from benchmarks.spark.lakes import Lake
 

@@ -304,6 +304,13 @@ def test_what_is_no_literal_says_what_to_write(value: Any) -> None:
         as_scalars([value])
 
 
+def test_a_long_value_is_cut_in_the_error() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        as_scalar(list(range(10_000)))
+    assert str(caught.value).startswith("[0, 1, 2")
+    assert len(caught.value.message) < 400
+
+
 def test_a_time_of_day_with_a_zone_is_refused() -> None:
     async def question(file: asyncpq.File) -> None:
         for predicate in (col("x") == dt.time(1, tzinfo=dt.UTC), col("x").is_in([dt.time(1, tzinfo=dt.UTC)])):
