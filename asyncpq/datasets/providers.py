@@ -48,9 +48,9 @@ class CatalogReader:
         try:
             context = self._context()
             if stop is not None:
-                return (await handle.fetch_range(start, stop, context=context)).data
+                return bytes((await handle.fetch_range(start, stop, context=context)).data)
             tail = await handle.fetch_tail(_WHOLE, context=context)
-            return tail.data[start:]
+            return bytes(tail.data[start:])
         finally:
             await handle.close()
 

@@ -262,38 +262,38 @@ async def _fetch_group(
 ) -> tuple[dict[ContentKey, bytes], bool]:
     start = members[0].start
     stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
-    if stop - start <= source.runtime.options.requests.part_bytes:
-        sent = time.monotonic()
-        result = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        source.freshness.validated_by(result, version, sent)
-        data, validated = result.data, result.validates
-    else:
-        data, validated = await _get_in_parts(source, version, start, stop, context)
-    if len(members) == 1:
-        return {members[0]: data}, validated
-    return {key: data[key.start - start : key.stop - start] for key in members}, validated
-
-
-async def _get_in_parts(
-    source: ObjectSource, version: FileVersion, start: int, stop: int, context: RequestContext
-) -> tuple[bytes, bool]:
-    """Fetch a long range of ``version`` in concurrent parts; also return whether that validated the version."""
-
-    async def get(part: ByteRange) -> RangeResult:
-        sent = time.monotonic()
-        result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
-        source.freshness.validated_by(result, version, sent)
-        return result
-
-    parts = cut(ByteRange(start, stop), source.runtime.options.requests.part_bytes)
-    tasks = [asyncio.ensure_future(get(part)) for part in parts]
+    ranges = cut(ByteRange(start, stop), source.runtime.options.requests.part_bytes)
+    if len(ranges) == 1:
+        result = await _get(source, version, ranges[0], context)
+        # a copy where the response is a view: no part keeps the memory of a whole response alive
+        data = result.data
+        return {key: bytes(data[key.start - start : key.stop - start]) for key in members}, result.validates
+    tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
     try:
         results = await asyncio.gather(*tasks)
-        return b"".join([result.data for result in results]), any(result.validates for result in results)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+    return {key: _cut_out(results, key) for key in members}, any(result.validates for result in results)
+
+
+async def _get(source: ObjectSource, version: FileVersion, part: ByteRange, context: RequestContext) -> RangeResult:
+    sent = time.monotonic()
+    result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
+    source.freshness.validated_by(result, version, sent)
+    return result
+
+
+def _cut_out(results: Sequence[RangeResult], key: ContentKey) -> bytes:
+    """Return a part's bytes out of adjacent ranges."""
+    return b"".join(
+        [
+            result.data[max(0, key.start - result.start) : key.stop - result.start]
+            for result in results
+            if result.start < key.stop and key.start < result.stop
+        ]
+    )
 
 
 def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: RequestContext) -> None:

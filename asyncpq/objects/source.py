@@ -54,7 +54,7 @@ class PackedTail(NamedTuple):
     stop: int
     length: int  # of what is in it
 
-    def unpacked(self, data: bytes) -> bytes:
+    def unpacked(self, data: bytes | memoryview) -> bytes:
         """Return the tail that ``data`` is the deflated copy of. Raises CorruptFileError if the copy is damaged."""
         engine = zlib.decompressobj()
         try:
@@ -268,21 +268,23 @@ class ObjectSource:
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
-            found = decoder.next(tail.data, tail.start, tail.validator.size)
+            data = bytes(tail.data)
+            found = decoder.next(data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
                 rest = await self.handle.fetch_range(
                     found.start, tail.start, context=context.step("footer", context.round + 1), pin=tail.validator
                 )
-                tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
-                found = decoder.next(tail.data, tail.start, tail.validator.size)
-            footer = tail.data[found.start - tail.start :]
+                data = b"".join((rest.data, data))
+                tail = RangeResult(data, rest.start, tail.validator)
+                found = decoder.next(data, tail.start, tail.validator.size)
+            footer = data[found.start - tail.start :]
             version = await self._decode_version(found, footer, tail.validator, sent)
         except AsyncpqError as error:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
             runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version))
-            runtime.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
+            runtime.memory.put(version.key("tail", 0, 0), Tail(tail.start, data), len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:

@@ -91,9 +91,12 @@ Wants = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """Bytes of an object and the validator of the version that they belong to. ``data`` starts at byte ``start``."""
+    """Bytes of an object and the validator of the version that they belong to. ``data`` starts at byte ``start``.
 
-    data: bytes
+    A view keeps the memory of the whole response alive: copy what is kept for longer.
+    """
+
+    data: bytes | memoryview
     start: int
     validator: Validator
     #: The response proves that this is the object's present version. False if the store cannot tell versions apart, or

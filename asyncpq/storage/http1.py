@@ -11,6 +11,7 @@ import asyncio
 import re
 import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -119,10 +120,21 @@ class ChunkedBody:
 _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
 
 
-class Body(NamedTuple):
-    """The body of a response."""
+def _memory_for(size: int) -> memoryview:
+    """Return memory for a large body, from Arrow's pool once pyarrow is imported.
 
-    data: bytes  # at most the requested bytes, and one more if the body is longer
+    The pool gives memory that was used before. The first touch of new memory costs three times the CPU of receiving
+    the bytes (64 MB from a local server: 65 against 22 ms per 100 MB).
+    """
+    # the package has the name only after its extension module is whole
+    allocate = getattr(sys.modules.get("pyarrow"), "allocate_buffer", bytearray)
+    return memoryview(allocate(size)).cast("B")
+
+
+class Body(NamedTuple):
+    """The body of a response. A large one is a view of the memory into which it was received."""
+
+    data: bytes | memoryview  # at most the requested bytes, and one more if the body is longer
     complete: bool  # the response ended with ``data``
 
 
@@ -134,7 +146,7 @@ class Receiver(Protocol):
     def head(self, status: int, headers: Mapping[str, str]) -> int:
         """Check status and headers (lower-case names); return the bytes of the body to read. Errors end the call."""
 
-    def cut_off(self, data: bytes) -> None:
+    def cut_off(self, data: bytes | memoryview) -> None:
         """Keep ``data``, the received part of a body, when the exchange ends without a complete Body."""
 
 
@@ -250,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         self._target = self._wanted + 1 if self._length is None else min(self._length, self._wanted + 1)
         if self._chunks is None and self._target > _BUFFER_BYTES - self._start:
             come = self._buffer[self._start : self._filled]
-            self._buffer = memoryview(bytearray(self._target + 1))  # one byte more shows a surplus
+            self._buffer = _memory_for(self._target + 1)  # one byte more shows a surplus
             self._start, self._filled = 0, len(come)
             self._buffer[: len(come)] = come
         return True
@@ -290,11 +302,12 @@ class Connection(asyncio.BufferedProtocol):
         if ended or come >= self._target:
             self._finish(complete=ended if chunks is not None else self._target == self._length)
 
-    def _taken(self) -> bytes:
+    def _taken(self) -> bytes | memoryview:
         """Return the received bytes of the body, at most the requested ones and one more."""
         if self._chunks is not None:
             return bytes(self._chunks.data[: self._target])
-        return bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
+        taken = self._buffer[self._start : min(self._start + self._target, self._filled)]
+        return bytes(taken) if taken.obj is self._memory else taken.toreadonly()
 
     def _finish(self, *, complete: bool) -> None:
         chunks, waiter = self._chunks, self._waiter

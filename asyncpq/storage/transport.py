@@ -20,6 +20,8 @@ from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import ConnectionLimiter, RetryableError, RetryBudget, Watch, Watchdog, delay_before_retry_s
 from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
 
+Outcome = tuple[ExpectedBody, bytes | memoryview]
+
 
 class Resumption:
     """The body of one GET over several attempts. A retry requests only the rest, if the version is the same."""
@@ -29,14 +31,14 @@ class Resumption:
     def __init__(self, whole: RangeRequest) -> None:
         self._whole = self._request = whole
         self._expected: ExpectedBody | None = None  # of the whole body
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
 
     @property
     def begun(self) -> bool:
         """Whether the next attempt requests only the rest of the body."""
         return bool(self._parts)
 
-    def keep(self, status: int, expected: ExpectedBody | None, data: bytes) -> RangeRequest:
+    def keep(self, status: int, expected: ExpectedBody | None, data: bytes | memoryview) -> RangeRequest:
         """Keep the ``data`` that a failed attempt received; return the request of the next attempt."""
         if status == 206 and expected is not None and 0 < len(data) < expected.length:
             pin = self._request.pin or expected.validator
@@ -56,7 +58,7 @@ class Resumption:
         self._parts.clear()
         return True
 
-    def complete(self, status: int, expected: ExpectedBody, data: bytes) -> tuple[ExpectedBody, bytes]:
+    def complete(self, status: int, expected: ExpectedBody, data: bytes | memoryview) -> Outcome:
         """Join the parts with the body of the last attempt; return the whole body and its description.
 
         Raises InvalidResponseError if the last response is not the rest of the body.
@@ -114,8 +116,6 @@ class Hedging:
             times = sorted(self._times)
             self._p95_s = times[len(times) * 95 // 100]
 
-
-Outcome = tuple[ExpectedBody, bytes]
 
 _READS = frozenset({"GET", "HEAD"})
 _UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
@@ -231,9 +231,9 @@ class Transport(Unpicklable):
             body = await exchange.send(reception)
             expected, data = reception.expected, body.data
             if expected is None:
-                raise exchange.refuse(reception.status, reception.headers, data)
+                raise exchange.refuse(reception.status, reception.headers, bytes(data))
             if expected.check is not None and body.complete:
-                expected.check(data)
+                expected.check(bytes(data))
                 return expected, data
             if not body.complete or len(data) != expected.length:
                 if not body.complete:  # a complete body of a wrong length is not trusted
@@ -340,7 +340,7 @@ class _Reception(Watch):
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.expected: ExpectedBody | None = None  # the body that must follow the accepted head
-        self.partial = b""  # received bytes of a body that broke off
+        self.partial: bytes | memoryview = b""  # received bytes of a body that broke off
         return self.expect_head()
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
@@ -351,11 +351,11 @@ class _Reception(Watch):
         self.expected = expected = self._exchange.accept(status, headers) if status < 300 else None
         return ERROR_BODY_BYTES if expected is None else expected.length
 
-    def cut_off(self, data: bytes) -> None:
+    def cut_off(self, data: bytes | memoryview) -> None:
         self.partial = data
 
 
-def _wrong_length(data: bytes, expected: ExpectedBody, request: RangeRequest) -> Exception:
+def _wrong_length(data: bytes | memoryview, expected: ExpectedBody, request: RangeRequest) -> Exception:
     length = expected.length
     message = f"the response body has {len(data)} bytes instead of {length}"
     if len(data) == length or (expected.check is not None and len(data) < length):

@@ -312,7 +312,7 @@ STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = checks_of(
 
 async def _open_and_fetch(storage: StoreStorage, key: str) -> bytes:
     stored = await storage.store.open_object(storage.url(key))
-    return (await stored.fetch_tail(8, context=request_context())).data
+    return bytes((await stored.fetch_tail(8, context=request_context())).data)
 
 
 def _gets(context: RequestContext) -> int:

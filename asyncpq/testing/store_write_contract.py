@@ -257,7 +257,7 @@ STORE_WRITE_CHECKS: tuple[Check, ...] = checks_of(globals())
 
 async def _read(store: WritableStore, url: str) -> bytes:
     stored = await store.open_object(url)
-    return (await stored.fetch_tail(1 << 30, context=request_context())).data
+    return bytes((await stored.fetch_tail(1 << 30, context=request_context())).data)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

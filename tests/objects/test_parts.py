@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -23,7 +24,11 @@ import asyncpq
 from asyncpq import col
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.opening import open_source
+from asyncpq.objects.parts import fetch_parts
 from asyncpq.parquet.embedded_index import EmbeddedIndex
+from asyncpq.storage.base import RequestContext
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_files import EditedFile, Struct
 
@@ -90,6 +95,34 @@ async def test_one_request_once(server: ObjectServer) -> None:
         assert await again.embedded_index("large") == LARGE
         assert (again.metrics.requests, again.metrics.cache_hits, again.metrics.memory_hits) == (0, 1, 1)
         assert len(server.log) == 1
+
+
+async def test_long_ranges_come_in_parts(server: ObjectServer) -> None:
+    """Requests of at most part_bytes cover the range; each part of the object is whole, wherever the cuts are."""
+    size = 64 * 1024
+    requests = asyncpq.RequestOptions(tail_bytes=4096, part_bytes=size)
+    async with asyncpq.Session(server.storage_options, requests=requests) as s:
+        file = await s.open_file(URL)
+        entry = file.embedded_indexes["large"]
+        server.log.clear()
+        assert await file.embedded_index("large") == LARGE
+        ranges = sorted(tuple(map(int, str(request.range)[6:].split("-"))) for request in server.log)
+        assert [start for start, _ in ranges] == [entry.offset, *(stop + 1 for _, stop in ranges[:-1])]
+        assert ranges[-1][1] == entry.stop - 1
+        assert len(ranges) == 4
+        assert all(stop - start < size for start, stop in ranges)
+
+        runtime = s._runtime
+        source = await open_source(runtime, URL)
+        context = RequestContext(ReadMetrics())
+        version = await source.version(context)
+        edges = [4, 5, 1000, 70_000, 70_001, 140_000, 200_000]
+        keys = [version.key("page", start, stop) for start, stop in itertools.pairwise(edges)]
+        held = pa.total_allocated_bytes()
+        parts = await fetch_parts(source, version, keys, context)
+        assert [bytes(part) for part in parts.data.values()] == [DATA[key.start : key.stop] for key in keys]
+        assert [runtime.memory.get(key) for key in keys] == list(parts.data.values())
+        assert pa.total_allocated_bytes() == held, "pages in memory keep no response alive"
 
 
 async def test_what_came_with_the_footer_is_not_asked_for(server: ObjectServer) -> None:

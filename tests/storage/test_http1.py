@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,8 +59,8 @@ class Receiver:
         self.heads.append((status, headers))
         return self.wanted
 
-    def cut_off(self, data: bytes) -> None:
-        self.parts.append(data)
+    def cut_off(self, data: bytes | memoryview) -> None:
+        self.parts.append(bytes(data))
 
 
 def feed(connection: Connection, data: bytes, cuts: list[int]) -> None:
@@ -138,6 +139,23 @@ def test_a_body_of_known_length(data: bytes, cuts: list[int]) -> None:
     assert connection.reusable
     assert heads[0][0] == 206
     assert heads[0][1]["etag"] == '"x"'
+
+
+@given(cuts=CUTS)
+def test_a_large_body_stays_where_it_was_received(cuts: list[int]) -> None:
+    """It lies in memory of Arrow's pool, which is free again once the last view of it is gone."""
+    data = bytes(range(256)) * 800
+    before = pa.total_allocated_bytes()
+    body, connection = run(respond(OK + b"Content-Length: %d\r\n\r\n" % len(data) + data, cuts, wanted=len(data)))
+    assert connection.reusable
+    assert isinstance(body.data, memoryview)
+    assert body.data.readonly
+    assert pa.total_allocated_bytes() - before in range(len(data), len(data) + 1024)
+    middle = body.data[1000:2000]
+    del body, connection
+    assert middle == data[1000:2000]
+    del middle
+    assert pa.total_allocated_bytes() == before
 
 
 @given(data=BODIES, cuts=CUTS, sizes=st.lists(st.integers(1, 70_000), max_size=8), trailers=st.booleans())

@@ -261,7 +261,7 @@ async def test_one_fetch_asks_for_all(hub: Hub) -> None:
     hub.counts()
 
     async def fetch(number: int) -> bytes:
-        return (await stored.fetch_range(number, number + 10, context=new_context(), pin=pin)).data
+        return bytes((await stored.fetch_range(number, number + 10, context=new_context(), pin=pin)).data)
 
     fetches = [fetch(number) for number in range(8)]
     for number, data in enumerate(await asyncio.gather(*fetches)):

@@ -24,8 +24,8 @@ class Received:
     def head(self, status: int, headers: object) -> int:
         return 0
 
-    def cut_off(self, data: bytes) -> None:
-        self.partial = data
+    def cut_off(self, data: bytes | memoryview) -> None:
+        self.partial = bytes(data)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=8), max_size=8), st.integers(0, 40))

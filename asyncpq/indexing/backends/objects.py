@@ -252,7 +252,7 @@ class ObjectBackend:
                 raise
             except ObjectNotFoundError:
                 return None
-        return tail.data
+        return bytes(tail.data)
 
     async def _delete(self, operation: Operation | None, urls: Sequence[str]) -> None:
         if urls:

@@ -197,7 +197,7 @@ async def test_the_same_through_s3fs(
     server.faults = [fault]
     before = len(server.log)
     context = new_context()
-    outcome: bytes | type[AsyncpqError]
+    outcome: bytes | memoryview | type[AsyncpqError]
     try:
         outcome = (await stored.fetch_range(100, 2100, context=context, pin=tail.validator)).data
     except AsyncpqError as refused:
