@@ -115,21 +115,27 @@ def table(workload: str, summaries: list[dict[str, Any]], least_bytes: float | N
 
 
 def draw(summaries: list[dict[str, Any]], picture: Path) -> None:
-    """Bars of the time, CPU and bytes of each workload and peer, on logarithmic scales."""
+    """Bars of the time, CPU and bytes of each workload and peer, on logarithmic scales.
+
+    A variant that stands in for a peer has its color; other variants are left out.
+    """
     from matplotlib import pyplot
 
     workloads = list(dict.fromkeys(summary["workload"] for summary in summaries))
+    places = {instead: peer for peers in INSTEAD.values() for peer, instead in peers.items() if instead}
+    summaries = [summary | {"peer": places.get(summary["peer"], summary["peer"])} for summary in summaries]
+    summaries = [summary for summary in summaries if summary["peer"] == "asyncpq" or "-" not in summary["peer"]]
     peers = list(dict.fromkeys(summary["peer"] for summary in summaries))
-    figure, axes = pyplot.subplots(3, 1, figsize=(12, 11), sharex=True, layout="constrained")
+    figure, axes = pyplot.subplots(3, 1, figsize=(12, 9), sharex=True, layout="constrained")
     measures = [("p50_ms", "milliseconds"), ("cpu_ms", "CPU milliseconds"), ("bytes", "bytes")]
     for axis, (name, label) in zip(axes, measures, strict=True):
         for number, peer in enumerate(peers):
             figures = {summary["workload"]: summary[name] for summary in summaries if summary["peer"] == peer}
-            places = [place for place, workload in enumerate(workloads) if figures.get(workload)]
+            measured = [place for place, workload in enumerate(workloads) if figures.get(workload)]
             width = 0.8 / len(peers)
             axis.bar(
-                [place + (number - len(peers) / 2 + 0.5) * width for place in places],
-                [figures[workloads[place]] for place in places],
+                [place + (number - len(peers) / 2 + 0.5) * width for place in measured],
+                [figures[workloads[place]] for place in measured],
                 width,
                 label=peer,
                 color=f"C{number}",
@@ -138,8 +144,8 @@ def draw(summaries: list[dict[str, Any]], picture: Path) -> None:
         axis.set_ylabel(label)
         axis.grid(axis="y", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(ncols=len(peers), loc="upper left", frameon=False)
-    axes[0].set_title("Each lookup or read: less is better")
+    figure.suptitle("Each lookup or read: less is better")
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=len(peers), loc="outside lower center", frameon=False)
     axes[-1].set_xticks(range(len(workloads)), workloads)
     figure.savefig(picture)
     pyplot.close(figure)
