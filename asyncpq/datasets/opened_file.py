@@ -235,14 +235,14 @@ class OpenedFile:
             return None
         return describe(self.source, self.plan, self.operation.metrics, self._preparation.request, scan=scan)
 
-    def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
+    async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read
         takes at most ``round_bytes`` (if that is not None)."""
         if self.plan is None:
             return []
         read = self.plan.file_scan
         whole = round_bytes is not None and self.plan.fetch_plan.num_bytes() <= round_bytes
-        units = read.units(None if whole else unit_bytes)
+        units = await read.units(None if whole else unit_bytes)
         return [Job(read, unit, unit is units[-1]) for unit in units]
 
     async def finish(self) -> None:

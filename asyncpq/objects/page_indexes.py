@@ -7,8 +7,9 @@ is learnt of chunks with a page that begins inside a row, or whose pages depend 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from asyncpq.caching.entry import ContentKey, PartKind
@@ -74,12 +75,29 @@ class PageIndexes:
     zones: dict[Place, PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
     spans: dict[Place, ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were requested
 
-    async def fetch(self, requests: Iterable[IndexRequest]) -> None:
+    async def fetch(self, requests: Sequence[IndexRequest]) -> None:
         """Fetch, check and parse page indexes; all that must come from the store comes in one round.
 
         A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or
         unusable is noted among the metrics' fallbacks.
         """
+        off_loop, steps = self.source.runtime.off_loop, len(requests)
+        missing, bounded = await off_loop(partial(self._look_up, requests), steps)
+        if missing:
+            keys = list(dict.fromkeys([key for _, key, _ in missing]))
+            parts = await fetch_parts(self.source, self.version, keys, self.context.step("index", self.context.round))
+            if await off_loop(partial(self._decode, missing, parts.data), steps):
+                share_parts(self.source, self.version, parts)
+        for request, chunk in bounded:
+            if chunk.bounds is None:
+                self._use_made_zones(request, chunk)
+            elif chunk.faults and (request.row_group, request.leaf) in self.zones:
+                self.context.metrics.fall_back_all(chunk.faults)
+
+    def _look_up(
+        self, requests: Sequence[IndexRequest]
+    ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk]]]:
+        """Take from memory what it has; return what is missing, and the requests for bounds."""
         metrics = self.context.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
@@ -106,13 +124,7 @@ class PageIndexes:
             elif zones is not None:
                 metrics.cache_hits += 1
                 self.zones[request.row_group, request.leaf] = zones
-        if missing:
-            await self._fetch_missing(missing)
-        for request, chunk in bounded:
-            if chunk.bounds is None:
-                self._use_made_zones(request, chunk)
-            elif chunk.faults and (request.row_group, request.leaf) in self.zones:
-                metrics.fall_back_all(chunk.faults)
+        return missing, bounded
 
     def _locate(
         self,
@@ -174,21 +186,22 @@ class PageIndexes:
         else:
             self.zones[place] = zones
 
-    async def _fetch_missing(self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]]) -> None:
+    def _decode(
+        self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]], data: Mapping[ContentKey, bytes]
+    ) -> bool:
+        """Decode the indexes that were fetched; return whether all are good."""
         context, memory, good = self.context, self.source.runtime.memory, True
-        keys = list(dict.fromkeys(key for _, key, _ in missing))
-        parts = await fetch_parts(self.source, self.version, keys, context.step("index", context.round))
         # locations come first: bounds are counted against them
         for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
             place = (request.row_group, request.leaf)
             parsed: OffsetIndex | PageZones
             try:
                 if key.kind == "offset_index":
-                    parsed = _offset_index(parts.data[key], chunk, self._num_rows(request))
+                    parsed = _offset_index(data[key], chunk, self._num_rows(request))
                     check_page_sizes(parsed, chunk_stop=chunk.stop)
                     self.offsets[place] = parsed
                 elif place in self.offsets:
-                    parsed = self.zones[place] = self._page_zones(parts.data[key], request)
+                    parsed = self.zones[place] = self._page_zones(data[key], request)
                 else:
                     continue
             except FormatError as error:
@@ -198,8 +211,7 @@ class PageIndexes:
                 good = False
             else:
                 memory.put(key, parsed, parsed.weight)
-        if good:
-            share_parts(self.source, self.version, parts)
+        return good
 
     def _page_zones(self, data: bytes, request: IndexRequest, made_in: ColumnOrder | None = None) -> PageZones:
         """Return the zones of a ColumnIndex; ``made_in`` is the bounds' order if an index beside the object has

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from asyncpq.caching.entry import ContentKey
@@ -22,6 +23,8 @@ from asyncpq.storage.base import RangeResult, RequestContext, is_here
 # So little is read here faster than tasks are made to read it side by side: one part, and all of one task.
 _FEW_BYTES: Final = 64 * 1024
 _TASK_BYTES: Final = 1 << 20
+_start: Final = attrgetter("start")
+PARTS_A_STEP: Final = 10  # see Runtime.off_loop
 
 
 class _Group(NamedTuple):
@@ -68,27 +71,11 @@ async def fetch_parts(
         StoreError: the store failed.
     """
     metrics = context.metrics
-    found: dict[ContentKey, Any] = {}
-    missing: list[ContentKey] = []
-    for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.probation), strict=True):
-        if value is None or not (decoded or isinstance(value, bytes)):
-            missing.append(key)
-        else:
-            found[key] = value
-    if not missing:
-        metrics.cache_hits += len(found)
-        return Parts(found)
     tiers = source.tiers_of(version)
-    inside: dict[ContentKey, bytes] = {}
-    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.probation)
-    if tail is not None and (inside := tail.cut_out(missing)):
-        found.update(inside)
-        missing = [key for key in missing if key not in inside]
-        if tiers is not None:
-            _keep_pages(source, inside, context)  # else each read would write them to the tiers
-    if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
-        found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
-        missing = [key for key in missing if key not in known]
+    local = partial(_from_memory, source, version, keys, context, decoded=decoded)
+    found, missing, inside = await source.runtime.off_loop(local, len(keys) // PARTS_A_STEP)
+    if inside and tiers is not None:
+        _keep_pages(source, inside, context)  # else each read would write them to the tiers
     if missing and tiers is not None:
         lower = await _from_tiers(tiers, missing, read_bytes, context)
         found.update(lower)
@@ -98,6 +85,30 @@ async def fetch_parts(
     metrics.cache_misses += len(missing)
     fetched, validated = await _fly(source, version, missing, found, context, admit) if missing else ((), False)
     return Parts(found, missing, validated, fetched, inside)
+
+
+def _from_memory(
+    source: ObjectSource, version: FileVersion, keys: Sequence[ContentKey], context: RequestContext, *, decoded: bool
+) -> tuple[dict[ContentKey, Any], list[ContentKey], dict[ContentKey, bytes]]:
+    """Return the parts that memory holds, the keys of the others, and those of the parts that the object's tail has."""
+    found: dict[ContentKey, Any] = {}
+    missing: list[ContentKey] = []
+    for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.probation), strict=True):
+        if value is None or not (decoded or isinstance(value, bytes)):
+            missing.append(key)
+        else:
+            found[key] = value
+    inside: dict[ContentKey, bytes] = {}
+    if not missing:
+        return found, missing, inside
+    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.probation)
+    if tail is not None and (inside := tail.cut_out(missing)):
+        found.update(inside)
+        missing = [key for key in missing if key not in inside]
+    if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
+        found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
+        missing = [key for key in missing if key not in known]
+    return found, missing, inside
 
 
 def share_parts(
@@ -234,10 +245,6 @@ def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]
     return tasks
 
 
-def _start(key: ContentKey) -> int:
-    return key.start
-
-
 async def _fetch_groups(
     source: ObjectSource,
     version: FileVersion,
@@ -249,33 +256,28 @@ async def _fetch_groups(
     data: dict[ContentKey, bytes] = {}
     validated = False
     for members in groups:
-        parts, validates = await _fetch_group(source, version, members, context)
-        data |= parts
-        validated |= validates
-        if admit:
-            _keep_pages(source, parts, context)
+        results = await _fetch_group(source, version, members, context)
+        cut_out = partial(_cut_out, source, members, results, context if admit else None)
+        data |= await source.runtime.off_loop(cut_out, len(members) // PARTS_A_STEP)
+        validated |= any(result.validates for result in results)
     return _Group(data, validated)
 
 
 async def _fetch_group(
     source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext
-) -> tuple[dict[ContentKey, bytes], bool]:
+) -> list[RangeResult]:
     start = members[0].start
     stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
     ranges = cut(ByteRange(start, stop), source.runtime.options.requests.part_bytes)
     if len(ranges) == 1:
-        result = await _get(source, version, ranges[0], context)
-        # a copy where the response is a view: no part keeps the memory of a whole response alive
-        data = result.data
-        return {key: bytes(data[key.start - start : key.stop - start]) for key in members}, result.validates
+        return [await _get(source, version, ranges[0], context)]
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
     try:
-        results = await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    return {key: _cut_out(results, key) for key in members}, any(result.validates for result in results)
 
 
 async def _get(source: ObjectSource, version: FileVersion, part: ByteRange, context: RequestContext) -> RangeResult:
@@ -285,7 +287,23 @@ async def _get(source: ObjectSource, version: FileVersion, part: ByteRange, cont
     return result
 
 
-def _cut_out(results: Sequence[RangeResult], key: ContentKey) -> bytes:
+def _cut_out(
+    source: ObjectSource, members: Sequence[ContentKey], results: Sequence[RangeResult], admit: RequestContext | None
+) -> dict[ContentKey, bytes]:
+    """Return the parts in adjacent ranges; keep pages in memory for ``admit``."""
+    if len(results) == 1:
+        (result,) = results
+        data, start = result.data, members[0].start
+        # a copy where the response is a view: no part keeps the memory of a whole response alive
+        parts = {key: bytes(data[key.start - start : key.stop - start]) for key in members}
+    else:
+        parts = {key: _joined(results, key) for key in members}
+    if admit is not None:
+        _keep_pages(source, parts, admit)
+    return parts
+
+
+def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes:
     """Return a part's bytes out of adjacent ranges."""
     return b"".join(
         [
@@ -303,8 +321,7 @@ def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: R
         source.runtime.memory.put_many(pages, scan=context.probation)
 
 
-_INLINE_CHUNKS = 100  # column chunks that are looked at on the event loop
-_INLINE_BYTES = 1 << 16  # that are hashed there
+_INLINE_BYTES = 1 << 16  # that are hashed on the event loop
 _MEMORY_SHARE = 16  # more than this part of the memory cache would push out what lookups use
 
 
@@ -384,9 +401,7 @@ async def _chunk_spans(source: ObjectSource, version: FileVersion) -> Sequence[t
     def spans() -> Sequence[tuple[int, int]]:
         return version.derived(("chunk spans",), partial(chunk_spans, metadata), _weight)
 
-    if len(metadata.row_groups) * len(metadata.schema.leaves) <= _INLINE_CHUNKS:
-        return spans()
-    return await source.runtime.in_thread(spans)
+    return await source.runtime.off_loop(spans, len(metadata.row_groups) * len(metadata.schema.leaves))
 
 
 def _weight(spans: Sequence[tuple[int, int]]) -> int:

@@ -30,6 +30,7 @@ from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 T = TypeVar("T")
 
 _MAX_OUTDATED = 4096
+_INLINE_STEPS = 100
 
 
 class ByteBudget:
@@ -271,6 +272,11 @@ class Runtime:
         """Read objects that are opened from now on under the protocol of ``url`` through ``wrap(store)``."""
         store, _ = self._store(url)
         self._stores[split_url(url)[0]] = wrap(store)
+
+    async def off_loop(self, work: Callable[[], T], steps: int) -> T:
+        """Run ``work`` of ``steps`` steps of some 20 microseconds each (one for a column chunk, or for a part of one):
+        many would stop the event loop, so they run in a thread."""
+        return work() if steps <= _INLINE_STEPS else await self.in_thread(work)
 
     async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
         """Run ``work`` in the session's decode threads; in the caller's thread if the session has none, or if the

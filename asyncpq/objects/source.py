@@ -33,6 +33,8 @@ from asyncpq.options import CachePolicy
 from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes, decode_file_metadata
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
 
+_INLINE_FOOTER_BYTES = 128 * 1024  # decoded on the event loop, in about 3 ms
+
 
 class Tail(NamedTuple):
     """The end of an object, kept for the indexes (and, of small objects, the pages) in it."""
@@ -313,9 +315,13 @@ class ObjectSource:
         if decryption is not None:
             data = await self.runtime.in_thread(partial(decryption.footer, footer, validator.size))
         limits = self.runtime.options.limits
-        metadata = decode_file_metadata(
-            data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
+        decode = partial(
+            decode_file_metadata,
+            data,
+            max_elements=limits.max_footer_elements,
+            max_schema_elements=limits.max_schema_elements,
         )
+        metadata = await self.runtime.in_thread(decode, small=len(data) <= _INLINE_FOOTER_BYTES)
         metadata.int96_unit = self.runtime.options.read.int96_unit
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none

@@ -211,7 +211,7 @@ class ScanExecutor(Generic[F]):
 
     async def _run(self, plan: ScanPlan) -> list[pa.Table]:
         """Return the rows of the only file, fetched as one unit."""
-        units, budget = plan.file_scan.units(None), self.runtime.budget
+        units, budget = await plan.file_scan.units(None), self.runtime.budget
         budget.take(plan.num_bytes)  # it waits for nobody, and others wait for it
         try:
             return await plan.file_scan.run(units[0]) if units else []
@@ -241,7 +241,8 @@ class ScanExecutor(Generic[F]):
                     continue
                 self._reading[plan.file_scan] = file
                 whole = self._round_bytes is not None and plan.num_bytes <= self._round_bytes
-                async for job in jobs_of(plan.file_scan, plan.file_scan.units(None if whole else limits.unit_bytes)):
+                units = await plan.file_scan.units(None if whole else limits.unit_bytes)
+                async for job in jobs_of(plan.file_scan, units):
                     yield job
                 while len(self._open) >= limits.files_ahead:  # each may hold a descriptor
                     self._ended = asyncio.Event()

@@ -23,7 +23,7 @@ from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
-from asyncpq.objects.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
+from asyncpq.objects.parts import PARTS_A_STEP, Parts, discard_parts, fetch_parts, share_pages, share_parts
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
 from asyncpq.objects.source import ObjectSource, validation_ended
 from asyncpq.objects.version import FileVersion
@@ -31,6 +31,7 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.storage.base import RequestContext
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
+_INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
@@ -215,11 +216,15 @@ class FileScan:
         self._future_items: dict[int, list[Item]] = {}
         self._whole = False
 
-    def units(self, unit_bytes: int | None) -> list[Unit]:
+    async def units(self, unit_bytes: int | None) -> list[Unit]:
         """Cut the plan into units of about ``unit_bytes`` bytes, or into one unit for None. Call this once, before
         any fetch."""
-        units = self.plan.units(1 << 62 if unit_bytes is None else unit_bytes)
         self._whole = unit_bytes is None
+        num_chunks = sum([len(group.columns) for group in self.plan.row_groups])
+        return await self._source.runtime.off_loop(partial(self._cut, unit_bytes or 1 << 62), num_chunks)
+
+    def _cut(self, unit_bytes: int) -> list[Unit]:
+        units = self.plan.units(unit_bytes)
         for unit in units:
             for piece in unit.pieces:
                 self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
@@ -228,7 +233,8 @@ class FileScan:
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
         """Fetch ``items``; all cache misses go out in one round."""
         context = self.context
-        keys = self.version.keys(items)
+        off_loop = self._source.runtime.off_loop
+        keys = await off_loop(partial(self.version.keys, items), len(items) // PARTS_A_STEP)
         parts = await fetch_parts(
             self._source,
             self.version,
@@ -312,13 +318,11 @@ class FileScan:
         if not self.plan.late:
             size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
             limit = runtime.options.limits.inline_decode_bytes
-            if size < limit and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
+            few = size < limit and len(fetched.keys) <= _INLINE_PARTS
+            if few and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
                 return self._decode_all(unit, fetched)
             return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
-        matches = await runtime.in_thread(lambda: self._match_all(unit, fetched))
-        late = [
-            reader.late_items(matched, self.plan.first_columns(piece.row_group)) for piece, reader, matched in matches
-        ]
+        matches, late = await runtime.in_thread(lambda: self._match_first(unit, fetched))
         items = [item for some in late for item in some]
         asked = time.perf_counter()
         rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
@@ -351,6 +355,16 @@ class FileScan:
     def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         matches = self._match_all(unit, fetched)
         return self._emit_all(matches, [()] * len(matches), NOTHING)
+
+    def _match_first(
+        self, unit: Unit, fetched: Fetched
+    ) -> tuple[list[tuple[RowGroupPiece, RowGroupReader, Matched]], list[list[Item]]]:
+        """Match the rows of a unit; also return what to fetch of the other columns, for each of its pieces."""
+        matches = self._match_all(unit, fetched)
+        plan = self.plan
+        return matches, [
+            reader.late_items(matched, plan.first_columns(piece.row_group)) for piece, reader, matched in matches
+        ]
 
     def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[RowGroupPiece, RowGroupReader, Matched]]:
         matches: list[tuple[RowGroupPiece, RowGroupReader, Matched]] = []

@@ -77,7 +77,9 @@ class PagePlanner:
         pruned_before = isinstance(self.prune, Constant)
         if self.prune is None or self.where is None:
             self.prune = self.where
-        kept, statistics = self._row_groups()
+        off_loop = self.source.runtime.off_loop
+        num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded)
+        kept, statistics = await off_loop(self._row_groups, num_chunks)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
         proven, rows_known = _NONE, 0
         # The keys of a lookup hardly ever fill a row group: it is spared the search.
@@ -95,7 +97,8 @@ class PagePlanner:
         filtered = self.where is not None
         to_filter = [(*item, filtered and (proven is _NONE or item[0] not in proven)) for item in candidates]
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
-        groups = self._row_group_plans(to_filter, indexes)
+        num_chunks = len(to_filter) * len(self.columns.leaves)
+        groups = await off_loop(partial(self._row_group_plans, to_filter, indexes), num_chunks)
         late = self._late(groups)
         bloom: BloomReport | None = None
         if filters is not None:
@@ -103,11 +106,9 @@ class PagePlanner:
             bloom = filters.report()
             groups = [group for group in groups if group.ordinal not in bloom.dropped]
             late = self._late(groups)
-        if not version.padded_chunks:
-            refuse_overlaps(groups, version.metadata.schema.leaves)
+        report = await off_loop(partial(self._report, groups, kept.num_rows, bloom), num_chunks)
         if version.has_grown:
             self.source.keep(version)
-        report = self._report(groups, kept.num_rows, bloom)
         learnt = _learnt(groups, indexes) if indexes.learnt else ()
         return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
 
@@ -154,7 +155,8 @@ class PagePlanner:
                 wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
             elif (where is not None and self.limit is not None) or self._skips_pages(ordinal, rows):
                 wanted += [IndexRequest(ordinal, item.leaf, False) for item in columns.unfiltered]
-        await indexes.fetch(wanted)
+        if wanted:
+            await indexes.fetch(wanted)
         return indexes
 
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
@@ -211,7 +213,10 @@ class PagePlanner:
         return False
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
-        """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics."""
+        """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises
+        CorruptFileError if chunks of the read share bytes."""
+        if not self.version.padded_chunks:
+            refuse_overlaps(groups, self.version.metadata.schema.leaves)
         pages = pages_kept = rows_kept = 0
         for group in groups:
             rows_kept += group.rows.num_rows

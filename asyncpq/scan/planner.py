@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -111,11 +112,8 @@ class ScanPlanner:
             view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("it has another version than the one whose columns were matched")
-            if self.request.unbound is not None:
-                self._bind(version, self.request.unbound)
-            resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
-            self._check_types(resolved.schema)
-            shape = self._shape(resolved, filter_)
+            steps = self._num_columns(version)
+            resolved, shape = await source.runtime.off_loop(partial(self._resolve, version), steps)
             request = self.request
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
@@ -180,6 +178,22 @@ class ScanPlanner:
         if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
+
+    def _num_columns(self, version: FileVersion) -> int:
+        """Return the number of columns to resolve: all for a request without names."""
+        request = self.request
+        if request.unbound is None and (request.rows_only or request.columns is not None):
+            return len(request.columns or ())
+        return len(version.metadata.schema.leaves)
+
+    def _resolve(self, version: FileVersion) -> tuple[Resolved, QueryShape]:
+        """Resolve the request's names in this version, and compile its filter."""
+        view = self.request.view
+        if self.request.unbound is not None:
+            self._bind(version, self.request.unbound)
+        resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
+        self._check_types(resolved.schema)
+        return resolved, self._shape(resolved, filter_)
 
     def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
         """Translate a pyarrow expression; its literals are cast to the types of this version's columns."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+
+import asyncpq
 from asyncpq.objects.runtime import ByteBudget, TailSizes
 
 
@@ -30,3 +33,10 @@ def test_tail_sizes_are_learnt_from_neighbours() -> None:
     assert sizes.guess("s3://b/other") == 640 * 1024
     sizes.learn("s3://b/lake", 5_000_000)
     assert sizes.guess("s3://b/lake") >= 5_000_000
+
+
+async def test_many_steps_run_in_a_thread_and_few_where_they_are() -> None:
+    async with asyncpq.Session() as session:
+        here = threading.get_ident()
+        assert await session.runtime.off_loop(threading.get_ident, 5) == here
+        assert await session.runtime.off_loop(threading.get_ident, 5000) != here

@@ -32,7 +32,7 @@ class MadeScan:
     rows_matched: int = 0
     context: Any = field(default_factory=lambda: SimpleNamespace(round=1, metrics=ReadMetrics()))
 
-    def units(self, unit_bytes: int | None) -> list[Any]:
+    async def units(self, unit_bytes: int | None) -> list[Any]:
         numbers = range(len(self.rows))
         units = [list(numbers)] if unit_bytes is None else [[number] for number in numbers]
         size = self.num_bytes // max(1, len(units))

@@ -1,0 +1,82 @@
+"""Files of many columns: the right rows, and a free event loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+
+ROWS = 60
+READS: dict[str, Callable[[asyncpq.File], Awaitable[pa.Table]]] = {
+    "lookup": lambda file: file.lookup({"c0": 7}),
+    "rows": lambda file: file.take([3, 30]),
+    "whole": lambda file: file.read(),
+    "pyarrow_filter": lambda file: file.read(where=pc.field("c0") == 7),
+}
+
+
+def wide_table(columns: int) -> pa.Table:
+    kinds: list[Callable[[int], Any]] = [
+        lambda at: pa.array(range(at, at + ROWS), pa.int64()) if at else pa.array(range(ROWS), pa.int64()),
+        lambda at: [f"{at % 7}-{row % 5}" if row % 9 else None for row in range(ROWS)],
+        lambda at: pa.array([row / (at + 1) for row in range(ROWS)], pa.float32()),
+        lambda at: [[row] * (row % 3) for row in range(ROWS)] if at % 5 == 3 else [row % 2 == 0 for row in range(ROWS)],
+    ]
+    return pa.table({f"c{at}": kinds[at % 4](at) for at in range(columns)})
+
+
+def write(folder: Path, columns: int) -> Path:
+    path = folder / f"{columns}.parquet"
+    if not path.exists():
+        pq.write_table(wide_table(columns), path, row_group_size=40, data_page_size=200, write_page_index=True)
+    return path
+
+
+@pytest.mark.parametrize("late", ["always", "never"])
+@pytest.mark.parametrize("page_index", [True, False])
+async def test_rows_of_many_columns_are_pyarrows(tmp_path: Path, late: Any, page_index: bool) -> None:
+    table, path = wide_table(150), tmp_path / "wide.parquet"
+    pq.write_table(table, path, row_group_size=40, data_page_size=200, write_page_index=page_index)
+    requests = asyncpq.RequestOptions(late_materialization=late)
+    async with asyncpq.Session(requests=requests) as session:
+        file = await session.open_file(str(path))
+        for _ in range(2):  # then from memory
+            assert (await file.lookup({"c0": 45})).equals(table.slice(45, 1))
+            assert (await file.take([3, 50])).equals(table.take([3, 50]))
+            assert (await file.read(where=col("c1") == "1-3")).equals(table.filter(pc.field("c1") == "1-3"))
+
+
+async def calls_on_the_loop(path: Path, read: Callable[[asyncpq.File], Awaitable[pa.Table]]) -> int:
+    """How many Python functions the event loop's thread calls to open a file and read from it."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async with asyncpq.Session() as session:
+        sys.setprofile(count)
+        try:
+            await read(await session.open_file(str(path)))
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
+    read = READS[name]
+    small, large = 1200, 2400  # the footer of either is too large to be decoded on the event loop
+    await calls_on_the_loop(write(tmp_path, small), read)  # imports
+    few, more = [await calls_on_the_loop(write(tmp_path, columns), read) for columns in (small, large)]
+    assert more - few < 10 * (large - small), (few, more)
