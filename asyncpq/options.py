@@ -110,8 +110,8 @@ class RequestOptions:
             fetches all in one round; "auto" does what is expected to be faster.
         bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads
             those that take no request, and others if they save more than they cost.
-        whole_segment_bytes: an index's segments up to this size (of bounds and the list of files, up to four times this
-            size) are fetched whole, once, and kept in memory.
+        whole_segment_bytes: an index's segments up to this size, and four times this size once decoded, are fetched
+            whole, once, and kept in memory.
     """
 
     tail_bytes: int = 640 * KIB

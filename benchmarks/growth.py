@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import hashlib
 import json
 import os
 import shutil
@@ -42,22 +44,23 @@ from benchmarks.run import HERE, ROOT, running_server
 
 FILE_ROWS = 200
 GROUP_ROWS = 50
+ENTRY_KEYS = 10  # postings of a file that is an entry alone: with all of its rows, they would be hundreds of millions
+FOOTERS = 20_000  # such files with footers in the index: those of more would take gigabytes
 _MORE_COLUMNS = 8
 COLUMNS = ("user", "price")
 WARM = 100  # lookups
 _BATCH = 100_000
 
 
-def refs(rows: int) -> np.ndarray[Any, Any]:
-    """The values of ``ref``, in the order of rows: distinct, in random order."""
-    numbers = np.arange(rows, dtype=np.uint64)
-    return ((numbers * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(1)).astype(np.int64)
+def refs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of ``ref`` in ``rows``: distinct, in random order."""
+    return ((rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(1)).astype(np.int64)
 
 
 def write_files(folder: Path, number: int) -> None:
     """``number`` files, of ``FILE_ROWS`` rows each; those that are there are left."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = refs(number * FILE_ROWS)
+    values = refs(np.arange(number * FILE_ROWS))
     for file in range(number):
         path = folder / f"part-{file:06d}.parquet"
         if path.is_file():
@@ -126,44 +129,45 @@ async def further(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Rows of ``part`` for the files that are not there, by key."""
     if part.kind == "keys":
-        values = refs(number * FILE_ROWS)[real * FILE_ROWS :]
+        rows = np.arange(real * FILE_ROWS, number * FILE_ROWS, FILE_ROWS // ENTRY_KEYS)
+        values = refs(rows)
         order = np.argsort(values)
-        keys = (values[order].astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8").tobytes()
-        rows = order + real * FILE_ROWS
-        columns = [_tagged(keys), rows // FILE_ROWS, rows % FILE_ROWS, np.ones(len(rows), np.int64)]
-        yield from_columns(part, columns)
+        rows = rows[order]
+        yield from_columns(part, [_keys(values[order]), rows // FILE_ROWS, rows % FILE_ROWS, np.ones_like(rows)])
         return
     if part.kind == "bounds":
-        records = []
-        for file in range(real, number):
-            for group in range(-1, FILE_ROWS // GROUP_ROWS):
-                rows_of = range(max(group, 0) * GROUP_ROWS, FILE_ROWS if group < 0 else (group + 1) * GROUP_ROWS)
-                ends = (file * FILE_ROWS + rows_of[0], file * FILE_ROWS + rows_of[-1])
-                low, high = (b"\x01" + ((1 << 63) + end).to_bytes(8, "big") for end in ends)
-                records.append((low, high, file, group, len(rows_of)))
-        records.sort()
-        yield from_columns(part, list(zip(*records, strict=True)))
+        groups = np.arange(-1, FILE_ROWS // GROUP_ROWS)
+        counts = np.where(groups < 0, FILE_ROWS, GROUP_ROWS)
+        for first in range(real, number, _BATCH):
+            files = np.repeat(np.arange(first, min(first + _BATCH, number)), len(groups))
+            group, count = (np.tile(one, len(files) // len(groups)) for one in (groups, counts))
+            low = files * FILE_ROWS + np.maximum(group, 0) * GROUP_ROWS
+            columns = [_keys(low), _keys(low + count - 1), files, group.astype(np.int32), count]
+            yield from_columns(part, columns)  # in order: a file's zones begin where those of the last one end
         return
     last = KeyRange.prefix(file_key(real - 1))
     found = [await backend.read_segment(segment, [last]) for segment in manifest.segments_of(part)]
-    sample = pa.concat_tables([table for table in found if table is not None])
-    for first in range(real, number, 1000):
-        pieces = []
-        for file in range(first, min(first + 1000, number)):
-            piece = sample.set_column(
-                0, part.schema.field("key"), pa.array([file_key(file) + key[8:] for key in sample["key"].to_pylist()])
-            )
-            if part.kind == "files":
-                piece = piece.set_column(1, part.schema.field("path"), pa.array([f"part-{file:06d}.parquet"]))
-            pieces.append(piece)
-        yield from_columns(part, [column.combine_chunks() for column in pa.concat_tables(pieces).columns])
+    sample = pa.concat_tables([table for table in found if table is not None]).combine_chunks()
+    rest = [key[8:] for key in sample["key"].to_pylist()]
+    for first in range(real, min(number, real + FOOTERS) if part.kind == "footers" else number, _BATCH // len(rest)):
+        files = range(first, min(first + _BATCH // len(rest), number))
+        batch = sample.take(np.tile(np.arange(len(rest)), len(files)))
+        keys = pa.array([file_key(file) + key for file in files for key in rest], pa.binary())
+        batch = batch.set_column(0, part.schema.field("key"), keys)
+        if part.kind == "files":
+            strings = {"path": [f"part-{file:06d}.parquet" for file in files]}
+            strings["etag"] = [f'"{hashlib.md5(name.encode()).hexdigest()}"' for name in strings["path"]]
+            for name, values in strings.items():
+                batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(values, pa.string()))
+        yield from_columns(part, [column.combine_chunks() for column in batch.columns])
 
 
-def _tagged(keys: bytes) -> pa.Array:
-    count = len(keys) // 8
-    tagged = np.empty((count, 9), np.uint8)
-    tagged[:, 0] = 1
-    tagged[:, 1:] = np.frombuffer(keys, np.uint8).reshape(count, 8)
+def _keys(values: np.ndarray[Any, Any]) -> pa.Array:
+    """The keys of whole numbers, as an index has them."""
+    count = len(values)
+    tagged = np.ones((count, 9), np.uint8)
+    biased = (values.astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8")
+    tagged[:, 1:] = biased.view(np.uint8).reshape(count, 8)
     offsets = pa.py_buffer((np.arange(count + 1, dtype=np.int32) * 9).tobytes())
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(tagged.tobytes())])
 
@@ -180,49 +184,59 @@ def from_columns(part: IndexTable, columns: Any) -> pa.RecordBatch:
 # -- measuring ------------------------------------------------------------------------------------
 
 
-async def look_up(endpoint: str, files: str, place: str, column: str, real: int) -> dict[str, Any]:
+async def look_up(endpoint: str, files: str, place: str, column: str, real: int, view: str) -> dict[str, Any]:
     """Cold and warm lookups in this process, which is a fresh one."""
-    values = refs(real * FILE_ROWS) if column == "ref" else np.arange(real * FILE_ROWS)
+    values = np.arange(real * FILE_ROWS)
+    values = refs(values) if column == "ref" else values
     chosen = np.random.default_rng(1).choice(real * FILE_ROWS, WARM + 1, replace=False)
     import aiohttp  # noqa: F401  # asyncpq loads it with the first s3 url; imports are not measured
 
     stats(endpoint, reset=True)
-    began = time.perf_counter()
+    before = mib("VmRSS")
+    began, cpu = time.perf_counter(), time.process_time()
     async with asyncpq.Session(options(endpoint)) as session:
-        dataset = await session.open_dataset(f"s3://{BUCKET}/{files}", index=f"s3://{BUCKET}/{place}", view="snapshot")
+        dataset = await session.open_dataset(f"s3://{BUCKET}/{files}", index=f"s3://{BUCKET}/{place}", view=view)
 
         async def one(row: int) -> None:
             table = await dataset.lookup({column: int(values[row])}, columns=["id", *COLUMNS])
             assert table["id"].to_pylist() == [row], (row, table)
 
         await one(int(chosen[0]))
-        cold = time.perf_counter() - began
+        cold, cold_cpu = time.perf_counter() - began, time.process_time() - cpu
         await asyncio.sleep(0.05)
         cold_cost = stats(endpoint, reset=True)
-        seconds = []
+        seconds, cpu = [], time.process_time()
         for row in chosen[1:]:
             start = time.perf_counter()
             await one(int(row))
             seconds.append(time.perf_counter() - start)
+        warm_cpu = time.process_time() - cpu
+        gc.collect()
+        held, weighed = mib("VmRSS") - before, session.runtime.memory.current_bytes / (1 << 20)
         await asyncio.sleep(0.05)
         warm_cost = stats(endpoint, reset=True)
     return {
         "cold_ms": 1000 * cold,
+        "cold_cpu_ms": 1000 * cold_cpu,
         "cold_requests": cold_cost["get"] + cold_cost["head"] + cold_cost["list"],
         "cold_rounds": cold_cost["rounds"],
         "cold_kib": cold_cost["bytes"] / 1024,
         "warm_ms": 1000 * median(seconds),
+        "warm_cpu_ms": 1000 * warm_cpu / WARM,
         "warm_requests": warm_cost["get"] / WARM,
         "warm_rounds": warm_cost["rounds"] / WARM,
         "warm_kib": warm_cost["bytes"] / 1024 / WARM,
-        "rss_mib": peak_mib(),
+        "peak_mib": mib("VmHWM"),
+        "held_mib": held,
+        "weighed_mib": weighed,
     }
 
 
-def peak_mib() -> float:
-    """The most memory that this process has had; ``ru_maxrss`` is that of its parent where that had more."""
+def mib(name: str) -> float:
+    """The memory of this process: VmRSS, what it has now; VmHWM, the most that it has had (``ru_maxrss`` is that of its
+    parent where that had more)."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
 def stats(endpoint: str, *, reset: bool) -> dict[str, int]:
@@ -253,9 +267,9 @@ def asyncpq_context(metrics: asyncpq.ReadMetrics) -> Any:
     return RequestContext(metrics, purpose="list")
 
 
-def measure(endpoint: str, files: str, place: str, column: str, real: int) -> dict[str, Any]:
+def measure(endpoint: str, files: str, place: str, column: str, real: int, view: str) -> dict[str, Any]:
     """In a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.growth", "--measure", endpoint, files, place, column, str(real)]
+    command = [sys.executable, "-m", "benchmarks.growth", "--measure", endpoint, files, place, column, str(real), view]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -285,7 +299,10 @@ def run(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         figures["root_kib"] = root / 1024
         with running_server(objects, args.first_byte_ms) as endpoint:
             for column in ("id", "ref"):
-                runs = [measure(endpoint, f"{name}/", f"{place.name}/", column, real) for _ in range(args.repeats)]
+                runs = [
+                    measure(endpoint, f"{name}/", f"{place.name}/", column, real, args.view)
+                    for _ in range(args.repeats)
+                ]
                 figures |= {f"{column}_{key}": median(one[key] for one in runs) for key in runs[0]}
         figures |= asyncio.run(list_all(number))
         yield figures
@@ -337,7 +354,7 @@ def draw(results: list[dict[str, Any]], picture: Path) -> None:
     built = [one for one in results if "build_ms" in one]
     build = [one["build_ms"] for one in built]
     axes[2].plot([one["files"] for one in built], build, marker="o", label="build, ms a file")
-    axes[2].plot(files, [one["id_rss_mib"] for one in results], marker="o", label="memory of a reader, MiB")
+    axes[2].plot(files, [one["id_held_mib"] for one in results], marker="o", label="memory of a reader, MiB")
     axes[2].set(title="building, and memory", xscale="log", xlabel="files", ylim=(0, None))
     axes[2].grid(alpha=0.3)
     axes[2].legend()
@@ -348,17 +365,18 @@ def draw(results: list[dict[str, Any]], picture: Path) -> None:
 def main() -> None:
     """Parse the command line, run, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", nargs="+", type=int, default=[1_000, 10_000, 100_000])
+    parser.add_argument("--files", nargs="+", type=int, default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--real", type=int, default=10_000, help="files that are there, at most")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--first-byte-ms", type=float, default=20.0, help="the server's time to first byte")
     parser.add_argument("--data", type=Path, default=HERE / "data", help="where the files are kept")
     parser.add_argument("--picture", type=Path, default=HERE / "results" / "growth.svg")
-    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--view", choices=["snapshot", "listed"], default="snapshot")
+    parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        endpoint, files, place, column, real = args.measure
-        print(json.dumps(asyncio.run(look_up(endpoint, files, place, column, int(real)))))
+        endpoint, files, place, column, real, view = args.measure
+        print(json.dumps(asyncio.run(look_up(endpoint, files, place, column, int(real), view))))
         return
     args.data = args.data.resolve()
     results = []

@@ -160,13 +160,16 @@ class Segment:
 # -- backends ---------------------------------------------------------------------------------------
 
 
-def whole_bytes(index_table: IndexTable, most: int) -> int:
-    """Return the size in bytes up to which a segment of the table is kept whole in memory.
+_WHOLE_DATA = 4
 
-    ``most`` is ``RequestOptions.whole_segment_bytes``. The limit of tables with a few short rows for each file is four
-    times as high, because every lookup needs them.
+
+def comes_whole(segment: Segment, most: int) -> bool:
+    """Return whether a lookup fetches all of the segment and keeps it in memory, rather than some of its row groups.
+
+    ``most`` is ``RequestOptions.whole_segment_bytes``. Rows that compress well do not count as small: each lookup in a
+    new process would decode all of them.
     """
-    return 4 * most if index_table.kind in ("files", "bounds") else most
+    return segment.size <= most and segment.data_bytes <= _WHOLE_DATA * most
 
 
 class IndexBackend(Protocol):

@@ -37,7 +37,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, whole_bytes
+from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment, comes_whole
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
@@ -185,7 +185,7 @@ class FolderBackend(ObjectBackend):
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """Write the segment to a local temporary file, then to the store."""
-        most = whole_bytes(index_table, self._runtime.options.requests.whole_segment_bytes)
+        most = self._runtime.options.requests.whole_segment_bytes
         url, in_thread = self._segment_url(name), self._runtime.in_thread
         store, order = await self._writable(), OrderCheck(index_table, safe_url(url))
         with _local_folder(folder) as local:
@@ -247,8 +247,7 @@ class FolderBackend(ObjectBackend):
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
         """Return whether a lookup fetches and keeps the whole segment, rather than some of its row groups."""
-        most = self._runtime.options.requests.whole_segment_bytes
-        if "whole" not in segment.extra or (segment.size > most and segment.size > whole_bytes(segment.table, most)):
+        if "whole" not in segment.extra or not comes_whole(segment, self._runtime.options.requests.whole_segment_bytes):
             return False
         if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
             return True

@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
-from asyncpq.indexing.index_model import BY_VALUE, KeyRange, file_key
+from asyncpq.indexing.index_model import BY_VALUE, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.commits import IndexedFile, files_in
-from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together, worked
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import LimitOptions
@@ -85,6 +89,7 @@ _POSITION: Final = itemgetter(0)
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
+_LONG_SEGMENT: Final = 1 << 16  # rows; of a longer list of files, a directory is made batch by batch
 _MOST_AHEAD: Final = 2  # segments of a table that are read ahead; of more, only the ones that matter are read
 
 
@@ -127,34 +132,159 @@ def url_in(manifest: Manifest, path: str) -> str:
     return path if not root else root + path if root.endswith("/") else f"{root}/{path}"
 
 
+class FileDirectory:
+    """The versions of files that a snapshot lists, found by url: 40 bytes for each file, however long its url is.
+
+    Hashes stand for urls (128 bits) and for versions (64 bits more). They are Python's own, so a directory serves only
+    the process that made it. ``rows`` has the columns of :func:`directory_rows`, in any order.
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        # the first row with a hash is found: of several versions of a file, the newest
+        self._rows = rows = rows.take(pc.sort_indices(rows, [("id", "descending")])).combine_chunks()
+        self.weight = int(rows.nbytes) + 1000
+
+    @classmethod
+    def empty(cls) -> FileDirectory:
+        """Return a directory without files."""
+        return cls(_DIRECTORY.empty_table())
+
+    def match(self, files: Sequence[DataFile], manifest: Manifest) -> ListingMatch:
+        """Return the listed ``files``, matched by url and version with the directory of the snapshot ``manifest``."""
+        count = self._rows.num_rows
+        checks, versions, sizes, ids = (self._numbers(name) for name in ("check", "version", "size", "id"))
+        urls = pa.array([hash(file.url) for file in files], pa.int64())
+        places = pc.index_in(urls, value_set=self._rows["url"]).to_pylist()
+        positions = array("q", [-1]) * count  # of the listed file of each row
+        unversioned, unknown = array("q"), array("q")
+        unsure: dict[int, int] = {}
+        for position, (file, place) in enumerate(zip(files, places, strict=True)):
+            if place is None or positions[place] >= 0 or checks[place] != _check(file.url):  # a list may repeat a file
+                unknown.append(position)
+                continue
+            size, validator = sizes[place], file.validator
+            if validator is not None:
+                is_same = size != _NEVER_READ and versions[place] == _version(validator)
+            else:  # only the version of a file that never changes is known without a validator
+                is_same = file.immutable and size >= 0 and file.size in (None, size)
+            if is_same:
+                positions[place] = position
+            elif validator is None and not file.immutable and size != _NEVER_READ:
+                unsure[ids[place]] = position
+            else:
+                unknown.append(position)
+            if validator is None:
+                unversioned.append(ids[place])
+        matched = [place for place in range(count - 1, -1, -1) if positions[place] >= 0]  # by ascending id
+        return ListingMatch(
+            files,
+            manifest,
+            RowRanges.from_rows([ids[place] for place in matched]),
+            array("q", [positions[place] for place in matched]),
+            unsure,
+            unknown,
+            RowRanges.from_rows(sorted(unversioned)),
+        )
+
+    def _numbers(self, name: str) -> memoryview:
+        column = self._rows[name]
+        values = column.chunk(0).buffers()[1] if column.num_chunks else b""
+        return memoryview(values).cast("q")[: len(column)]
+
+
+_DIRECTORY: Final = pa.schema([(name, pa.int64()) for name in ("id", "url", "check", "version", "size")])
+_UNREADABLE: Final = -1  # as a size: the file could not be read
+_NEVER_READ: Final = -2  # likewise, and its version is not known
+
+
+def directory_rows(manifest: Manifest, rows: pa.Table) -> pa.Table:
+    """Return the rows of a :class:`FileDirectory` for the live files in ``rows``, rows of the index table "files".
+    Raises CorruptIndexError if a row is impossible."""
+    live = manifest.live
+    columns: tuple[list[int], ...] = ([], [], [], [], [])
+    for file in files_in(rows):
+        if file.id in live:
+            url, validator = url_in(manifest, file.path), file.validator
+            size = _NEVER_READ if validator is None else _UNREADABLE if file.num_rows is None else validator.size
+            record = (file.id, hash(url), _check(url), 0 if validator is None else _version(validator), size)
+            for column, number in zip(columns, record, strict=True):
+                column.append(number)
+    return pa.Table.from_arrays([pa.array(column, pa.int64()) for column in columns], schema=_DIRECTORY)
+
+
+def _check(url: str) -> int:
+    """Return a hash of ``url`` that is independent of ``hash(url)``."""
+    return hash(f"\0{url}")
+
+
+def _version(validator: Validator) -> int:
+    """Return a hash that two validators share if they are the same version (:meth:`Validator.same_version`)."""
+    modified = None if validator.is_strong else validator.last_modified
+    return hash((validator.size, validator.etag, validator.version, modified))
+
+
+async def load_directory(read: SnapshotRead) -> FileDirectory:
+    """Return the directory of a read's snapshot, from the session's memory if that has it."""
+    manifest, memory = read.manifest, read.runtime.memory
+    key = ("directory of files", manifest.index, manifest.snapshot, manifest.root)
+    directory: FileDirectory | None = memory.get(key)
+    if directory is not None:
+        return directory
+    segments = manifest.segments_of(FILES)
+    parts = await together(read.operation, [partial(_directory_part, read, segment) for segment in segments])
+    rows = pa.concat_tables([_DIRECTORY.empty_table(), *chain.from_iterable(parts)])
+    directory = await worked(read.runtime, rows.num_rows, partial(FileDirectory, rows))
+    memory.put(key, directory, directory.weight)
+    return directory
+
+
+async def _directory_part(read: SnapshotRead, segment: Segment, operation: Operation) -> list[pa.Table]:
+    make = partial(directory_rows, read.manifest)
+    if segment.num_rows <= _LONG_SEGMENT:
+        rows = await read.backend.read_segment(segment, None, operation=operation)
+        return [] if rows is None else [await worked(read.runtime, rows.num_rows, partial(make, rows))]
+    batches = read.backend.iterate_segment(segment, operation=operation)
+    return [await worked(read.runtime, batch.num_rows, partial(make, batch)) async for batch in batches]
+
+
 @dataclass(frozen=True, slots=True)
 class ListingMatch:
-    """The files of one listing, matched with the entries of one snapshot of an index. All reads share a match."""
+    """The files of one listing, matched with those of one snapshot of an index. All reads share a match."""
 
     files: Sequence[DataFile]  # the listing
     manifest: Manifest  # the snapshot
-    # positions in ``files`` and entries of the files whose version the index knows
-    by_id: Mapping[int, tuple[int, FileEntry]]
-    ids: RowRanges  # keys of ``by_id``
-    # positions and entries of files without a version in the listing; the version is compared when the file is
-    # opened
-    unsure: Sequence[tuple[int, FileEntry]]
+    ids: RowRanges  # files whose version the index knows
+    positions: Sequence[int]  # positions of these in ``files``, by ascending id
+    # positions, by id, of files without a version in the listing; the version is compared when the file is opened
+    unsure: Mapping[int, int]
     # positions of files that are new to the index or have another version; they are read without it
     unknown: Sequence[int]
+    unversioned: RowRanges  # files without a validator in the listing: to read them takes the index's own
 
-    def candidates(self, selection: FileSelection) -> list[tuple[int, FileEntry | None, AccessPlan]]:
-        """Return position, entry (None if the index lacks the file) and rows of each file that may match, in order of
-        the listing."""
-        files: list[tuple[int, FileEntry | None, AccessPlan]] = []
-        for file in list((selection.files & self.ids).rows()):
-            position, entry = self.by_id[file]
-            access = selection.plans.get(file, _ALL)
-            if entry.may_match(access):
-                files.append((position, entry, access))
-        files += [(position, entry, selection.plan(entry.file.id)) for position, entry in self.unsure]
-        files += [(position, None, _ALL) for position in self.unknown]
-        files.sort(key=_POSITION)
-        return files
+    def needed(self, selection: FileSelection) -> RowRanges:
+        """Return the ids of the files whose entries :meth:`candidates` needs; those of others only help it."""
+        if not self.unversioned:
+            return self.unversioned
+        return (selection.files & self.unversioned) | RowRanges.from_rows(sorted(self.unsure))
+
+    def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
+        """Return the files that may match, in the order of the listing. ``entries`` are the index's, of some files."""
+        found: list[Candidate] = []
+        starts, first = self.ids.starts, [0, *accumulate([stop - start for start, stop in self.ids])]
+        for start, stop in selection.files & self.ids:
+            span = bisect_right(starts, start) - 1
+            rank = first[span] + start - starts[span]
+            for file, position in zip(range(start, stop), self.positions[rank : rank + stop - start], strict=True):
+                access, entry = selection.plans.get(file, _ALL), entries.get(file)
+                if entry is None:
+                    found.append(Candidate(position, file, self.files[position].validator, access))
+                elif entry.may_match(access):
+                    found.append(Candidate(position, file, entry.file.validator, access))
+        for file, position in self.unsure.items():
+            found.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
+        found += [Candidate(position, None, None, _ALL) for position in self.unknown]
+        found.sort(key=_POSITION)
+        return found
 
     def report(self) -> list[str]:
         """Return lines for ``explain()`` that state how many of the listed files the index has."""
@@ -170,22 +300,13 @@ class ListingMatch:
         return lines
 
 
-def match_listing(files: Sequence[DataFile], manifest: Manifest, catalog: Mapping[str, FileEntry]) -> ListingMatch:
-    """Return the listed files, matched by url and version with ``catalog``, the index's entries by url."""
-    by_id: dict[int, tuple[int, FileEntry]] = {}
-    unsure: list[tuple[int, FileEntry]] = []
-    unknown: list[int] = []
-    for position, file in enumerate(files):
-        entry = catalog.get(file.url)
-        if entry is None or entry.file.id in by_id:  # a list may name a file twice
-            unknown.append(position)
-        elif entry.file.is_version_of(file):
-            by_id[entry.file.id] = (position, entry)
-        elif file.validator is None and not file.immutable and entry.file.validator is not None:
-            unsure.append((position, entry))
-        else:
-            unknown.append(position)
-    return ListingMatch(files, manifest, by_id, RowRanges.from_rows(sorted(by_id)), unsure, unknown)
+class Candidate(NamedTuple):
+    """A listed file that may have matching rows."""
+
+    position: int  # in the listing
+    file: int | None  # id; None if the index lacks this version of the file
+    validator: Validator | None  # of the indexed version
+    access: AccessPlan  # rows that may match
 
 
 class FooterReader:

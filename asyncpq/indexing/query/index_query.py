@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -24,11 +24,11 @@ from asyncpq.expressions import Atom, Expression, simplify
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
-from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange, whole_bytes
+from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange, comes_whole
 from asyncpq.indexing.key_encoding import element_type, needed_ngrams, needed_tokens, text_key
 from asyncpq.indexing.manifest.commits import Head, id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, first_reads
+from asyncpq.indexing.query.file_entries import FooterReader, first_reads
 from asyncpq.indexing.query.file_selection import (
     FileIndex,
     FileSelection,
@@ -392,8 +392,6 @@ class OpenIndex:
     max_age_s: float = 0.0  # a read may use a snapshot that was the newest so many seconds ago; 0: each read checks
     checked: bool = False  # a newer snapshot was looked for at least once
     begun: int = 0  # number of the snapshot whose tables by file were loaded into memory
-    # the entries of all files by url, for one snapshot; made when first needed
-    catalog: tuple[Manifest, Mapping[str, FileEntry]] | None = field(default=None, repr=False)
 
     @property
     def manifest(self) -> Manifest:
@@ -473,7 +471,7 @@ async def _ask_index(
     if index.begun != read.manifest.snapshot:
         most = read.runtime.options.requests.whole_segment_bytes
         segments = [segment for table in query.first_tables for segment in read.manifest.segments_of(table)]
-        beside = first_reads(read, whole=all(segment.size <= whole_bytes(segment.table, most) for segment in segments))
+        beside = first_reads(read, whole=all(comes_whole(segment, most) for segment in segments))
     index.begun = read.manifest.snapshot
     return await query.run(beside), query
 

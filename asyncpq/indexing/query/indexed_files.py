@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-
-import pyarrow as pa
 
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
@@ -27,7 +25,15 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import id_ranges
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.query.file_entries import FileEntry, FooterReader, ListingMatch, entries_in, match_listing, url_in
+from asyncpq.indexing.query.file_entries import (
+    FileDirectory,
+    FileEntry,
+    FooterReader,
+    ListingMatch,
+    entries_in,
+    load_directory,
+    url_in,
+)
 from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, SnapshotRead, together, with_own, worked
 from asyncpq.indexing.query.index_query import IndexAnswer, IndexQuery, OpenIndex, answer, read_details
 from asyncpq.objects.runtime import Runtime
@@ -39,7 +45,9 @@ from asyncpq.storage.threads import results_of
 
 logger = logging.getLogger(__name__)
 
-Prune = Callable[[FileSet], FileSet]
+#: Returns the files of a listing that may match; the operation counts the cost.
+Prune = Callable[[FileSet, Operation], Awaitable[FileSet]]
+_Answered = tuple[IndexAnswer, FileSelection, dict[int, FileEntry]]
 
 
 class IndexedFiles:
@@ -94,14 +102,14 @@ class IndexedFiles:
             finally:
                 operation.metrics.add_part(index_reads.metrics)
             listed = await looking
-            pruned = await worked(self._runtime, len(listed.files), partial(prune, listed))
+            pruned = await prune(listed, operation)
         except BaseException:
             looking.cancel()
             await asyncio.wait((looking,))
             if not looking.cancelled() and looking.exception() is None and (renewal := looking.result().renewal):
                 renewal.cancel()
             raise
-        pruned = pruned._replace(rounds=max(listed.rounds, index_reads.metrics.rounds))
+        pruned = pruned._replace(rounds=max(pruned.rounds, index_reads.metrics.rounds))
         asks = self._is_behind and allow_stale
         if listed.renewal is None and not asks:
             return pruned
@@ -125,7 +133,7 @@ class IndexedFiles:
         latest = await listed.renewal
         if latest.files is listed.files:
             return latest._replace(files=pruned.files, total=pruned.total, report=pruned.report)
-        again = await worked(self._runtime, len(latest.files), partial(prune, latest))
+        again = await prune(latest, operation)
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
     def _give_up(self, error: AsyncpqError, operation: Operation) -> None:
@@ -151,25 +159,54 @@ class IndexedFiles:
                     self._give_up(error, operation)
                 restarts -= 1
         answered = await answer(None, None, self._own, ask)
-        return lambda listed: self._with_own(listed, list(listed.files), answered, None)
+
+        async def prune(listed: FileSet, operation: Operation) -> FileSet:
+            work = partial(self._with_own, listed, list(listed.files), answered, None)
+            return await worked(self._runtime, len(listed.files), work)
+
+        return prune
 
     async def _indexed_pruner(self, index: OpenIndex, read: SnapshotRead) -> Prune:
         footers, manifest = FooterReader(read), read.manifest
-        if index.catalog is not None and index.catalog[0] is manifest:
-            catalog = index.catalog[1]
-            answered, selection = await self._ask(index, read, footers)
+        directory: FileDirectory | None = None
+        if self._match is not None and self._match.manifest is manifest:
+            answered, selection, entries = await self._ask(index, read, footers)
         else:
-            catalog, (answered, selection) = await self._ask_with_catalog(index, read, footers)
+            directory, (answered, selection, entries) = await self._ask_with_directory(index, read, footers)
 
-        def prune(listed: FileSet) -> FileSet:
-            match = self._match
-            if match is None or match.files is not listed.files or match.manifest is not manifest:
-                fits = self._fits(listed.files, manifest)
-                match = self._match = match_listing(listed.files, manifest, catalog if fits else {})
+        async def prune(listed: FileSet, operation: Operation) -> FileSet:
+            match, rounds = self._match, listed.rounds
+            is_current = match is not None and match.files is listed.files and match.manifest is manifest
+            if match is None or not is_current or match.needed(selection):
+                part = operation.part(read.backend.description, rounds)
+                late = replace(read, operation=part)
+                try:
+                    if match is None or not is_current:
+                        match = self._match = await self._matched(late, listed, directory)
+                    if missing := match.needed(selection) - RowRanges.from_rows(sorted(entries)):
+                        entries.update(await entries_of(late, missing))
+                except CorruptIndexError as error:
+                    self._give_up(error, operation)
+                    return self._with_own(listed, list(listed.files), answered, None)
+                except StaleSnapshotError as error:  # the next read looks for a newer snapshot
+                    operation.metrics.fall_back(f"the index is not used: {error.message}")
+                    return self._with_own(listed, list(listed.files), answered, None)
+                finally:
+                    operation.metrics.add_part(part.metrics)
+                rounds = max(rounds, part.metrics.rounds)
             # files of an earlier listing may still be read while those of the next one are pruned
-            return self._pruned(listed, match, answered, selection, footers.again())
+            work = partial(self._pruned, listed, match, answered, selection, entries, footers.again())
+            pruned = await worked(self._runtime, selection.files.num_rows + len(match.unknown), work)
+            return pruned._replace(rounds=rounds)
 
         return prune
+
+    async def _matched(self, read: SnapshotRead, listed: FileSet, directory: FileDirectory | None) -> ListingMatch:
+        if not self._fits(listed.files, read.manifest):
+            directory = FileDirectory.empty()
+        elif directory is None:
+            directory = await load_directory(read)
+        return await worked(read.runtime, len(listed.files), partial(directory.match, listed.files, read.manifest))
 
     def _fits(self, files: Sequence[DataFile], manifest: Manifest) -> bool:
         """Return whether the same indexed columns have their values in paths as when the dataset was opened. If not,
@@ -179,13 +216,13 @@ class IndexedFiles:
         changed = files[0].partition.keys() ^ set(self._partitions)
         return not any(name in changed for index_table in manifest.tables for name in index_table.columns)
 
-    async def _ask_with_catalog(
+    async def _ask_with_directory(
         self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
-    ) -> tuple[Mapping[str, FileEntry], tuple[IndexAnswer, FileSelection]]:
-        """Return the entries of all files by url, and the index's answer with its selection; both load at once."""
+    ) -> tuple[FileDirectory, _Answered]:
+        """Return the directory of all files, and what :meth:`_ask` returns; both load at once."""
         operation, loop = read.operation, asyncio.get_running_loop()
         beside = operation.part(operation.url, operation.metrics.rounds)
-        loading = loop.create_task(self._catalog(index, replace(read, operation=beside)))
+        loading = loop.create_task(load_directory(replace(read, operation=beside)))
         asking = loop.create_task(self._ask(index, read, footers))
         try:
             await results_of([loading, asking])
@@ -193,23 +230,17 @@ class IndexedFiles:
             operation.metrics.add_part(beside.metrics)
         return loading.result(), asking.result()
 
-    async def _ask(
-        self, index: OpenIndex, read: SnapshotRead, footers: FooterReader
-    ) -> tuple[IndexAnswer, FileSelection]:
+    async def _ask(self, index: OpenIndex, read: SnapshotRead, footers: FooterReader) -> _Answered:
+        """Return the index's answer, its selection of files, and their entries by id if they are few."""
         answered = await answer(read, index, self._own, read.ask)
         selection = answered.selection or FileSelection(read.manifest.live)
+        entries: dict[int, FileEntry] = {}
         if 0 < selection.files.num_rows <= self._runtime.options.limits.files_ahead:
             query = answered.query
-            await read_details(read, selection.files, footers, query)
+            entries = await entries_of(read, selection.files, footers, query)
             if query is not None and query.bloom_tables:
                 selection = query.selection()
-        return answered, selection
-
-    async def _catalog(self, index: OpenIndex, read: SnapshotRead) -> Mapping[str, FileEntry]:
-        tables = await together(read.operation, read.segments(FILES, None))
-        by_url = await worked(read.runtime, read.manifest.num_files, partial(_by_url, read.manifest, tables))
-        index.catalog = (read.manifest, by_url)
-        return by_url
+        return answered, selection, entries
 
     def _pruned(
         self,
@@ -217,6 +248,7 @@ class IndexedFiles:
         match: ListingMatch,
         answered: IndexAnswer,
         selection: FileSelection,
+        entries: Mapping[int, FileEntry],
         footers: FooterReader,
     ) -> FileSet:
         """Return ``listed`` without the files that cannot match. Files whose version is not in the index all stay."""
@@ -224,13 +256,13 @@ class IndexedFiles:
         if nothing_known and selection.files == match.manifest.live:
             files: Sequence[DataFile] = listed.files  # the same list: what is cached for it still serves
         else:
-            candidates = match.candidates(selection)
-            footers.expect([entry.file.id for _, entry, _ in candidates if entry is not None])
+            candidates = match.candidates(selection, entries)
+            footers.expect([file for _, file, _, _ in candidates if file is not None])
             files = [
                 listed.files[position]
-                if entry is None
-                else replace(listed.files[position], entry=footers.entry(entry.file.id, entry.file.validator, access))
-                for position, entry, access in candidates
+                if file is None
+                else replace(listed.files[position], entry=footers.entry(file, validator, access))
+                for position, file, validator, access in candidates
             ]
         return self._with_own(listed, files, answered, match)
 
@@ -266,12 +298,6 @@ async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation)
     except StaleSnapshotError:
         return False
     return True
-
-
-def _by_url(manifest: Manifest, tables: Sequence[pa.Table | None]) -> dict[str, FileEntry]:
-    live = manifest.live
-    entries = [entry for table in tables if table is not None for entry in entries_in(table).values()]
-    return {url_in(manifest, entry.file.path): entry for entry in entries if entry.file.id in live}
 
 
 class SnapshotFiles:
@@ -341,7 +367,7 @@ class SnapshotFiles:
         answered = await answer(read, self.index, self._own, ask)
         selection = answered.selection or FileSelection(manifest.live)
         footers = FooterReader(read)
-        entries = await _entries(read, selection.files, footers, answered.query)
+        entries = await entries_of(read, selection.files, footers, answered.query)
         selection = selection if answered.query is None else answered.query.selection()
         plans = {file: selection.plan(file) for file in selection.files.rows()}
         if len(plans) <= self._runtime.options.limits.files_ahead:
@@ -352,11 +378,11 @@ class SnapshotFiles:
         return FileSet(files, total=manifest.num_files, rounds=operation.metrics.rounds, report=answered.report)
 
 
-async def _entries(
-    read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None
+async def entries_of(
+    read: SnapshotRead, ids: RowRanges, footers: FooterReader | None = None, query: IndexQuery | None = None
 ) -> dict[int, FileEntry]:
-    """Return the entries of the files ``ids``, by id. If there are few, footers and Bloom filters are read in the same
-    round. Raises CorruptIndexError if an entry is missing."""
+    """Return the entries of the files ``ids``, by id. If there are few, what ``footers`` and ``query`` need of them is
+    read in the same round. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
     entries: dict[int, FileEntry] = {}
@@ -365,17 +391,19 @@ async def _entries(
         entries = {file: entry for file, entry in held.items() if entry is not None}
     missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
     file_reads = read.segments(FILES, id_ranges(missing)) if missing else []
-    if few:
+    if few and footers is not None:
         tables = await read_details(read, ids, footers, query, file_reads)
     else:
         tables = await together(read.operation, file_reads)
+    loaded: dict[int, FileEntry] = {}
     for table in tables:
         if table is not None:
-            entries.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
+            loaded.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
+    entries.update(loaded)
     if not all(file in entries for file in ids.rows()):
         raise CorruptIndexError("the index's list of files lacks some of its live files", url=read.backend.description)
     if few:
-        for file, entry in entries.items():
+        for file, entry in loaded.items():
             memory.put(("index entry", index, file), entry, 600 + len(entry.file.path))
     return entries
 

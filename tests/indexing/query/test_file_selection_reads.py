@@ -16,7 +16,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
 from asyncpq.indexing.index_model import KeyRange, Segment
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.query import file_selection, index_query, indexed_files
+from asyncpq.indexing.query import file_entries, file_selection, index_query, indexed_files
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed
 from tests.indexing.query.one_column_lakes import make, snapshot, values, write
@@ -72,17 +72,18 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
 ) -> None:
     names: dict[str, str] = {}
 
-    def watched(module: Any, name: str) -> None:
-        work = getattr(module, name)
+    def watched(owner: Any, name: str) -> None:
+        work = getattr(owner, name)
 
         def run(*args: Any, **named: Any) -> Any:
             names[name] = threading.current_thread().name
             return work(*args, **named)
 
-        monkeypatch.setattr(module, name, run)
+        monkeypatch.setattr(owner, name, run)
 
-    for module, name in ((index_query, "select_rows"), (indexed_files, "_by_url"), (indexed_files, "match_listing")):
+    for module, name in ((index_query, "select_rows"), (file_entries, "directory_rows")):
         watched(module, name)
+    watched(file_entries.FileDirectory, "match")
     for name in ("_data_files", "entries_in"):
         watched(indexed_files, name)
     monkeypatch.setattr(file_selection, "_FEW_ROWS", 0)

@@ -227,8 +227,8 @@ async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_loo
     with operation:
         found = await base.files(ScanRequest(), operation)
         prune = await files._pruner(ScanRequest(), operation)
-        earlier = prune(found)
-        prune(found._replace(files=found.files[:1]))
+        earlier = await prune(found, operation)
+        await prune(found._replace(files=found.files[:1]), operation)
         for file in earlier.files:
             assert file.entry is not None
             assert file.entry.known is not None
