@@ -150,15 +150,15 @@ async def further(
     sample = pa.concat_tables([table for table in found if table is not None]).combine_chunks()
     rest = [key[8:] for key in sample["key"].to_pylist()]
     for first in range(real, min(number, real + FOOTERS) if part.kind == "footers" else number, _BATCH // len(rest)):
-        files = range(first, min(first + _BATCH // len(rest), number))
-        batch = sample.take(np.tile(np.arange(len(rest)), len(files)))
-        keys = pa.array([file_key(file) + key for file in files for key in rest], pa.binary())
+        numbers = range(first, min(first + _BATCH // len(rest), number))
+        batch = sample.take(np.tile(np.arange(len(rest)), len(numbers)))
+        keys = pa.array([file_key(file) + key for file in numbers for key in rest], pa.binary())
         batch = batch.set_column(0, part.schema.field("key"), keys)
         if part.kind == "files":
-            strings = {"path": [f"part-{file:06d}.parquet" for file in files]}
+            strings = {"path": [f"part-{file:06d}.parquet" for file in numbers]}
             strings["etag"] = [f'"{hashlib.md5(name.encode()).hexdigest()}"' for name in strings["path"]]
-            for name, values in strings.items():
-                batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(values, pa.string()))
+            for name, texts in strings.items():
+                batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
         yield from_columns(part, [column.combine_chunks() for column in batch.columns])
 
 
@@ -184,7 +184,7 @@ def from_columns(part: IndexTable, columns: Any) -> pa.RecordBatch:
 # -- measuring ------------------------------------------------------------------------------------
 
 
-async def look_up(endpoint: str, files: str, place: str, column: str, real: int, view: str) -> dict[str, Any]:
+async def look_up(endpoint: str, files: str, place: str, column: str, real: int, view: Any) -> dict[str, Any]:
     """Cold and warm lookups in this process, which is a fresh one."""
     values = np.arange(real * FILE_ROWS)
     values = refs(values) if column == "ref" else values

@@ -176,14 +176,16 @@ class FileDirectory:
             if validator is None:
                 unversioned.append(ids[place])
         matched = [place for place in range(count - 1, -1, -1) if positions[place] >= 0]  # by ascending id
+        known = RowRanges.from_rows([ids[place] for place in matched])
         return ListingMatch(
             files,
             manifest,
-            RowRanges.from_rows([ids[place] for place in matched]),
+            known,
+            [0, *accumulate([stop - start for start, stop in known])],
             array("q", [positions[place] for place in matched]),
             unsure,
             unknown,
-            RowRanges.from_rows(sorted(unversioned)),
+            sorted(unversioned),
         )
 
     def _numbers(self, name: str) -> memoryview:
@@ -254,26 +256,27 @@ class ListingMatch:
     files: Sequence[DataFile]  # the listing
     manifest: Manifest  # the snapshot
     ids: RowRanges  # files whose version the index knows
-    positions: Sequence[int]  # positions of these in ``files``, by ascending id
+    ranks: Sequence[int]  # number of ``ids`` before each of their ranges
+    positions: Sequence[int]  # positions of ``ids`` in ``files``, by ascending id
     # positions, by id, of files without a version in the listing; the version is compared when the file is opened
     unsure: Mapping[int, int]
     # positions of files that are new to the index or have another version; they are read without it
     unknown: Sequence[int]
-    unversioned: RowRanges  # files without a validator in the listing: to read them takes the index's own
+    unversioned: Sequence[int]  # ids of files without a validator in the listing: to read them takes the index's own
 
     def needed(self, selection: FileSelection) -> RowRanges:
         """Return the ids of the files whose entries :meth:`candidates` needs; those of others only help it."""
         if not self.unversioned:
-            return self.unversioned
-        return (selection.files & self.unversioned) | RowRanges.from_rows(sorted(self.unsure))
+            return RowRanges.empty()
+        return (selection.files & RowRanges.from_rows(self.unversioned)) | RowRanges.from_rows(sorted(self.unsure))
 
     def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
         """Return the files that may match, in the order of the listing. ``entries`` are the index's, of some files."""
         found: list[Candidate] = []
-        starts, first = self.ids.starts, [0, *accumulate([stop - start for start, stop in self.ids])]
-        for start, stop in selection.files & self.ids:
+        common, starts = selection.files & self.ids, self.ids.starts
+        for start, stop in zip(common.starts, common.stops, strict=True):
             span = bisect_right(starts, start) - 1
-            rank = first[span] + start - starts[span]
+            rank = self.ranks[span] + start - starts[span]
             for file, position in zip(range(start, stop), self.positions[rank : rank + stop - start], strict=True):
                 access, entry = selection.plans.get(file, _ALL), entries.get(file)
                 if entry is None:
@@ -313,28 +316,39 @@ class FooterReader:
     """Reads footers and page indexes of files from an index, for one read. ``is_useful`` is False if the index has none
     of them."""
 
-    def __init__(self, read: SnapshotRead, payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None) -> None:
+    def __init__(
+        self,
+        read: SnapshotRead,
+        payloads: Mapping[int, dict[str, dict[int, bytes]]] | None = None,
+        versions: Mapping[int, KnownVersion] | None = None,
+    ) -> None:
         self._read = read
         self._ids: Sequence[int] = ()
         self._positions: dict[int, int] = {}
         self._leaves = needed_leaves(read.manifest, read.ask)
         self.is_useful = bool(read.manifest.footer_tables)
         self._payloads = dict(payloads or {})
+        self._versions = dict(versions or {})
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
     def again(self) -> FooterReader:
-        """Return a reader for the same request over other files, with a copy of the payloads read so far."""
-        return FooterReader(self._read, self._payloads)
+        """Return a reader for the same request over other files, with a copy of what was read so far."""
+        return FooterReader(self._read, self._payloads, self._versions)
 
     def expect(self, ids: Sequence[int]) -> None:
         """Set the files that the read will need, in this order: footers are read ahead in that order."""
         self._ids = ids
         self._positions = {file: position for position, file in enumerate(ids)}
 
-    def reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
+    def reads(self, ids: Sequence[int]) -> list[tuple[str, Reads]]:
         """Return the reads that load those footers and page indexes of the files ``ids`` that memory lacks, with the
         kind of their table."""
-        missing = [file for file in ids if self._held(file) is None] if self.is_useful else []
+        if not self.is_useful:
+            return []
+        held = self._read.runtime.memory.get_many([self._key(file) for file in ids])
+        versions = {file: _version_of(kept) for file, kept in zip(ids, held, strict=True)}
+        self._versions = {file: version for file, version in versions.items() if version is not None}
+        missing = [file for file in ids if file not in self._versions]
         if not missing:
             return []
         ranges = merged_ranges([wanted for file in missing for wanted in self._ranges(file)])
@@ -362,7 +376,7 @@ class FooterReader:
         return IndexEntry(access=access, validator=validator, known=known)
 
     async def _known(self, file: int, validator: Validator, operation: Operation) -> KnownVersion | None:
-        version = self._held(file)
+        version = self._versions.get(file) or _version_of(self._read.runtime.memory.get(self._key(file)))
         if version is not None:
             return version
         try:
@@ -378,11 +392,6 @@ class FooterReader:
         if version is not None:
             self._hold(file, version)
         return version
-
-    def _held(self, file: int) -> KnownVersion | None:
-        """Return the file's version with its footer from memory; None if memory lacks it."""
-        held: KnownVersion | weakref.ref[KnownVersion] | None = self._read.runtime.memory.get(self._key(file))
-        return held() if isinstance(held, weakref.ref) else held
 
     def _hold(self, file: int, version: KnownVersion) -> None:
         memory, key = self._read.runtime.memory, self._key(file)
@@ -427,6 +436,11 @@ class FooterReader:
         if self._leaves is None:
             return [KeyRange(file_key(file), file_key(file + 1))]
         return [KeyRange.point(file_key(file, leaf)) for leaf in (SHARED, *sorted(self._leaves))]
+
+
+def _version_of(held: KnownVersion | weakref.ref[KnownVersion] | None) -> KnownVersion | None:
+    """Return the version that memory holds, or holds a reference to; None if it is gone."""
+    return held() if isinstance(held, weakref.ref) else held
 
 
 def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:

@@ -211,13 +211,6 @@ class FileSelection:
             return AccessPlan.none()
         return self.plans.get(file, _ALL)
 
-    def only(self, files: RowRanges) -> FileSelection:
-        """Return the part of the selection that is in the files with the ids ``files``."""
-        common = self.files & files
-        if common.num_rows == self.files.num_rows:
-            return self
-        return FileSelection(common, {file: plan for file, plan in self.plans.items() if file in common})
-
     def __and__(self, other: FileSelection) -> FileSelection:
         files = self.files & other.files
         plans: dict[int, AccessPlan] = {}

@@ -190,7 +190,7 @@ class IndexQuery:
     def selection(self) -> FileSelection:
         """Return the files and rows that may match according to the answers so far."""
         selection = None if self._root is None else self._root.selection()
-        return FileSelection(self._manifest.live) if selection is None else selection.only(self._manifest.live)
+        return FileSelection(self._manifest.live) if selection is None else selection  # of live files alone
 
     def take_blooms(self, table: IndexTable, filters: pa.Table) -> None:
         """Rule out row groups with the Bloom filters in ``filters``, rows of ``table`` for the files that are left."""
@@ -477,13 +477,13 @@ async def _ask_index(
 
 
 async def read_details(
-    read: SnapshotRead, ids: RowRanges, footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
+    read: SnapshotRead, ids: Sequence[int], footers: FooterReader, query: IndexQuery | None, others: Sequence[Read] = ()
 ) -> list[pa.Table | None]:
     """Read the footers and Bloom filters of the files ``ids``, which are few, together with ``others``, in one round.
     Return the results of ``others``. Footers are put into ``footers``, Bloom filters into ``query``."""
-    footer_reads = footers.reads(list(ids.rows()))
+    footer_reads = footers.reads(ids)
     bloom_tables = () if query is None else query.bloom_tables
-    blooms = [read.segments(table, id_ranges(ids), tolerant=True) for table in bloom_tables]
+    blooms = [read.segments(table, id_ranges(RowRanges.from_rows(ids)), tolerant=True) for table in bloom_tables]
     reads = [*others, *chain.from_iterable(kind_reads for _, kind_reads in footer_reads), *chain.from_iterable(blooms)]
     if not reads:
         return []

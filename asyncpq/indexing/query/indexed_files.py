@@ -92,15 +92,23 @@ class IndexedFiles:
     ) -> FileSet:
         if ask.by_file is not None:
             return await self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
-        looking = asyncio.get_running_loop().create_task(
-            self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
-        )
+        loop = asyncio.get_running_loop()
+        looking: asyncio.Future[FileSet] = loop.create_future()
+        base_files = self._base.files(ask, operation, scan=scan, allow_stale=allow_stale)
+        if allow_stale and self.view is View.LISTED:  # the last listing comes at once, the next one as its renewal
+            looking.set_result(await base_files)
+        else:
+            looking = loop.create_task(base_files)
         try:
-            index_reads = operation.part("" if self.index is None else self.index.backend.description, 0)
-            try:
-                prune = await self._pruner(ask, index_reads)
-            finally:
-                operation.metrics.add_part(index_reads.metrics)
+            if looking.done() and looking.result().renewal is None:  # no other request runs beside those of the index
+                prune, rounds = await self._pruner(ask, operation), operation.metrics.rounds
+            else:
+                index_reads = operation.part("" if self.index is None else self.index.backend.description, 0)
+                try:
+                    prune = await self._pruner(ask, index_reads)
+                finally:
+                    operation.metrics.add_part(index_reads.metrics)
+                rounds = index_reads.metrics.rounds
             listed = await looking
             pruned = await prune(listed, operation)
         except BaseException:
@@ -109,7 +117,7 @@ class IndexedFiles:
             if not looking.cancelled() and looking.exception() is None and (renewal := looking.result().renewal):
                 renewal.cancel()
             raise
-        pruned = pruned._replace(rounds=max(pruned.rounds, index_reads.metrics.rounds))
+        pruned = pruned._replace(rounds=max(pruned.rounds, rounds))
         asks = self._is_behind and allow_stale
         if listed.renewal is None and not asks:
             return pruned
@@ -177,7 +185,7 @@ class IndexedFiles:
         async def prune(listed: FileSet, operation: Operation) -> FileSet:
             match, rounds = self._match, listed.rounds
             is_current = match is not None and match.files is listed.files and match.manifest is manifest
-            if match is None or not is_current or match.needed(selection):
+            if match is None or not is_current or match.unversioned:
                 part = operation.part(read.backend.description, rounds)
                 late = replace(read, operation=part)
                 try:
@@ -385,14 +393,14 @@ async def entries_of(
     read in the same round. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
-    entries: dict[int, FileEntry] = {}
+    wanted, entries = list(ids.rows()), dict[int, FileEntry]()
     if few:
-        held = {file: memory.get(("index entry", index, file)) for file in ids.rows()}
-        entries = {file: entry for file, entry in held.items() if entry is not None}
-    missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
-    file_reads = read.segments(FILES, id_ranges(missing)) if missing else []
+        held = memory.get_many([("index entry", index, file) for file in wanted])
+        entries = {file: entry for file, entry in zip(wanted, held, strict=True) if entry is not None}
+    missing = [file for file in wanted if file not in entries]
+    file_reads = read.segments(FILES, id_ranges(RowRanges.from_rows(missing))) if missing else []
     if few and footers is not None:
-        tables = await read_details(read, ids, footers, query, file_reads)
+        tables = await read_details(read, wanted, footers, query, file_reads)
     else:
         tables = await together(read.operation, file_reads)
     loaded: dict[int, FileEntry] = {}
@@ -400,7 +408,7 @@ async def entries_of(
         if table is not None:
             loaded.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
     entries.update(loaded)
-    if not all(file in entries for file in ids.rows()):
+    if any(file not in entries for file in missing):
         raise CorruptIndexError("the index's list of files lacks some of its live files", url=read.backend.description)
     if few:
         for file, entry in loaded.items():

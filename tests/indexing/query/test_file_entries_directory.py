@@ -103,7 +103,7 @@ def test_a_directory_matches_as_whole_entries_do(
     assert match.unsure == unsure
     assert list(match.unknown) == unknown
     without = {file for file, position in {**known, **unsure}.items() if listed[position].validator is None}
-    assert without <= set(match.unversioned.rows())
+    assert without <= set(match.unversioned)
 
 
 def test_a_file_takes_forty_bytes_however_long_its_url_is() -> None:

@@ -46,10 +46,3 @@ def test_plans_are_of_files_and_narrow(left: FileSelection, right: FileSelection
     for found in (left & right, left | right):
         assert all(file in found.files for file in found.plans)
         assert not any(plan.is_all or plan.is_none for plan in found.plans.values())
-
-
-@given(selections(), st.sets(st.sampled_from(FILES)))
-def test_only(found: FileSelection, files: set[int]) -> None:
-    left = found.only(RowRanges.from_rows(sorted(files)))
-    assert rows(left) == {(file, row) for file, row in rows(found) if file in files}
-    assert all(file in files for file in left.plans)
