@@ -109,6 +109,23 @@ def test_a_filtered_read_loads_no_dataset_engine(tmp_path: Path) -> None:
     assert loaded.isdisjoint({"pandas", "pyarrow.acero", "pyarrow.dataset", "asyncpq.dataset", "asyncpq.indexing"})
 
 
+def test_a_lookup_in_a_folder_loads_neither_pandas_nor_what_builds_indexes(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"number": [number, 10 + number]}), tmp_path / f"{number}.parquet")
+    code = (
+        "import asyncio, sys, asyncpq\n"
+        "async def read():\n"
+        f"    async with asyncpq.open_dataset({str(tmp_path)!r}) as dataset:\n"
+        "        assert (await dataset.lookup({'number': 11})).num_rows == 1\n"
+        "asyncio.run(read())\n"
+        "print(*sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    builds = {"asyncpq.indexing.index", "asyncpq.indexing.build.file_rows", "asyncpq.indexing.build.build_executor"}
+    assert builds.isdisjoint(done.stdout.split())
+    assert {"pandas", "pyarrow.acero", "pyarrow.dataset"}.isdisjoint(done.stdout.split())
+
+
 def test_every_public_name_can_be_imported() -> None:
     for package in (asyncpq, indexing):
         assert set(package.__all__) <= set(dir(package))

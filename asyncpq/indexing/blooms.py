@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.parquet.bloom_filter import (
     BLOCK_BYTES,
     MAX_BITSET_BYTES,
@@ -30,7 +31,7 @@ _CHUNK_ROWS: Final = 1 << 16  # hashed at once: the kernels' results fit in the 
 
 
 def _u64(value: int) -> pa.Scalar:
-    return pa.scalar(value & (1 << 64) - 1, pa.uint64())
+    return plain_scalar(value & (1 << 64) - 1, pa.uint64())
 
 
 _P1, _P2, _P3, _P4, _P5 = XXH64_PRIMES

@@ -28,7 +28,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import is_list
+from asyncpq.decoding.arrow import is_list, plain_scalar
 from asyncpq.decoding.typed_literals import storage_type, storage_values
 from asyncpq.expressions import Atom
 from asyncpq.expressions.analysis import Points, Truth, result_values
@@ -43,14 +43,14 @@ ESCAPED: Final = b"\x00\xff"
 
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
 _SIGN: Final = 1 << 63
-_BIT_SIGN: Final = pa.scalar(-_SIGN, pa.int64())
+_BIT_SIGN: Final = plain_scalar(-_SIGN, pa.int64())
 _DOUBLE: Final = struct.Struct(">d")
-_NULL: Final = pa.scalar(NULL_KEY, pa.binary())
-_NAN: Final = pa.scalar(NAN_KEY, pa.binary())
-_TAG: Final = pa.scalar(VALUE_TAG, pa.binary())
-_END: Final = pa.scalar(END, pa.binary())
-_EMPTY: Final = pa.scalar(b"", pa.binary())
-_HIGHEST: Final = pa.scalar(b"\xff" * HASH_BYTES, pa.binary())
+_NULL: Final = plain_scalar(NULL_KEY, pa.binary())
+_NAN: Final = plain_scalar(NAN_KEY, pa.binary())
+_TAG: Final = plain_scalar(VALUE_TAG, pa.binary())
+_END: Final = plain_scalar(END, pa.binary())
+_EMPTY: Final = plain_scalar(b"", pa.binary())
+_HIGHEST: Final = plain_scalar(b"\xff" * HASH_BYTES, pa.binary())
 _types = pa.types
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 

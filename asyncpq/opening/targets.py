@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Listing, Target, parse_target
@@ -30,7 +31,6 @@ from asyncpq.indexing.build.index_source import (
     is_committed,
     root_of,
 )
-from asyncpq.indexing.index import Index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -41,6 +41,9 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables import catalog_of
+
+if TYPE_CHECKING:
+    from asyncpq.indexing.index import Index
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +131,8 @@ class _FilesOpening:
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, strict=self.view is View.SNAPSHOT)
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
-            at = self.place.url if isinstance(self.place, Index) else self.place
+            handle = _handle(self.place)
+            at = self.place if handle is None else handle.url
             _check_root(root_of(self.files) if is_prefix else None, index.manifest, at)
             return self._snapshot(index)
         dataset = await self._listed(commit_check(self.runtime))
@@ -275,11 +279,21 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     """Split an ``index`` option into the place or handle of an asyncpq index (None if there is none) and the caller's
     own indexes."""
     given = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
-    own = [item for item in given if not isinstance(item, Index) and isinstance(item, FileIndex)]
+    own = [item for item in given if _handle(item) is None and isinstance(item, FileIndex)]
     backends = [item for item in given if item not in own]
     if len(backends) > 1:
         raise InvalidOptionError(f"index: {len(backends)} are asyncpq indexes, and at most one is possible")
     return (backends[0] if backends else None), own
+
+
+def _handle(index: object) -> Index | None:
+    """Return ``index`` if it is a handle, else None. Nobody has one before its module is loaded; it loads the code
+    that builds indexes, which most reads never need."""
+    if "asyncpq.indexing.index" not in sys.modules:
+        return None
+    from asyncpq.indexing.index import Index
+
+    return index if isinstance(index, Index) else None
 
 
 async def _open(
@@ -297,8 +311,9 @@ async def _open(
         root: url of the folder whose files are read with the index; None for files of several folders.
         strict: the index must cover exactly that folder; else it may cover a folder inside ``root`` or around it.
     """
-    if isinstance(index, Index):
-        backend, manifest, pinned, at = index.backend, index.manifest, index.head.pinned, cast("object", index.url)
+    handle = _handle(index)
+    if handle is not None:
+        backend, manifest, pinned, at = handle.backend, handle.manifest, handle.head.pinned, cast("object", handle.url)
     else:
         backend = await open_backend(runtime, place_of(index, "index"), create=False)
         newest = await latest(backend, operation)

@@ -25,8 +25,8 @@ from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor, OnFileDone
-from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
-from asyncpq.indexing.build.index_source import folder_around, is_committed
+from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
+from asyncpq.indexing.build.index_source import FileTask, folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index

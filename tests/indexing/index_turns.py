@@ -16,7 +16,8 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.storage.base import Validator

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 import asyncpq
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
 from asyncpq.indexing import FolderBackend
-from asyncpq.indexing.build.file_rows import FileTask
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_builds, index_steps

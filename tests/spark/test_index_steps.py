@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from asyncpq.blocking import Portal
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CredentialsError
-from asyncpq.indexing.build.file_rows import FileTask
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.index_model import TABLE_SCHEMAS
 from asyncpq.options import BuildOptions

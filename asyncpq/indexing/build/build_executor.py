@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.events import Operation
-from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask, IndexSpec
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import segment_name

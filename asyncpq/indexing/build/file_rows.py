@@ -25,6 +25,7 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, Obje
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_bounds import bounds_rows
 from asyncpq.indexing.build.file_values import FROM_VALUES, value_rows
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.page_index_rows import pages_rows
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
@@ -43,15 +44,6 @@ WHOLE_FOOTER_BYTES: Final = 16 * 1024
 _FEW_CHUNKS: Final = 64
 _MOST_KEPT: Final = 64  # schemas whose check is remembered
 _FILES_TYPE: Final = pa.struct(list(FILES.schema))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileTask:
-    """A file that a build reads. Can be pickled if the DataFile can."""
-
-    id: int  # the file id of the version that will be read
-    path: str  # the file's path in the index
-    file: DataFile  # the file's location; rows that a table has deleted are indexed too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
+from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
@@ -258,7 +259,7 @@ def _limited(
     return _grouped(pa.concat_arrays(begins).slice(1), keys, firsts, stops)
 
 
-_ONE = pa.scalar(1, pa.uint64())
+_ONE = plain_scalar(1, pa.uint64())
 
 
 def _repeat_true(number: int) -> pa.BooleanArray:

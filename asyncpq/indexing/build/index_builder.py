@@ -24,8 +24,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import BuildExecutor, ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
-from asyncpq.indexing.build.index_source import BuildPlan, IndexSource, another_place, differences
+from asyncpq.indexing.build.file_rows import FileRows, IndexSpec, version_of
+from asyncpq.indexing.build.index_source import BuildPlan, FileTask, IndexSource, another_place, differences
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest

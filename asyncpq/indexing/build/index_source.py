@@ -30,7 +30,6 @@ from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.manifest.commits import IndexedFile, files_of, load, newest_by_path
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -40,6 +39,15 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTask:
+    """A file that a build reads. Can be pickled if the DataFile can."""
+
+    id: int  # the file id of the version that will be read
+    path: str  # the file's path in the index
+    file: DataFile  # the file's location; rows that a table has deleted are indexed too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

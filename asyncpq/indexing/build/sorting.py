@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import StoreError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
@@ -28,7 +29,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 _NUMBER_BYTES: Final = 9  # a tag and 64 bits
 _AT_ONCE: Final = 1 << 15  # keys converted at once: they fit in the processor's cache
 _DIGIT_BITS: Final = 12  # pyarrow sorts smaller integers by counting, which is many times faster than comparing
-_DIGIT: Final = pa.scalar((1 << _DIGIT_BITS) - 1, pa.uint64())
+_DIGIT: Final = plain_scalar((1 << _DIGIT_BITS) - 1, pa.uint64())
 _FEW: Final = 1 << 12  # fewer numbers are compared faster than counted
 _LONG_RUN: Final = 1 << 10  # rows in sorted runs; merging longer runs is faster than counting
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -160,7 +161,7 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
     if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
         rows = rows.filter(_are_in(files, live))
     if has_unknown:
-        is_unknown = pc.equal(rows.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
+        is_unknown = pc.equal(rows.column("key"), plain_scalar(UNKNOWN_KEY, pa.binary()))
         ids = pc.unique(rows.filter(is_unknown).column("file")).to_pylist()
         unknown |= RowRanges.from_rows(sorted(ids))
         rows = rows.filter(pc.invert(is_unknown))
@@ -361,9 +362,9 @@ def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
     mask = pc.is_in(keys, pa.array(points, pa.binary()))
     for low, high in ranges:
         if high != low + b"\x00":
-            inside = pc.greater_equal(keys, pa.scalar(low, pa.binary()))
+            inside = pc.greater_equal(keys, plain_scalar(low, pa.binary()))
             if high is not None:
-                inside = pc.and_(inside, pc.less(keys, pa.scalar(high, pa.binary())))
+                inside = pc.and_(inside, pc.less(keys, plain_scalar(high, pa.binary())))
             mask = pc.or_(mask, inside)
     return table.filter(mask)
 
@@ -377,9 +378,9 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
         return table.filter(pa.array(_meet(lows.to_pylist(), highs.to_pylist(), ranges), pa.bool_()))
     mask: pa.ChunkedArray | None = None
     for low, high in ranges:
-        meets = pc.greater_equal(highs, pa.scalar(low, pa.binary()))
+        meets = pc.greater_equal(highs, plain_scalar(low, pa.binary()))
         if high is not None:
-            meets = pc.and_(meets, pc.less(lows, pa.scalar(high, pa.binary())))
+            meets = pc.and_(meets, pc.less(lows, plain_scalar(high, pa.binary())))
         mask = meets if mask is None else pc.or_(mask, meets)
     return table.slice(0, 0) if mask is None else table.filter(mask)
 

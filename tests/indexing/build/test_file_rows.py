@@ -12,7 +12,8 @@ import pytest
 import asyncpq
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import AmbiguousColumnError, NotParquetError
-from asyncpq.indexing.build.file_rows import FileCollector, FileRows, FileTask, IndexSpec
+from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
+from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.index_model import IndexTable, file_key
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.indexing.manifest.manifest import FILES
