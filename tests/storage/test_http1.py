@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.storage.http1 import Body, Connection, ConnectionPool, Endpoint, ProtocolError, parse_head
+from asyncpq.storage.http1 import _USES, Body, Connection, ConnectionPool, Endpoint, ProtocolError, parse_head
 
 OK = b"HTTP/1.1 206 Partial Content\r\n"
 
@@ -273,6 +273,29 @@ def test_interim_responses_are_passed_over() -> None:
 def test_what_is_no_http(response: bytes, cuts: list[int]) -> None:
     with pytest.raises(ProtocolError):
         run(respond(response, cuts, wanted=1000))
+
+
+NAMES = st.lists(
+    st.text("abcXYZ019-_.!", min_size=1, max_size=8), min_size=1, max_size=6, unique_by=lambda name: name.lower()
+)
+BLANKS = st.text(" \t", max_size=2)
+
+
+@given(names=NAMES, status=st.sampled_from(["HTTP/1.1 206 Partial Content", "HTTP/1.0 404"]), data=st.data())
+def test_a_head_whose_names_came_often_is_parsed_like_any_other(names: list[str], status: str, data: Any) -> None:
+    values = st.text("ab :;=\xe9\udce9", max_size=9).map(str.strip)
+    head = status
+    for number in range(_USES + 5):
+        drawn = data.draw(st.tuples(*[st.tuples(BLANKS, values, BLANKS) for _ in names])) if number > _USES else None
+        fields = drawn or [("", "v", "")] * len(names)
+        lines = [f"{name}:{''.join(field)}" for name, field in zip(names, fields, strict=True)]
+        head = "\r\n".join([status, *lines])
+        expected = {name.lower(): value for name, (_, value, _) in zip(names, fields, strict=True)}
+        assert parse_head(head) == (int(status[9:12]), int(status[7]), expected)
+    for damage in ("\n", "\r", "\0", "\r\nno colon", "\r\n name: value"):
+        at = data.draw(st.integers(len(status), len(head)))
+        with pytest.raises(ProtocolError):
+            parse_head(head[:at] + damage + (head[at:] if len(damage) == 1 else ""))
 
 
 def test_of_repeated_headers_the_first_counts() -> None:
