@@ -39,6 +39,10 @@ def _require_positive(options: object, *names: str) -> None:
         _require(_is_number(value) and value > 0, name, value, "must be a positive number")
 
 
+def _given(options: object, *names: str) -> list[str]:
+    return [name for name in names if getattr(options, name) is not None]
+
+
 def _require_choice(options: object, name: str, *choices: str) -> None:
     *first, last = [f'"{choice}"' for choice in choices]
     rule = f"must be {', '.join(first)} or {last}"
@@ -100,12 +104,13 @@ class RequestOptions:
     Attributes:
         tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
             session learns from the tails it has seen.
-        gap_bytes: two ranges closer than this are fetched as one.
+        gap_bytes: two ranges closer than this are fetched as one; None: those between which there are fewer bytes than
+            come in the time that a request costs, as far as the session has seen (16 KiB at first).
         part_bytes: merged ranges larger than this are cut into parts of this size.
         max_requests: ranges are merged until a round has at most this many; None for no bound. Merged ranges larger
             than ``part_bytes`` are still cut.
-        latency_s: assumed time to first byte of a GET, for deciding on a second round.
-        bandwidth_bytes_s: assumed bytes per second of a read, also for deciding on a second round.
+        latency_s: assumed time to first byte of a GET; None: what the session has seen (0.03 at first).
+        bandwidth_bytes_s: assumed bytes per second of a read; None: what the session has seen (200e6 at first).
         late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
             fetches all in one round; "auto" does what is expected to be faster.
         bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads
@@ -115,22 +120,21 @@ class RequestOptions:
     """
 
     tail_bytes: int = 640 * KIB
-    gap_bytes: int = 16 * KIB
+    gap_bytes: int | None = None
     part_bytes: int = 8 * MIB
     max_requests: int | None = None
-    latency_s: float = 0.030
-    bandwidth_bytes_s: float = 200e6
+    latency_s: float | None = None
+    bandwidth_bytes_s: float | None = None
     late_materialization: LateMaterialization = "auto"
     bloom_filters: BloomFilterUse = "auto"
     whole_segment_bytes: int = MIB
 
     def __post_init__(self) -> None:
         _require_numbers(self, 8, "tail_bytes")
-        _require_numbers(self, 0, "gap_bytes", "latency_s", "whole_segment_bytes")
+        _require_numbers(self, 0, "whole_segment_bytes", *_given(self, "gap_bytes", "latency_s"))
         _require_numbers(self, 64 * KIB, "part_bytes")
-        if self.max_requests is not None:
-            _require_numbers(self, 1, "max_requests")
-        _require_positive(self, "bandwidth_bytes_s")
+        _require_numbers(self, 1, *_given(self, "max_requests"))
+        _require_positive(self, *_given(self, "bandwidth_bytes_s"))
         _require_choice(self, "late_materialization", "auto", "always", "never")
         _require_choice(self, "bloom_filters", "auto", "always", "never")
 

@@ -111,7 +111,9 @@ class ChunkFilter:
         numbers = {block_of(hash_, header.num_blocks) for hash_ in hashes}
         places = [bits + number * BLOCK_BYTES for number in sorted(numbers) if number not in self._blocks]
         parts += [ByteRange(start, start + BLOCK_BYTES) for start in places]
-        merged = coalesce(parts, gap_bytes=gap_bytes, part_bytes=1 << 62, wave=1 << 62, max_requests=None)
+        merged = coalesce(
+            parts, gap_bytes=gap_bytes, wave=1 << 62, wave_gap_bytes=0, part_bytes=1 << 62, max_requests=None
+        )
         cost = sum([part.stop - part.start + gap_bytes for part in merged])
         whole = ByteRange(self.start, bits + header.num_bytes)
         return [whole] if cost >= whole.stop - whole.start else parts
@@ -190,6 +192,7 @@ class RowGroupFilters:
         self._hashes = hashes_by_column(probes)
         self._places = places
         self._context = context
+        self._prices = source.prices()
         self._filters: dict[tuple[int, str], ChunkFilter | None] = {}
         self.dropped: set[int] = set()  # ordinals of the row groups ruled out so far
         for column in self._hashes:
@@ -267,7 +270,7 @@ class RowGroupFilters:
         stop = filter_.stop
         if whole and stop is not None:
             return [ByteRange(filter_.start, stop)]
-        return filter_.ranges(self._hashes[column], self._source.runtime.options.requests.gap_bytes)
+        return filter_.ranges(self._hashes[column], self._prices.gap_bytes)
 
     async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
         """Fetch the wanted ranges in one round; each filter then has more blocks, or the reason why it is unusable."""
@@ -314,11 +317,11 @@ class RowGroupFilters:
             for part in self._ranges(filter_, column, False)
             if part.start < tail_start
         ]
-        merged = self._source.merge(ranges, part_bytes=options.requests.part_bytes)
-        rounds = -(-len(merged) // options.limits.max_connections)
-        cost = rounds * self._round_bytes() + sum([part.stop - part.start for part in merged])
+        prices = self._prices
+        cost_s = prices.round_s(prices.requests(ranges))
         absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
-        return absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}]) > cost
+        saved = absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}])
+        return saved / prices.bandwidth_bytes_s > cost_s
 
     def _buys(self, pending: Sequence[tuple[int, str, ChunkFilter]]) -> bool:
         """Return whether to fetch whole filters. With them in memory, each probe so far would have saved a round
@@ -326,15 +329,10 @@ class RowGroupFilters:
         size = sum([filter_.stop - filter_.start for _, _, filter_ in pending if filter_.stop is not None])
         probes = max((filter_.probes for _, _, filter_ in pending), default=0)
         return (
-            probes * 2 * self._round_bytes() >= size
+            probes * 2 * self._prices.round_bytes >= size
             and probes > 0
             and size <= self._source.runtime.memory.max_bytes // _MEMORY_SHARE
         )
-
-    def _round_bytes(self) -> float:
-        """Return the bytes that could be fetched in the time of one round trip."""
-        requests = self._source.runtime.options.requests
-        return requests.latency_s * requests.bandwidth_bytes_s
 
 
 def row_group_filters(

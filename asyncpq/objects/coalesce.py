@@ -1,8 +1,8 @@
 """Which range GETs fetch a set of byte ranges: a pure function, every knob an argument.
 
 A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
-ranges become one GET when the gap between them is small, and gaps grow only when a round has more
-ranges than it may send requests.
+ranges become one GET when the gap between them is small, and larger gaps are closed only while a
+round has more ranges than run at once. :mod:`asyncpq.objects.prices` sets the knobs.
 
 It sees only ranges that no cache had.
 """
@@ -22,17 +22,23 @@ class ByteRange(NamedTuple):
 
 
 def coalesce(
-    ranges: Iterable[tuple[int, int]], *, gap_bytes: int, part_bytes: int, wave: int, max_requests: int | None
+    ranges: Iterable[tuple[int, int]],
+    *,
+    gap_bytes: int,
+    wave: int,
+    wave_gap_bytes: int,
+    part_bytes: int,
+    max_requests: int | None,
 ) -> list[ByteRange]:
     """Cover ``ranges`` with GETs, sorted and disjoint.
 
     Args:
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
         gap_bytes: ranges at most this far apart are merged.
+        wave: requests that run at once. While there are more ranges, the smallest gaps of at most
+            ``wave_gap_bytes`` are closed.
         part_bytes: a merged range longer than this is cut into near-equal parts of at most this
             size. A cut may fall anywhere: the caller joins what it cut.
-        wave: requests that run at once. When the ranges do not fit a whole number of waves, the
-            smallest gaps are closed until they do, if none of those exceeds 16 times ``gap_bytes``.
         max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are
             closed whatever their size.
 
@@ -53,7 +59,7 @@ def coalesce(
     if stop >= 0:
         merged.append(ByteRange(start, stop))
     if len(merged) > wave:
-        merged = _close_gaps(merged, len(merged) // wave * wave, limit_bytes=16 * gap_bytes)
+        merged = _close_gaps(merged, wave, limit_bytes=wave_gap_bytes)
     if max_requests is not None and len(merged) > max_requests:
         merged = _close_gaps(merged, max_requests, limit_bytes=None)
     return [part for item in merged for part in cut(item, part_bytes)]
@@ -70,13 +76,10 @@ def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
 
 
 def _close_gaps(ranges: list[ByteRange], target: int, *, limit_bytes: int | None) -> list[ByteRange]:
-    """Merge across the smallest gaps until ``target`` ranges remain; change nothing if a gap exceeds
-    ``limit_bytes``."""
+    """Merge across the smallest gaps, of at most ``limit_bytes``, until ``target`` ranges remain."""
     gaps = sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
     chosen = gaps[: len(ranges) - max(1, target)]
-    if not chosen or (limit_bytes is not None and chosen[-1][0] > limit_bytes):
-        return ranges
-    closed = {number for _, number in chosen}
+    closed = {number for gap, number in chosen if limit_bytes is None or gap <= limit_bytes}
     result = [ranges[0]]
     for number, item in enumerate(ranges[1:]):
         if number in closed:

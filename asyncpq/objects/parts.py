@@ -15,6 +15,7 @@ from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
 from asyncpq.events import Operation
 from asyncpq.objects.coalesce import ByteRange, cut
+from asyncpq.objects.prices import MANY_REQUESTS, Prices
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
@@ -53,6 +54,7 @@ async def fetch_parts(
     admit: bool = True,
     decoded: bool = False,
     read_bytes: int = 0,
+    prices: Prices | None = None,
 ) -> Parts:
     """Return the bytes of each key: from memory, a running fetch, another tier, or the store.
 
@@ -65,6 +67,7 @@ async def fetch_parts(
         admit: keep pages in memory.
         decoded: return parts that memory holds decoded or parsed in that form; otherwise fetch them again.
         read_bytes: see :func:`share_pages`.
+        prices: what decides which misses become one request; by default the present prices.
 
     Raises:
         ObjectChangedError: the object has another version now.
@@ -83,7 +86,10 @@ async def fetch_parts(
         missing = [key for key in missing if key not in lower]
     metrics.cache_hits += len(found)
     metrics.cache_misses += len(missing)
-    fetched, validated = await _fly(source, version, missing, found, context, admit) if missing else ((), False)
+    if not missing:
+        return Parts(found, (), False, (), inside)
+    prices = prices or source.prices()
+    fetched, validated = await _fly(source, version, missing, found, context, admit, prices)
     return Parts(found, missing, validated, fetched, inside)
 
 
@@ -164,6 +170,7 @@ async def _fly(
     found: dict[ContentKey, Any],
     context: RequestContext,
     admit: bool,
+    prices: Prices,
 ) -> tuple[list[ContentKey], bool]:
     """Join running fetches of ``missing``, start the others and wait for all; add the parts to ``found``.
 
@@ -183,12 +190,16 @@ async def _fly(
             joined.setdefault(id(flight), (flight, []))[1].append(key)
     for flight, _ in joined.values():
         flight.join()
+    measured = None
     try:
         if rest:
-            groups = _groups(source, rest)
+            groups, part_bytes = _groups(rest, prices)
+            if not joined:
+                measured = _Round(groups, part_bytes)
             for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
                 members = [key for group in some for key in group]
-                flight = flights.start(members, partial(_fetch_groups, source, version, some, context, admit))
+                work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
+                flight = flights.start(members, work)
                 flight.join()
                 joined[id(flight)] = (flight, members)
         context.metrics.wait_begins()
@@ -203,19 +214,38 @@ async def _fly(
                 validated |= group.validated and flight.began >= context.began
                 for key in members:
                     found[key] = group.data[key]
+        if measured is not None:
+            measured.ended(source)
     finally:
         for flight, _ in joined.values():
             flight.leave()
     return rest, validated
 
 
-def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKey]]:
-    """Return the parts in each merged range, one list a range."""
+class _Round:
+    """A round of requests under way, which tells what they cost."""
+
+    __slots__ = ("_began", "_cpu_began", "_num_bytes", "_requests")
+
+    def __init__(self, groups: Sequence[Sequence[ContentKey]], part_bytes: int) -> None:
+        sizes = [_span(members) for members in groups]
+        self._num_bytes = sum(sizes)
+        self._requests = sum([-(-size // part_bytes) for size in sizes])
+        self._cpu_began = time.thread_time() if self._requests >= MANY_REQUESTS else None
+        self._began = time.monotonic()
+
+    def ended(self, source: ObjectSource) -> None:
+        cpu_s = None if self._cpu_began is None else time.thread_time() - self._cpu_began
+        source.learn_prices(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s)
+
+
+def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:
+    """Return the parts in each merged range, one list a range; and the size that longer ranges are cut to."""
     if len(keys) == 1:
-        return [keys]
+        return [keys], prices.part_bytes(_span(keys))
     ordered = sorted(keys, key=_start)
     # parts are cut inside the flight, which joins what a cut divides
-    merged = source.merge([(key.start, key.stop) for key in ordered], part_bytes=1 << 62)
+    merged = prices.merge([(key.start, key.stop) for key in ordered])
     groups: list[list[ContentKey]] = []
     position = 0
     for item in merged:
@@ -224,7 +254,14 @@ def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKe
             members.append(ordered[position])
             position += 1
         groups.append(members)
-    return groups
+    return groups, prices.part_bytes(sum([item.stop - item.start for item in merged]))
+
+
+def _span(members: Sequence[ContentKey]) -> int:
+    """Return the length of the range that holds the parts, which are sorted by their start."""
+    if len(members) == 1:
+        return members[0].stop - members[0].start
+    return max([key.stop for key in members]) - members[0].start
 
 
 def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
@@ -233,7 +270,7 @@ def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]
     few: list[list[ContentKey]] = []
     left = 0
     for members in groups:
-        size = max([key.stop for key in members]) - members[0].start
+        size = _span(members)
         if size > _FEW_BYTES:
             tasks.append([members])
             continue
@@ -251,12 +288,13 @@ async def _fetch_groups(
     groups: Sequence[Sequence[ContentKey]],
     context: RequestContext,
     admit: bool,
+    part_bytes: int,
 ) -> _Group:
-    """Fetch ``groups`` one after the other."""
+    """Fetch ``groups`` one after the other, ranges longer than ``part_bytes`` in parts."""
     data: dict[ContentKey, bytes] = {}
     validated = False
     for members in groups:
-        results = await _fetch_group(source, version, members, context)
+        results = await _fetch_group(source, version, members, context, part_bytes)
         cut_out = partial(_cut_out, source, members, results, context if admit else None)
         data |= await source.runtime.off_loop(cut_out, len(members) // PARTS_A_STEP)
         validated |= any(result.validates for result in results)
@@ -264,11 +302,10 @@ async def _fetch_groups(
 
 
 async def _fetch_group(
-    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext
+    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, part_bytes: int
 ) -> list[RangeResult]:
     start = members[0].start
-    stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
-    ranges = cut(ByteRange(start, stop), source.runtime.options.requests.part_bytes)
+    ranges = cut(ByteRange(start, start + _span(members)), part_bytes)
     if len(ranges) == 1:
         return [await _get(source, version, ranges[0], context)]
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]

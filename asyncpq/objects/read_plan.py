@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from dataclasses import field as dataclass_field
 from typing import Literal, NamedTuple
 
 from asyncpq.objects.coalesce import ByteRange, cut
+from asyncpq.objects.prices import Prices
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import RowGroupPruning
@@ -123,6 +124,18 @@ class ColumnPlan:
             found.extend(range(low, following))
         return found
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Return the ranges of the pages; or of the chunk, where its pages are not known."""
+        if self.offsets is None:
+            return [(self.chunk.start, self.chunk.stop)]
+        starts, sizes = self.offsets.offsets, self.offsets.sizes
+        return [(starts[page], starts[page] + sizes[page]) for page in self.pages]
+
+    @property
+    def dictionary(self) -> tuple[int, int]:
+        """The range of the dictionary, which may be empty: of whatever stands before the first page."""
+        return self.chunk.start, self.chunk.start if self.offsets is None else self.offsets.offsets[0]
+
     def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:
         """Return the pieces to fetch for ``pages`` (ordinals), preceded by the dictionary if ``dictionary`` is true."""
         offsets = self.offsets
@@ -135,9 +148,9 @@ class ColumnPlan:
             start, first = starts[page], firsts[page]
             count = (firsts[page + 1] if page < last else self.num_rows) - first
             items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
-        start, first_page = self.chunk.start, starts[0]  # whatever stands before the first data page
-        if dictionary and items and first_page > start:
-            items.insert(0, Item(column, leaf, "dictionary", start, first_page))
+        start, stop = self.dictionary
+        if dictionary and items and stop > start:
+            items.insert(0, Item(column, leaf, "dictionary", start, stop))
         return items
 
 
@@ -167,12 +180,22 @@ class Unit(NamedTuple):
     num_bytes: int
 
 
+class Estimates(NamedTuple):
+    """The seconds that the strategies for one read take, as far as its prices tell; decoding is not counted."""
+
+    one_round_s: float  # all pages that may hold matching rows, at once
+    two_rounds_s: float  # the filter's columns first, then the pages of the others that hold matching rows
+    chunks_s: float  # all column chunks at once, whole
+
+
 @dataclass(slots=True)
 class FetchPlan:
     """The row groups, columns and pages that a read will fetch."""
 
     row_groups: tuple[RowGroupPlan, ...]  # what is read of each row group that is read at all, in file order
     late: bool  # the filter's columns are fetched first, the others for matching rows only
+    prices: Prices  # what the plan was made with; its requests are merged with the same
+    estimates: Callable[[], Estimates]  # of its strategies, with these prices
     report: PruningReport = dataclass_field(default_factory=PruningReport)  # what was pruned
     statistics: RowGroupPruning | None = None  # what the row groups' statistics said, where they were asked
     bloom: BloomReport | None = None  # what bloom filters ruled out, where some were asked
@@ -212,6 +235,46 @@ class FetchPlan:
         if pieces:
             units.append(Unit(tuple(pieces), size))
         return units
+
+
+def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None, late_rounds: int) -> Estimates:
+    """Estimate the cost of reading ``groups``.
+
+    Args:
+        matches: how many rows are expected to match. With None, half of the other columns' pages are: this is wrong by
+            at most that half, or by the rounds.
+        late_rounds: how many rounds of late columns wait for one another: units are decoded in order.
+    """
+    first: list[tuple[int, int]] = []
+    late: dict[int, list[tuple[int, int]]] = {}  # pages of the columns that can come later, by leaf
+    dictionaries: list[tuple[int, int]] = []  # of those columns
+    chunks: list[tuple[int, int]] = []
+    for group in groups:
+        for column in group.columns:
+            chunks.append((column.chunk.start, column.chunk.stop))
+            if column.predicate or not group.filtered:
+                first += [column.dictionary, *column.spans()]
+            else:
+                late.setdefault(column.chunk.leaf, []).extend(column.spans())
+                dictionaries.append(column.dictionary)
+    one_round = [*first, *dictionaries, *itertools.chain.from_iterable(late.values())]
+    second = [span for spans in late.values() for span in _expected(spans, matches)]
+    if second:
+        second += dictionaries
+    waits_s = (late_rounds - 1) * prices.latency_s
+    return Estimates(
+        prices.round_s(prices.requests(one_round)),
+        prices.round_s(prices.requests(first)) + prices.round_s(prices.requests(second)) + waits_s,
+        prices.round_s(prices.requests(chunks)),
+    )
+
+
+def _expected(spans: Sequence[tuple[int, int]], matches: int | None) -> Sequence[tuple[int, int]]:
+    """Return so many of a column's pages as are expected to hold matching rows, evenly distributed."""
+    if matches is None or not spans:
+        return spans[: len(spans) // 2]
+    count = round(len(spans) * (1 - (1 - 1 / len(spans)) ** matches))
+    return [spans[number * len(spans) // count] for number in range(count)]
 
 
 def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:

@@ -22,6 +22,7 @@ from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
 from asyncpq.storage import CLIENT_MODULES, open_store
 from asyncpq.storage.base import Store, StoreLimits
@@ -133,6 +134,7 @@ class Runtime:
         self.metrics = ReadMetrics()
         self._on_event = on_event
         self.tail_sizes = TailSizes(options.requests.tail_bytes)
+        self.price_book = PriceBook(options.requests, options.limits)
         self.budget = ByteBudget(options.limits.in_flight_bytes)
         self.flights = SingleFlight()
         # digest of the validator that an object was seen not to have any more

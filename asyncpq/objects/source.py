@@ -25,8 +25,8 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.coalesce import ByteRange, coalesce
 from asyncpq.objects.freshness import Freshness
+from asyncpq.objects.prices import Prices
 from asyncpq.objects.runtime import Runtime, TailSizes
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
 from asyncpq.options import CachePolicy
@@ -267,6 +267,7 @@ class ObjectSource:
             if packed is None:
                 guess = runtime.tail_sizes.guess(self._tail_hint)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
+                self.learn_prices(1, len(tail.data), time.monotonic() - sent)
             else:
                 tail = await self._fetch_packed(packed, context)
             self.check_guarantee()  # known better once the store has answered
@@ -400,16 +401,17 @@ class ObjectSource:
         await self.forget(version)
         return await self._load_from_store(context)  # not shared: what was asked before is no answer
 
-    def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
-        """Return the GETs that cover ``ranges``, each of at most ``part_bytes`` bytes (see :func:`coalesce`)."""
-        options = self.runtime.options
-        return coalesce(
-            ranges,
-            gap_bytes=options.requests.gap_bytes,
-            part_bytes=part_bytes,
-            wave=options.limits.max_connections,
-            max_requests=options.requests.max_requests,
-        )
+    def prices(self) -> Prices:
+        """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
+        return self.runtime.price_book.prices(self._price_key())
+
+    def learn_prices(self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None) -> None:
+        """Learn from a round of requests; see :meth:`PriceBook.learn`."""
+        if not is_here(self.handle):
+            self.runtime.price_book.learn(self._price_key(), requests, num_bytes, seconds, cpu_s)
+
+    def _price_key(self) -> str:
+        return self.handle.server or self.handle.url.partition(":")[0]
 
 
 async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:

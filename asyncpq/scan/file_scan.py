@@ -243,6 +243,7 @@ class FileScan:
             admit=self._admit,
             decoded=self._keeper.use_decoded,
             read_bytes=self._read_bytes,
+            prices=self.plan.prices,
         )
         self.current |= parts.validated
         self._keeper.new.update(parts.asked)

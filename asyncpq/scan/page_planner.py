@@ -17,11 +17,21 @@ from operator import attrgetter
 from typing import Final
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.expressions import Constant, Expression
+from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
 from asyncpq.expressions.analysis import Truth
 from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, indexed_chunk
-from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, PruningReport, RowGroupPlan, skips_pages
+from asyncpq.objects.prices import Prices
+from asyncpq.objects.read_plan import (
+    BloomReport,
+    ColumnPlan,
+    Estimates,
+    FetchPlan,
+    PruningReport,
+    RowGroupPlan,
+    estimate,
+    skips_pages,
+)
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
@@ -66,6 +76,7 @@ class PagePlanner:
     prune: Expression | None
     limit: int | None
     rows_only: bool  # matching rows are counted, those that are proven to match from statistics alone
+    prices: Prices  # of requests and bytes, the same for the whole plan
 
     async def plan(self) -> FetchPlan:
         """Decide what to fetch; fetch the page indexes and Bloom filters that may help."""
@@ -98,8 +109,7 @@ class PagePlanner:
         to_filter = [(*item, filtered and (proven is _NONE or item[0] not in proven)) for item in candidates]
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
         num_chunks = len(to_filter) * len(self.columns.leaves)
-        groups = await off_loop(partial(self._row_group_plans, to_filter, indexes), num_chunks)
-        late = self._late(groups)
+        groups, late = await off_loop(partial(self._row_group_plans, to_filter, indexes), num_chunks)
         bloom: BloomReport | None = None
         if filters is not None:
             await filters.rule_out([group.ordinal for group in groups if group.filtered], _stakes(groups, late))
@@ -110,7 +120,8 @@ class PagePlanner:
         if version.has_grown:
             self.source.keep(version)
         learnt = _learnt(groups, indexes) if indexes.learnt else ()
-        return FetchPlan(tuple(groups), late, report, statistics, bloom, learnt, rows_known)
+        estimates = partial(self._estimates, groups)
+        return FetchPlan(tuple(groups), late, self.prices, estimates, report, statistics, bloom, learnt, rows_known)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
         """Return the ordinals of the row groups that may have matching rows, and how statistics pruned the others."""
@@ -163,12 +174,13 @@ class PagePlanner:
         """Return whether a row group may have pages without any of ``rows``, which are read unfiltered."""
         chunks = (indexed_chunk(self.version, ordinal, item.leaf).span for item in self.columns.unfiltered)
         num_rows = self.version.metadata.row_groups[ordinal].num_rows
-        return skips_pages(rows, num_rows, chunks, self.source.runtime.options.requests.gap_bytes)
+        return skips_pages(rows, num_rows, chunks, self.prices.gap_bytes)
 
     def _row_group_plans(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes
-    ) -> list[RowGroupPlan]:
-        """Return the plans of the row groups, with the pages that may match according to the page indexes."""
+    ) -> tuple[list[RowGroupPlan], bool]:
+        """Return the plans of the row groups, with the pages that may match according to the page indexes, and whether
+        to fetch the filter's columns first."""
         groups: list[RowGroupPlan] = []
         for ordinal, rows, filtered in candidates:
             num_rows = self.version.metadata.row_groups[ordinal].num_rows
@@ -193,24 +205,35 @@ class PagePlanner:
                 for item in (self.columns.leaves if filtered else self.columns.unfiltered)
             ]
             groups.append(RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered))
-        return groups
+        return groups, self._late(groups)
 
     def _late(self, groups: list[RowGroupPlan]) -> bool:
         """Return whether to fetch the filter's columns first. This costs one more round, and saves the pages of other
         columns that have no matching row."""
-        requests, leaves = self.source.runtime.options.requests, self.columns.leaves
+        requests, leaves, prices = self.source.runtime.options.requests, self.columns.leaves, self.prices
         if not leaves or not leaves[0].predicate or leaves[-1].predicate:
             return False  # the filter's stand first
         if requests.late_materialization != "auto":
             return requests.late_materialization == "always"
-        budget = requests.latency_s * requests.bandwidth_bytes_s
-        size = 0
+        # It saves at most what the others cost in a round of their own: most lookups need no search for an answer.
+        num_bytes = num_ranges = 0
         for group in groups:
             if group.filtered:
-                size += sum([column.num_bytes for column in group.columns if not column.predicate])
-                if size > budget:
-                    return True
-        return False
+                others = [column.num_bytes for column in group.columns if not column.predicate]
+                num_bytes += sum(others)
+                num_ranges += len(others) * (len(group.rows.starts) + 1)  # a dictionary, and the pages of each run
+        request_s = prices.request_s + prices.latency_s / prices.connections
+        if num_bytes / prices.bandwidth_bytes_s + num_ranges * request_s <= prices.latency_s:
+            return False
+        known = self._estimates(groups)
+        return known.two_rounds_s < known.one_round_s
+
+    def _estimates(self, groups: Sequence[RowGroupPlan]) -> Estimates:
+        """Estimate the cost of the strategies for reading ``groups``."""
+        limits = self.source.runtime.options.limits
+        size = sum([column.num_bytes for group in groups for column in group.columns])
+        units = -(-size // limits.unit_bytes) if self.context.scan or size > limits.round_bytes else 1
+        return estimate(groups, self.prices, _expected_matches(self.where), max(units, 1))
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
         """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises
@@ -276,6 +299,22 @@ def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> lis
                 limit -= wanted.num_rows
             candidates.append((ordinal, wanted))
     return candidates
+
+
+def _expected_matches(expr: Expression | None) -> int | None:
+    """Return how many rows may be expected to match: one for each value that a column must be equal to; None if
+    another condition decides."""
+    if isinstance(expr, Comparison):
+        return 1 if expr.op == "==" else None
+    if isinstance(expr, (In, KeyIn)):
+        return len(expr.values)
+    if not isinstance(expr, (And, Or)):
+        return None
+    counts = [_expected_matches(part) for part in expr.args]
+    known = [count for count in counts if count is not None]
+    if isinstance(expr, And):
+        return min(known, default=None)
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:

@@ -15,7 +15,8 @@ from asyncpq.errors import printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
-from asyncpq.objects.read_plan import BloomReport, Item, PruningReport
+from asyncpq.objects.prices import Prices
+from asyncpq.objects.read_plan import BloomReport, FetchPlan, Item, PruningReport
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
@@ -60,6 +61,8 @@ class Plan:
         num_requests, num_bytes: of those.
         cached_bytes: bytes that caches have already.
         late: a second round would fetch the other columns for matching rows only.
+        estimates: for each way to read the same rows, the estimated seconds of its requests; the chosen way first.
+        prices: what the estimates assume of the server, as text.
         learnt: columns that are read page by page since their chunks were read before, without an OffsetIndex.
         fallbacks: what could not be done the best way, and what metadata contradict the rest of the file, as far as
             reads have found out.
@@ -80,6 +83,8 @@ class Plan:
     cached_bytes: int
     late: bool
     late_columns: tuple[str, ...]
+    estimates: tuple[tuple[str, float], ...]
+    prices: str
     learnt: tuple[str, ...]
     fallbacks: tuple[str, ...]
     metadata_requests: int
@@ -138,6 +143,11 @@ class Plan:
             lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
         if self.late:
             lines.append(f"  round 2 of 2: pages of {_listed(self.late_columns)} with matching rows")
+        if self.estimates and self.requests:
+            (chosen, seconds), *others = self.estimates
+            beside = ", ".join([f"{name} {_milliseconds(seconds)}" for name, seconds in others])
+            lines.append(f"  estimate: {chosen} {_milliseconds(seconds)}; {beside}, before caches")
+            lines.append(f"    at {self.prices}")
         if self.learnt:
             lines.append(f"  page locations learnt: {_listed(self.learnt)}")
         lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
@@ -175,7 +185,7 @@ def describe(
                     cached += item.stop - item.start
                 else:
                     missing.append((item, labels[item.leaf]))
-        ranges = source.merge([(item.start, item.stop) for item, _ in missing], part_bytes=options.requests.part_bytes)
+        ranges = plan.prices.requests([(item.start, item.stop) for item, _ in missing])
         requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
         labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate
@@ -196,10 +206,34 @@ def describe(
         cached_bytes=cached,
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
+        estimates=_estimates(plan) if plan.row_groups else (),
+        prices=_prices(plan.prices),
         learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
     )
+
+
+def _estimates(plan: FetchPlan) -> tuple[tuple[str, float], ...]:
+    """Return the strategies that the planner may choose from, and whole chunks for comparison; the chosen one first."""
+    one_round, two_rounds, chunks = plan.estimates()
+    pages = ("one round", one_round)
+    if len({column.predicate for group in plan.row_groups for column in group.columns}) == 1:
+        return pages, ("whole column chunks", chunks)
+    late = ("two rounds", two_rounds)
+    return (*((late, pages) if plan.late else (pages, late)), ("whole column chunks", chunks))
+
+
+def _prices(prices: Prices) -> str:
+    return (
+        f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
+        f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once; "
+        f"gaps of up to {prices.gap_bytes} bytes are read"
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
 
 
 def _columns(shape: QueryShape, schema: ParquetSchema) -> tuple[str, ...]:

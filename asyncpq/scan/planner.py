@@ -129,6 +129,7 @@ class ScanPlanner:
                 self._prune,
                 request.limit,
                 request.rows_only,
+                source.prices(),
             )
             plan = await planner.plan()
         except AsyncpqError as error:

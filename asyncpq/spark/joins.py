@@ -16,6 +16,7 @@ from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError, nearest_column
+from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
 from asyncpq.spark import sessions
@@ -364,7 +365,8 @@ def explain_lookup_join(
 def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
     cost = plan.cost
     part = keys_part(plan.opened, plan.key_names)
-    wait = requests.latency_s / LimitOptions().max_connections
+    prices = Prices.initial(requests, LimitOptions())
+    wait = prices.latency_s / prices.connections
     each = num_bytes = 0.0
     if cost is not None:
         each, num_bytes = cost.requests + (part is not None), cost.num_bytes * num_keys
@@ -377,6 +379,6 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
         num_keys=num_keys,
         requests=round(each * num_keys),
         num_bytes=round(num_bytes),
-        lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / requests.bandwidth_bytes_s,
-        scan_s=None if cost is None else cost.scan_bytes / requests.bandwidth_bytes_s,
+        lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / prices.bandwidth_bytes_s,
+        scan_s=None if cost is None else cost.scan_bytes / prices.bandwidth_bytes_s,
     )

@@ -177,8 +177,9 @@ async def test_without_lengths_small_filters_come_with_their_headers(server: Obj
 
 
 async def test_only_what_may_save_more_than_it_costs(server: ObjectServer) -> None:
-    # a third of 24 KB of keys is read in any case, against the bytes of one round trip
-    for bandwidth_bytes_s, expected in ((12_000, 6), (24_000, 0), (1_000_000, 0)):
+    # of 48 KB of keys and prices a third is read in any case, and a second round would not spare it: against the bytes
+    # of one round trip
+    for bandwidth_bytes_s, expected in ((12_000, 6), (24_000, 6), (48_000, 0), (1_000_000, 0)):
         async with session(server, bloom_filters="auto", latency_s=1, bandwidth_bytes_s=bandwidth_bytes_s) as s:
             file = await s.open_file(URL)
             server.log.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,22 +18,33 @@ def covered(ranges: list[ByteRange] | list[tuple[int, int]]) -> set[int]:
     return {byte for start, stop in ranges for byte in range(start, stop)}
 
 
-@given(RANGES, st.integers(0, 50), st.integers(1, 300), st.integers(1, 8), st.none() | st.integers(1, 5))
-def test_every_byte_is_covered_once(
-    ranges: list[tuple[int, int]], gap: int, part: int, wave: int, max_requests: int | None
-) -> None:
-    found = coalesce(ranges, gap_bytes=gap, part_bytes=part, wave=wave, max_requests=max_requests)
+@given(
+    RANGES,
+    st.integers(1, 300),
+    st.fixed_dictionaries(
+        {
+            "gap_bytes": st.integers(0, 50),
+            "wave": st.integers(1, 8),
+            "wave_gap_bytes": st.integers(0, 200),
+            "max_requests": st.none() | st.integers(1, 5),
+        }
+    ),
+)
+def test_every_byte_is_covered_once(ranges: list[tuple[int, int]], part: int, knobs: dict[str, Any]) -> None:
+    found = coalesce(ranges, part_bytes=part, **knobs)
     assert covered(found) >= covered(ranges)
     assert all(left.stop <= right.start for left, right in pairwise(found))
     assert all(0 < item.stop - item.start <= part for item in found)
-    whole = coalesce(ranges, gap_bytes=gap, part_bytes=1 << 60, wave=wave, max_requests=max_requests)
-    if max_requests is not None:
-        assert len(whole) <= max_requests
+    whole = coalesce(ranges, part_bytes=1 << 60, **knobs)
+    if knobs["max_requests"] is not None:
+        assert len(whole) <= knobs["max_requests"]
+    elif len(whole) > knobs["wave"]:
+        assert all(right.start - left.stop > knobs["wave_gap_bytes"] for left, right in pairwise(whole))
 
 
 @given(RANGES, st.integers(0, 50))
 def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]], gap: int) -> None:
-    found = coalesce(ranges, gap_bytes=gap, part_bytes=1 << 60, wave=10_000, max_requests=None)
+    found = coalesce(ranges, gap_bytes=gap, wave=10_000, wave_gap_bytes=1 << 60, part_bytes=1 << 60, max_requests=None)
     wanted = covered(ranges)
     extra = sorted(covered(found) - wanted)
     runs = 0
@@ -54,9 +66,10 @@ def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]]
         ([], {}, []),
         ([(0, 100)], {"part_bytes": 40}, [(0, 33), (33, 66), (66, 100)]),
         # three ranges and two connections: the smaller gap is closed, so that one wave is enough
-        ([(0, 1), (20, 21), (30, 31)], {"gap_bytes": 1, "wave": 2}, [(0, 1), (20, 31)]),
+        ([(0, 1), (20, 21), (30, 31)], {"wave": 2, "wave_gap_bytes": 9}, [(0, 1), (20, 31)]),
         # but not for gaps that cost more than they save
-        ([(0, 1), (200, 201), (300, 301)], {"gap_bytes": 1, "wave": 2}, [(0, 1), (200, 201), (300, 301)]),
+        ([(0, 1), (200, 201), (300, 301)], {"wave": 1, "wave_gap_bytes": 99}, [(0, 1), (200, 301)]),
+        ([(0, 1), (200, 201), (300, 301)], {"wave": 2, "wave_gap_bytes": 98}, [(0, 1), (200, 201), (300, 301)]),
         ([(0, 1), (200, 201), (300, 301)], {"max_requests": 2}, [(0, 1), (200, 301)]),
         ([(0, 1), (200, 201), (300, 301)], {"max_requests": 1}, [(0, 301)]),
     ],
@@ -65,8 +78,9 @@ def test_exact_ranges(ranges: list[tuple[int, int]], knobs: dict[str, int], want
     found = coalesce(
         ranges,
         gap_bytes=knobs.get("gap_bytes", 0),
-        part_bytes=knobs.get("part_bytes", 1 << 60),
         wave=knobs.get("wave", 100),
+        wave_gap_bytes=knobs.get("wave_gap_bytes", 0),
+        part_bytes=knobs.get("part_bytes", 1 << 60),
         max_requests=knobs.get("max_requests"),
     )
     assert found == [ByteRange(*item) for item in wanted]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.objects.read_plan import ChunkSpan, ColumnPlan, FetchPlan, Item, RowGroupPlan, skips_pages
+from asyncpq.objects.prices import Prices
+from asyncpq.objects.read_plan import ChunkSpan, ColumnPlan, FetchPlan, Item, RowGroupPlan, estimate, skips_pages
+from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
 NUM_ROWS = 30
+PRICES = Prices.initial(RequestOptions(), LimitOptions())
 rows_of_a_group = st.sets(st.integers(0, NUM_ROWS - 1)).map(lambda rows: RowRanges.from_rows(sorted(rows)))
 first_rows = st.sets(st.integers(1, NUM_ROWS - 1), max_size=8).map(lambda rows: [0, *sorted(rows)])
 
@@ -24,6 +30,10 @@ def paged(leaf: int, firsts: list[int], rows: RowRanges, *, predicate: bool = Fa
 
 def whole(leaf: int, rows: RowRanges, size: int = 700) -> ColumnPlan:
     return ColumnPlan(leaf, ChunkSpan(leaf, leaf * 10_000, leaf * 10_000 + size), None, False, NUM_ROWS, rows)
+
+
+def planned(group: RowGroupPlan, *, late: bool) -> FetchPlan:
+    return FetchPlan((group,), late, PRICES, partial(estimate, [group], PRICES, None, 1))
 
 
 @given(first_rows, rows_of_a_group)
@@ -42,7 +52,7 @@ def test_units_hold_every_page_once_in_row_order(
     firsts: list[int], others: list[int], rows: RowRanges, unit_bytes: int
 ) -> None:
     columns = (paged(0, firsts, rows), paged(1, others, rows), whole(2, rows))
-    plan = FetchPlan((RowGroupPlan(0, NUM_ROWS, rows, columns, False),), late=False)
+    plan = planned(RowGroupPlan(0, NUM_ROWS, rows, columns, False), late=False)
     units = plan.units(unit_bytes)
     pieces = [piece for unit in units for piece in unit.pieces]
     assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
@@ -61,7 +71,7 @@ def test_units_hold_every_page_once_in_row_order(
 def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:
     rows = RowRanges.from_rows(range(NUM_ROWS))
     columns = (paged(0, [0, 15], rows, predicate=True), paged(1, [0, 10, 20], rows))
-    plan = FetchPlan((RowGroupPlan(0, NUM_ROWS, rows, columns, True),), late=True)
+    plan = planned(RowGroupPlan(0, NUM_ROWS, rows, columns, True), late=True)
     assert plan.num_bytes() == columns[0].num_bytes
     (unit,) = plan.units(1 << 20)
     assert {item.column for item in unit.pieces[0].items} == {0}
@@ -76,3 +86,32 @@ def test_pages_are_skipped_where_few_rows_are_wanted_or_a_run_of_others_is_long(
     assert skips_pages(most, 100, chunks, 399)  # the run of 40 rows has 400 bytes
     assert not skips_pages(most, 100, chunks, 400)
     assert not skips_pages(RowRanges.from_rows(range(100)), 100, chunks, 0)
+
+
+@given(first_rows, first_rows, rows_of_a_group.filter(bool), st.none() | st.integers(0, 40), st.floats(1e-4, 1.0))
+def test_pages_are_never_estimated_above_whole_chunks(
+    firsts: list[int], others: list[int], rows: RowRanges, matches: int | None, latency_s: float
+) -> None:
+    columns = (paged(0, firsts, rows, predicate=True), paged(1, others, rows), whole(2, rows))
+    group = RowGroupPlan(0, NUM_ROWS, rows, columns, True)
+    prices = Prices(latency_s, 1e4, 1e4, 0.005, 4)
+    found = estimate([group], prices, matches, 1)
+    assert found.one_round_s <= found.chunks_s
+    spans = [span for column in columns for span in (column.dictionary, *column.spans())]
+    assert found.one_round_s == prices.round_s(prices.requests(spans))
+    assert found.two_rounds_s >= prices.round_s(prices.requests([columns[0].dictionary, *columns[0].spans()]))
+
+
+def test_a_second_round_pays_for_its_wait_and_the_pages_that_are_expected() -> None:
+    rows = RowRanges.from_rows(range(NUM_ROWS))
+    columns = (paged(0, [0, 15], rows, predicate=True), paged(1, list(range(0, 30, 3)), rows))
+    group = RowGroupPlan(0, NUM_ROWS, rows, columns, True)
+    prices = Prices(0.1, 1000, 1000, 0.001, 4)
+    first = 0.1 + 0.001 + 0.25  # two pages behind a dictionary
+    late = {0: 0.0, 1: 0.1 + 0.001 + 0.15, 1000: 0.1 + 0.001 + 1.05, None: 0.1 + 0.001 + 0.55}
+    for matches, seconds in late.items():
+        found = estimate([group], prices, matches, 1)
+        assert found.two_rounds_s == pytest.approx(first + seconds)
+        assert found.one_round_s == pytest.approx(0.1 + 0.002 + 1.3)
+    again = estimate([group], prices, None, 3)
+    assert again.two_rounds_s == pytest.approx(first + late[None] + 0.2)

@@ -67,3 +67,33 @@ async def test_it_says_what_is_ruled_out(path: str) -> None:
     assert str(plan) == plan.explain()
     assert "  limit: 10 rows" in everything.explain().splitlines()
     assert everything.where is None
+
+
+async def test_the_cheapest_way_is_taken_and_the_others_are_named(path: str) -> None:
+    """One key in a column that is not sorted by it: a second round costs its wait, one round the names of all pages."""
+    for latency_s, chosen in ((10.0, "one round"), (0.0, "two rounds")):
+        requests = asyncpq.RequestOptions(latency_s=latency_s, bandwidth_bytes_s=1e6, tail_bytes=1700)
+        async with asyncpq.Session(requests=requests, read=asyncpq.ReadOptions(trust_statistics=False)) as session:
+            file = await session.open_file(path)
+            plan = await file.plan(["name"], col("id") == 1234)
+            table = await file.read(["name"], col("id") == 1234)
+        assert table["name"].to_pylist() == ["name 000001234"]
+        (first, seconds), *others = plan.estimates
+        assert (first, plan.late) == (chosen, chosen == "two rounds")
+        assert {name for name, _ in plan.estimates} == {"one round", "two rounds", "whole column chunks"}
+        assert all(seconds <= other for _, other in others)
+        assert file.metrics is not None
+        assert len({request.round for request in file.metrics.log if request.purpose == "data"}) == 1 + plan.late
+        lines = plan.explain().splitlines()
+        assert any(line.startswith(f"  estimate: {chosen} ") for line in lines)
+        assert f"    at {plan.prices}" in lines
+        assert plan.prices.startswith(f"{latency_s * 1000:.3g} ms to the first byte, 1 MB/s, 82 us a request")
+
+
+async def test_without_a_predicate_there_is_no_second_round(path: str) -> None:
+    async with asyncpq.Session() as session:
+        file = await session.open_file(path)
+        plan = await file.plan(["name"])
+        assert [name for name, _ in plan.estimates] == ["one round", "whole column chunks"]
+        empty = await file.plan(["name"], col("id") == -1)
+    assert empty.estimates == ()

@@ -1,0 +1,180 @@
+"""What fetching costs at one server: the one model behind gaps, rounds and whole chunks.
+
+A round of requests takes the time to the first byte, once for each wave of connections; the CPU of each request; and
+the time of its bytes. So two ranges become one GET when the bytes between them take less time than a request, and
+ranges beyond a wave are worth more. For this model, closing all gaps up to a bound is the best of all coverings.
+
+:class:`PriceBook` learns the prices from the rounds that a session has seen. A plan keeps the prices that it was made
+with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from cachetools import LRUCache
+
+from asyncpq.objects.coalesce import ByteRange, coalesce, cut
+from asyncpq.options import MIB, LimitOptions, RequestOptions
+
+_LATENCY_S: Final = 0.030  # before the first measurement, as are the next two
+_BANDWIDTH_BYTES_S: Final = 200e6
+_REQUEST_S: Final = 16_384 / _BANDWIDTH_BYTES_S  # 82 us: signing, sending, parsing and handing out, on one core
+
+_FEW_REQUESTS: Final = 8  # rounds of at most so many requests show the latency,
+MANY_REQUESTS: Final = 16  # those of at least so many the CPU of a request, if they are
+_SMALL_BYTES: Final = 64 * 1024  # not larger than this on average,
+_LARGE_BYTES: Final = MIB  # and those of so many bytes the bandwidth
+_KEPT: Final = 16  # measurements of each price
+_MAX_SERVERS: Final = 256
+
+
+class Prices(NamedTuple):
+    """The prices of one server's bytes and requests, and the knobs that follow from them. Immutable."""
+
+    latency_s: float  # until the first byte of a response
+    bandwidth_bytes_s: float  # of all connections together
+    connection_bytes_s: float  # of one connection
+    request_s: float  # CPU time of one request
+    connections: int  # requests under way at once
+    fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: what the prices make of it
+    most_part_bytes: int = 8 * MIB  # longer requests are cut
+    max_requests: int | None = None  # of one round
+
+    @classmethod
+    def initial(cls, requests: RequestOptions, limits: LimitOptions) -> Prices:
+        """Return the prices before any measurement: the options' where they fix one."""
+        bandwidth = requests.bandwidth_bytes_s or _BANDWIDTH_BYTES_S
+        return cls(
+            _LATENCY_S if requests.latency_s is None else requests.latency_s,
+            bandwidth,
+            bandwidth,
+            _REQUEST_S,
+            limits.max_connections,
+            requests.gap_bytes,
+            requests.part_bytes,
+            requests.max_requests,
+        )
+
+    @property
+    def gap_bytes(self) -> int:
+        """Bytes that come in the time that a request costs."""
+        fixed = self.fixed_gap_bytes
+        return round(self.request_s * self.bandwidth_bytes_s) if fixed is None else fixed
+
+    @property
+    def wave_gap_bytes(self) -> int:
+        """Bytes that come in the time that a request costs which has to wait for a connection."""
+        fixed, wait_s = self.fixed_gap_bytes, self.latency_s / self.connections
+        return round((self.request_s + wait_s) * self.bandwidth_bytes_s) if fixed is None else fixed
+
+    @property
+    def round_bytes(self) -> float:
+        """Bytes that come in the time until a first byte."""
+        return self.latency_s * self.bandwidth_bytes_s
+
+    def part_bytes(self, num_bytes: int) -> int:
+        """Return the size of the parts that long ranges are cut to, in a round of ``num_bytes`` bytes: where one
+        connection is slower than all together, so many that the longest part does not end after the others."""
+        share = self.connection_bytes_s / self.bandwidth_bytes_s
+        return self.most_part_bytes if share >= 1 else min(self.most_part_bytes, max(MIB, int(num_bytes * share)))
+
+    def merge(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
+        """Return the ranges that one round fetches to cover ``ranges``; long ones are not yet cut."""
+        return coalesce(
+            ranges,
+            gap_bytes=self.gap_bytes,
+            wave=self.connections,
+            wave_gap_bytes=self.wave_gap_bytes,
+            part_bytes=1 << 62,
+            max_requests=self.max_requests,
+        )
+
+    def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
+        """Return the GETs of one round that cover ``ranges``."""
+        merged = self.merge(ranges)
+        part_bytes = self.part_bytes(sum([stop - start for start, stop in merged]))
+        return [part for item in merged for part in cut(item, part_bytes)]
+
+    def round_s(self, requests: Sequence[tuple[int, int]]) -> float:
+        """Return the seconds that a round of these GETs takes."""
+        if not requests:
+            return 0.0
+        sizes = [stop - start for start, stop in requests]
+        waves = max(1.0, len(sizes) / self.connections)
+        transfer_s = max(sum(sizes) / self.bandwidth_bytes_s, max(sizes) / self.connection_bytes_s)
+        return self.latency_s * waves + self.request_s * len(sizes) + transfer_s
+
+
+class _Server:
+    """The last measurements of one server."""
+
+    __slots__ = ("bandwidths", "connections", "latencies", "prices", "requests")
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
+        self.latencies: deque[float] = deque(maxlen=_KEPT)
+        self.bandwidths: deque[float] = deque(maxlen=_KEPT)  # of rounds of several requests
+        self.connections: deque[float] = deque(maxlen=_KEPT)  # of rounds of one request
+        self.requests: deque[float] = deque(maxlen=_KEPT)
+
+
+class PriceBook:
+    """The prices of each server, learned from rounds of requests. Prices that the options fix are not learned.
+
+    Others share the connection, the processor and the event loop, so most measurements are worse than what the server
+    gives: the estimate is a quartile on the good side of the last 16, within bounds.
+    """
+
+    def __init__(self, requests: RequestOptions, limits: LimitOptions) -> None:
+        self.initial = Prices.initial(requests, limits)
+        self._fixes_latency = requests.latency_s is not None
+        self._fixes_bandwidth = requests.bandwidth_bytes_s is not None
+        self._servers: LRUCache[str, _Server] = LRUCache(_MAX_SERVERS)
+
+    def prices(self, server: str) -> Prices:
+        """Return the present prices of ``server``."""
+        known: _Server | None = self._servers.get(server)
+        return self.initial if known is None else known.prices
+
+    def learn(self, server: str, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None) -> None:
+        """Learn from a round that ended well: so many requests at once, and bytes, took ``seconds``.
+
+        ``cpu_s`` is the CPU time of the event loop's thread meanwhile; None if it was not measured.
+        """
+        known: _Server | None = self._servers.get(server)
+        if known is None:
+            known = self._servers[server] = _Server(self.initial)
+        prices = known.prices
+        if num_bytes < _LARGE_BYTES:
+            if requests > _FEW_REQUESTS or self._fixes_latency:
+                return
+            rest_s = seconds - requests * prices.request_s - num_bytes / prices.bandwidth_bytes_s
+            known.latencies.append(min(max(rest_s, seconds / 16, 1e-4), 2.0))
+            known.prices = prices._replace(latency_s=_quartile(known.latencies))
+            return
+        if cpu_s is not None and requests >= MANY_REQUESTS and num_bytes <= requests * _SMALL_BYTES:
+            known.requests.append(min(max(cpu_s / requests, 20e-6), 500e-6))
+            prices = prices._replace(request_s=_quartile(known.requests))
+        if not self._fixes_bandwidth:
+            waves = max(1.0, requests / prices.connections)
+            rest_s = seconds - prices.latency_s * waves - requests * prices.request_s
+            rate = min(max(num_bytes / max(rest_s, seconds / 16, 1e-6), 1e6), 10e9)
+            if requests == 1:
+                known.connections.append(rate)
+            elif requests >= _FEW_REQUESTS or rate > prices.bandwidth_bytes_s:  # few may not use all of it
+                known.bandwidths.append(rate)
+            one = -_quartile([-rate for rate in known.connections]) if known.connections else 0.0
+            # A connection alone says what all can do at the least.
+            several = known.bandwidths or [self.initial.bandwidth_bytes_s]
+            together = max(one, -_quartile([-rate for rate in several]))
+            prices = prices._replace(bandwidth_bytes_s=together, connection_bytes_s=one or together)
+        known.prices = prices
+
+
+def _quartile(values: Iterable[float]) -> float:
+    """Return the lower quartile."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 4]

@@ -1,0 +1,134 @@
+"""Prices choose the cheapest requests for any layout, and follow what a server does, not single slow rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.objects.coalesce import ByteRange, coalesce
+from asyncpq.objects.prices import PriceBook, Prices
+from asyncpq.options import MIB, LimitOptions, RequestOptions
+
+LIMITS = LimitOptions()
+
+# Pages in file order: unwanted bytes before each, and its own bytes.
+layouts = st.lists(st.tuples(st.integers(0, 300_000), st.integers(1, 100_000)), min_size=1, max_size=60)
+prices = st.builds(
+    lambda latency, bandwidth, request, connections: Prices(latency, bandwidth, bandwidth, request, connections),
+    st.floats(0.0001, 0.2),
+    st.floats(1e6, 2e9),
+    st.floats(1e-5, 5e-4),
+    st.integers(1, 20),
+)
+
+
+def ranges_of(layout: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    ranges, stop = [], 4
+    for gap, size in layout:
+        ranges.append((stop + gap, stop + gap + size))
+        stop += gap + size
+    return ranges
+
+
+def fixed(ranges: list[tuple[int, int]], gap_bytes: int) -> list[ByteRange]:
+    """The requests of a reader that always reads through gaps of ``gap_bytes``."""
+    return coalesce(ranges, gap_bytes=gap_bytes, wave=1 << 60, wave_gap_bytes=0, part_bytes=1 << 60, max_requests=None)
+
+
+@pytest.mark.property
+@given(layouts, prices, st.integers(0, 1 << 20))
+def test_no_other_gap_is_cheaper(layout: list[tuple[int, int]], known: Prices, gap_bytes: int) -> None:
+    ranges = ranges_of(layout)
+    chosen = known.requests(ranges)
+    rounding_s = len(ranges) / known.bandwidth_bytes_s  # gaps are whole bytes
+    for strategy in (gap_bytes, 0, 16 * 1024, 1 << 60):
+        assert known.round_s(chosen) <= known.round_s(fixed(ranges, strategy)) + rounding_s
+    for start, stop in ranges:
+        assert any(item.start <= start and stop <= item.stop for item in chosen)
+    assert all(left.stop <= right.start for left, right in pairwise(chosen))
+
+
+def test_the_initial_prices_read_through_16_kib() -> None:
+    initial = Prices.initial(RequestOptions(), LIMITS)
+    assert initial.gap_bytes == 16 * 1024
+    assert initial.round_s([]) == 0.0
+    assert initial.round_s([(0, 200)]) == pytest.approx(initial.latency_s + initial.request_s + 1e-6)
+
+
+def test_requests_beyond_a_wave_pay_for_the_wait() -> None:
+    known = Prices(0.1, 1e6, 1e6, 0.001, 2)
+    assert (known.gap_bytes, known.wave_gap_bytes) == (1000, 51_000)
+    assert known.merge([(0, 1), (20_000, 20_001), (80_000, 80_001)]) == [(0, 20_001), (80_000, 80_001)]
+    assert known.merge([(0, 1), (20_000, 20_001)]) == [(0, 1), (20_000, 20_001)]
+    assert known._replace(fixed_gap_bytes=0).merge([(0, 1), (9, 10), (20, 21)]) == [(0, 1), (9, 10), (20, 21)]
+
+
+def test_slow_connections_share_a_long_range() -> None:
+    known = Prices(0.02, 400e6, 100e6, 1e-4, 64)
+    assert [item.stop - item.start for item in known.requests([(0, 16 * MIB)])] == [4 * MIB] * 4
+    assert known._replace(connection_bytes_s=400e6).requests([(0, 4 * MIB)]) == [(0, 4 * MIB)]
+
+
+def test_prices_follow_the_server() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    assert book.prices("far") == book.initial
+    for seconds in (0.5, 0.1, 0.1, 0.3, 0.1):  # twice the event loop was busy
+        book.learn("far", 4, 20_000, seconds)
+    known = book.prices("far")
+    assert known.latency_s == pytest.approx(0.1, rel=0.02)
+    assert (known.bandwidth_bytes_s, known.request_s) == (200e6, book.initial.request_s)
+    for seconds in (0.5, 0.5, 0.9, 0.5):
+        book.learn("far", 100, 5_000_000, seconds, cpu_s=0.02)
+    known = book.prices("far")
+    assert known.request_s == pytest.approx(200e-6)
+    assert known.bandwidth_bytes_s == pytest.approx(5e6 / (0.5 - 0.1 * 100 / 64 - 100 * 200e-6), rel=0.02)
+    assert book.prices("near") == book.initial
+
+
+def test_one_connection_may_be_slower_than_all() -> None:
+    book = PriceBook(RequestOptions(latency_s=0.1), LIMITS)
+    for _ in range(4):
+        book.learn("s3", 1, 5_000_000, 0.2)
+        book.learn("s3", 10, 50_000_000, 0.2)
+        book.learn("s3", 2, 10_000_000, 0.2)  # two are not enough to use all of it
+    known = book.prices("s3")
+    assert known.connection_bytes_s == pytest.approx(50e6, rel=0.01)
+    assert known.bandwidth_bytes_s == pytest.approx(500e6, rel=0.02)
+
+
+@pytest.mark.property
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2000), st.integers(1, 1 << 30), st.floats(0, 100), st.none() | st.floats(0, 10)),
+        max_size=40,
+    )
+)
+def test_prices_stay_within_bounds(rounds: list[tuple[int, int, float, float | None]]) -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    for number, num_bytes, seconds, cpu_s in rounds:
+        book.learn("s3", number, num_bytes, seconds, cpu_s)
+    known = book.prices("s3")
+    assert 1e-4 <= known.latency_s <= 2.0
+    assert 1e6 <= known.connection_bytes_s <= known.bandwidth_bytes_s <= 10e9
+    assert 20e-6 <= known.request_s <= 500e-6
+
+
+def test_what_the_options_fix_is_not_learned() -> None:
+    options = RequestOptions(gap_bytes=5, latency_s=0.0, bandwidth_bytes_s=1e6)
+    book = PriceBook(options, LIMITS)
+    book.learn("s3", 1, 1000, 0.5)
+    book.learn("s3", 20, 50_000_000, 0.5)
+    assert book.prices("s3") == book.initial
+    assert (book.initial.latency_s, book.initial.bandwidth_bytes_s, book.initial.gap_bytes) == (0.0, 1e6, 5)
+
+
+def test_servers_that_are_not_used_any_more_are_forgotten() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    for number in range(300):
+        book.learn(f"server {number}", 1, 1000, 0.5)
+    assert book.prices("server 0") == book.initial
+    assert book.prices("server 299").latency_s == pytest.approx(0.5, rel=0.01)
