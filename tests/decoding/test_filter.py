@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.decoding.expression_engine import to_pyarrow
@@ -283,6 +285,21 @@ def test_numbers_that_the_column_cannot_hold(op: CompareOp, kind: Any, values: l
     member = col("a").is_in([*literals, values[0]])
     wanted = [model(member, {"a": value}) for value in column.to_pylist()]
     assert compile_filter(member, {"a": kind}).mask({"a": column}, len(column)).to_pylist() == wanted
+
+
+@pytest.mark.property
+@given(st.lists(st.integers(0, 4000), min_size=5, max_size=9, unique=True), st.booleans(), st.booleans())
+def test_keys_are_found_in_sorted_columns_and_others(keys: list[int], ordered: bool, text: bool) -> None:
+    """Sorted values are searched, others hashed: duplicates and keys that no row has included."""
+    numbers = [row // 3 * 2 for row in range(5000)]
+    if not ordered:
+        numbers[17], numbers[-18] = numbers[-18], numbers[17]
+    made = [f"{number:05d}" for number in numbers] if text else numbers
+    named = tuple(f"{key:05d}" if text else key for key in keys)
+    column = pa.array(made)
+    for where in (KeyIn("a", named), col("a").is_in(named)):
+        mask = compile_filter(where, {"a": column.type}).mask({"a": column}, len(column))
+        assert mask.to_pylist() == [value in named for value in made]
 
 
 def test_a_mask_has_the_rows_asked_for() -> None:
