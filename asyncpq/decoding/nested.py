@@ -228,8 +228,9 @@ def _num_levels(
     if inside is not None:
         sums = pa.concat_arrays([plain_array([0], pa.int64()), pc.cumulative_sum(inside)])
         ends = sums.take(ends)
-    counts = pc.max_element_wise(pc.subtract(ends.slice(1), ends.slice(0, len(array))), 1)
-    return pc.if_else(pc.is_valid(array), counts, 1) if array.null_count else counts
+    one = plain_scalar(1, pa.int64())
+    counts = pc.max_element_wise(pc.subtract(ends.slice(1), ends.slice(0, len(array))), one)
+    return pc.if_else(pc.is_valid(array), counts, one) if array.null_count else counts
 
 
 _DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {ENCODING_PLAIN}

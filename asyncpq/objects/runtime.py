@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from importlib import import_module
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -26,6 +24,7 @@ from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
 from asyncpq.storage import CLIENT_MODULES, open_store
 from asyncpq.storage.base import Store, StoreLimits
+from asyncpq.storage.threads import import_whole, is_imported
 from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 
 T = TypeVar("T")
@@ -265,8 +264,8 @@ class Runtime:
     async def load(self, module: str) -> None:
         """Import a module in a thread, as that may take some tenths of a second. Raises UsageError if the session
         was closed meanwhile."""
-        if module not in _loaded:
-            await self.in_thread(partial(_load, module))
+        if not is_imported(module):
+            await self.in_thread(partial(import_whole, module))
             if self._closed:
                 raise UsageError("the session was closed while this read was under way")
 
@@ -307,20 +306,3 @@ async def _ended(running: Future[Any]) -> None:
             await asyncio.wait((waiting,))
     if not waiting.cancelled():
         waiting.exception()  # the cancellation is what counts
-
-
-# Modules that are whole: in sys.modules they stand while a thread still imports them.
-_loaded: set[str] = set()
-_loading = threading.RLock()
-
-
-def _load(module: str) -> None:
-    with _loading:
-        import_module(module)
-        _loaded.add(module)
-
-
-# A fork copies the locks of the modules that another thread is importing, and the child would wait for them forever:
-# it waits until they are imported.
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

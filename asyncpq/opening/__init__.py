@@ -1,6 +1,5 @@
 """Open what users name: a url, list of urls or table comes in, a Dataset or Index goes out.
 
 ``targets`` decides what a target is, and which index and view reads of it use; ``datasets`` opens files and tables
-under one schema, with an index or without; ``indexes`` builds and opens indexes; ``one_off`` opens one object in a
-session that ends with it.
+under one schema, with an index or without; ``indexes`` builds and opens indexes.
 """

@@ -31,6 +31,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.options import RetryOptions
+from asyncpq.storage.aiohttp_wire import AiohttpWire
 from asyncpq.storage.base import (
     Guarantee,
     ListedObject,
@@ -71,7 +72,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
-from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
+from asyncpq.storage.wire import DEFAULT_HEADERS
 
 #: A response with the whole object is accepted up to this size, and cut.
 SMALL_BODY_BYTES = 1024 * 1024

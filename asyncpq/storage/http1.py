@@ -2,7 +2,7 @@
 
 A GET of a few pages costs a third of a GET through aiohttp: the request is one string, the response is parsed in the
 socket's own buffer, and the reading task wakes once, when the whole response has come. Redirects, cookies, proxies and
-content codings are not supported; stores that need them use :class:`asyncpq.storage.wire.AiohttpWire`.
+content codings are not supported; stores that need them use :class:`asyncpq.storage.aiohttp_wire.AiohttpWire`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from xml.sax.saxutils import unescape
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -307,6 +306,8 @@ def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
 
 def parse_error(body: bytes) -> tuple[str, str]:
     """Return code and message of S3's error document, "" for a missing one. The untrusted body meets no XML parser."""
+    from xml.sax.saxutils import unescape  # it loads urllib.request, for 7 ms
+
     code, message = _CODE.search(body), _MESSAGE.search(body)
     text = unescape(message[1].decode("utf-8", "replace")) if message is not None else ""
     return (code[1].decode("ascii") if code is not None else "", text[:200])

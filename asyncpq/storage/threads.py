@@ -1,15 +1,18 @@
-"""Threads for blocking filesystem calls, and bounded calls side by side of which none outlives its caller."""
+"""Threads for blocking filesystem calls and imports, and bounded calls side by side: none outlives its caller."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from importlib import import_module
 from queue import Empty, SimpleQueue
+from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -149,3 +152,28 @@ async def call_each(call: Callable[[T], Awaitable[U]], arguments: Iterable[T], *
 
     await results_of([work() for _ in range(min(at_once, len(items)))])
     return [results[number] for number in range(len(items))]
+
+
+# Modules that are whole: in sys.modules they stand while a thread still imports them.
+_whole: dict[str, ModuleType] = {}
+_importing = threading.RLock()
+
+
+def is_imported(module: str) -> bool:
+    """Return whether :func:`import_whole` has returned for a module."""
+    return module in _whole
+
+
+def import_whole(module: str) -> ModuleType:
+    """Import a module, also in a thread, while no other thread forks the process."""
+    with _importing:
+        _whole[module] = import_module(module)
+    return _whole[module]
+
+
+# A fork copies the locks of the modules that another thread is importing, and the child would wait for them forever:
+# it waits until they are imported.
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release
+    )

@@ -131,7 +131,7 @@ class Exchange(Protocol):
         """Return a coroutine to await before the request is sent, without a time limit; None if not needed."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """Sign and send one attempt. Raises the errors of :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
+        """Sign and send one attempt. Raises the errors of :meth:`asyncpq.storage.aiohttp_wire.AiohttpWire.exchange`."""
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         """Return the body that must follow; None to have ``refuse`` called with the start of the body.

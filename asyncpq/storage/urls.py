@@ -144,6 +144,10 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
     return f"{'s3' if protocol in ('s3a', 's3n') else protocol}://{rest}"
 
 
+#: Mappings that are arguments of filesystems, and no protocol of fsspec has their name.
+_ARGUMENTS = word_set("client_kwargs config_kwargs s3_additional_kwargs headers")
+
+
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
 
@@ -151,9 +155,11 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
 
     Names of one protocol, such as s3 and s3a, share options; http and https do not, lest a token go in clear text.
     """
-    from fsspec.registry import known_implementations
-
     options = dict(storage_options or {})
+    if all(name in _ARGUMENTS for name, value in options.items() if value is None or isinstance(value, Mapping)):
+        return options
+    from fsspec.registry import known_implementations  # it takes 15 ms to load
+
     names = set(options) & (set(known_implementations) | {"file", "local"})
     nested = {name for name in names if options[name] is None or isinstance(options[name], Mapping)}
     if not nested:
@@ -227,6 +233,14 @@ def _mentions(text: str, name: str, value: Any) -> bool:
     if any(f"{mark}{quoted}{mark}" in text for mark in "'\"`") or text.endswith(f" {quoted}"):
         return True
     return isinstance(value, str) and len(value) > 3 and value in text
+
+
+def mapping_option(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the mapping ``name`` in storage_options, {} if it is not given."""
+    value = options.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise InvalidOptionError(f"{name} in storage_options must be a mapping, not {type(value).__name__}")
+    return value
 
 
 def check_s3_names(options: Mapping[str, Any]) -> None:

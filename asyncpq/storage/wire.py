@@ -1,6 +1,6 @@
-"""The two carriers of HTTP requests: aiohttp for arbitrary web servers, and ``http1`` for the hot path.
+"""The carrier of the hot path's requests, over ``http1``; what it shares with ``aiohttp_wire``.
 
-The HTTP store uses aiohttp alone, since it meets web servers and proxies of all kinds.
+It does not import aiohttp, which takes 0.08 s.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-import aiohttp
 from yarl import URL
 
 from asyncpq.errors import (
@@ -27,79 +26,7 @@ from asyncpq.storage.responses import RangeRequest
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
 
-_READ_BUFFER_BYTES = 256 * 1024
-_KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common load balancers
-
-
-class AiohttpWire:
-    """The carrier that sends requests with aiohttp, to any server, and with ``trust_env`` through proxies of the host.
-
-    ``ssl_context`` is for https: True trusts the system's CAs, False any server.
-    """
-
-    def __init__(
-        self,
-        *,
-        ssl_context: ssl.SSLContext | bool,
-        headers: Mapping[str, str],
-        connect_timeout_s: float,
-        trust_env: bool = False,
-    ) -> None:
-        self._ssl = ssl_context
-        self._headers = dict(headers)
-        self._connect_timeout_s = connect_timeout_s
-        self._trust_env = trust_env
-        self._session: aiohttp.ClientSession | None = None
-        self._closed = False
-
-    async def exchange(
-        self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
-    ) -> Body:
-        """Send a request once; return the body, of at most as many bytes as ``receiver.head`` returned, and one more.
-
-        Raises RetryableError if the connection failed, StoreError if the response is not HTTP or the certificate is
-        bad.
-        """
-        session = self._session or self._connect()
-        complete = False
-        response: aiohttp.ClientResponse | None = None
-        try:
-            response = await session.request(method, url, headers=headers, allow_redirects=False)
-            wanted = receiver.head(response.status, response.headers)
-            body = await read_body(response.content.readany, wanted, receiver)
-            complete = body.complete
-            return body
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, StoreError):
-                raise
-            quotes_url = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
-            raise connection_failure(error, request) from (None if quotes_url else error)
-        finally:
-            if response is not None and not complete:
-                response.close()  # unread bytes must not reach the connection's next request
-
-    async def close(self) -> None:
-        """Close all connections. Idempotent."""
-        self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
-    def _connect(self) -> aiohttp.ClientSession:
-        if self._closed:
-            raise UsageError("the store is closed", hint="Read while the session is open.")
-        # No limit in the connector: the transport's limiter grants connections.
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=_KEEPALIVE_S)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers=self._headers,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
-            read_bufsize=_READ_BUFFER_BYTES,
-            trust_env=self._trust_env,
-        )
-        return self._session
+KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common load balancers
 
 
 async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, receiver: Receiver) -> Body:
@@ -130,7 +57,7 @@ class DirectWire:
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float) -> None:
         self._pool = ConnectionPool(
-            ssl_context=ssl_context, connect_timeout_s=connect_timeout_s, keepalive_s=_KEEPALIVE_S
+            ssl_context=ssl_context, connect_timeout_s=connect_timeout_s, keepalive_s=KEEPALIVE_S
         )
         self._closed = False
 
@@ -154,7 +81,7 @@ class DirectWire:
         receiver: Receiver,
         content: bytes = b"",
     ) -> Body:
-        """Send a request once; return the body. Returns and raises the same as :meth:`AiohttpWire.exchange`.
+        """Send a request once; return the body. Returns and raises what ``AiohttpWire.exchange`` does.
 
         ``lines`` are further headers, each with its line end; they include the length of ``content``.
         """
@@ -186,7 +113,7 @@ class DirectWire:
                 if not (used and connection.untouched):
                     raise connection_failure(error, request) from error
             except ProtocolError as error:
-                raise _no_http(request, str(error)) from error
+                raise no_http(request, str(error)) from error
             finally:
                 pool.give_back(endpoint, connection)
             connection = None
@@ -197,7 +124,8 @@ class DirectWire:
         await self._pool.close()
 
 
-def _no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
+def no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
+    """Return the error for a response that is not HTTP."""
     return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url)
 
 
@@ -207,13 +135,13 @@ _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", sock
 
 def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
     """Return the error for a broken connection to ``host``, without the text of ``error``, which may quote secrets."""
-    error_name = type(error).__name__
-    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return _no_tls(error, request)
-    if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
-        return _no_http(request, error_name)
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    where = error.host if isinstance(error, aiohttp.ClientConnectorError) else host
+    if isinstance(error, ssl.SSLError):
+        return no_tls(type(error).__name__, error, request)
+    return no_connection(type(error).__name__, error, request, host)
+
+
+def no_connection(error_name: str, cause: Exception, request: RangeRequest, host: str) -> AsyncpqError | RetryableError:
+    """Return the error for a connection that failed with ``error_name`` because of ``cause``."""
     detail = f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
     failure = TransportError(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
@@ -222,7 +150,7 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     if _is_s3(request):
         check = "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
-        failure.message = f"the host {where} is unknown: {failure.message}"
+        failure.message = f"the host {host} is unknown: {failure.message}"
         failure.hint = check
         return failure
     if isinstance(cause, ConnectionRefusedError):
@@ -230,13 +158,8 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     return RetryableError(failure)
 
 
-def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
+def no_tls(error_name: str, cause: object, request: RangeRequest) -> TransportError:
     """Return the error for a failed TLS handshake. OpenSSL's reasons are constants without secrets."""
-    cause: object = error
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
-    elif isinstance(error, aiohttp.ClientConnectorSSLError):
-        cause = error.os_error
     at_s3 = _is_s3(request)
     hint = "Check the TLS configuration of the host."
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -248,7 +171,7 @@ def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
         )
     reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
     detail = f": {reason}" if reason else ""
-    return TransportError(f"the TLS connection failed ({type(error).__name__}{detail})", url=request.url, hint=hint)
+    return TransportError(f"the TLS connection failed ({error_name}{detail})", url=request.url, hint=hint)
 
 
 #: OpenSSL's reasons for a response in clear text.

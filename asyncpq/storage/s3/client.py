@@ -1,4 +1,4 @@
-"""The only door to s3fs and botocore, which resolve credentials, endpoint, region, addressing and trust.
+"""The only door to s3fs and botocore, which resolve what :mod:`asyncpq.storage.s3.resolver` does not.
 
 For each bucket, s3fs's client prepares and signs one GET, which is caught before it is sent. If the direct path can
 send all of that request, and all options are understood, the bucket is read directly; otherwise (SSE-C, requester pays,
@@ -7,14 +7,11 @@ access points, S3 Express, proxies, ...) through s3fs's own calls.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-import ssl
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,20 +19,18 @@ import aiobotocore.httpsession
 import aiobotocore.session
 import aiohttp
 import botocore.exceptions
-import botocore.httpsession
 import botocore.utils
 import s3fs
 from yarl import URL
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
-from asyncpq.options import RetryOptions
-from asyncpq.storage.base import StoreLimits, Unpicklable
+from asyncpq.storage.aiohttp_wire import aiohttp_failure
+from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.redirects import RedirectedError
 from asyncpq.storage.responses import RangeRequest, error_for, redirected
 from asyncpq.storage.s3.sigv4 import Credentials, Route
-from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url, word_set
-from asyncpq.storage.wire import connection_failure
+from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set
 
 #: The understood options, by the option that holds them: s3fs and botocore resolve them, or they show in the probe
 #: request (SSE-C, requester pays), or do not concern reading. A given ``session`` may have hooks of its own.
@@ -64,7 +59,7 @@ NAMES: Mapping[str, frozenset[str]] = {
 #: Headers of botocore's GET that the direct path also sends, or that do not change a ranged read.
 KNOWN_HEADERS = word_set(
     "host range if-match user-agent authorization x-amz-date x-amz-content-sha256 x-amz-security-token "
-    "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode"
+    "amz-sdk-invocation-id amz-sdk-request x-amz-checksum-mode x-amzn-trace-id"
 )
 
 
@@ -73,45 +68,13 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
     for option, known in NAMES.items():
         given = options
         for part in filter(None, option.split(".")):
-            given = _mapping(given, part)
+            given = mapping_option(given, part)
         for name in given:
             if name not in known:
                 return f"option {option}.{name}" if option else f"option {name}"
-    if _mapping(_mapping(options, "config_kwargs"), "retries").get("mode") == "adaptive":
+    if mapping_option(mapping_option(options, "config_kwargs"), "retries").get("mode") == "adaptive":
         return "option config_kwargs.retries.mode=adaptive"
     return None
-
-
-def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
-    """Return ``retry`` with the timeouts and attempts that config_kwargs in ``options`` sets."""
-    config = _mapping(options, "config_kwargs")
-    changes: dict[str, Any] = {}
-    if config.get("connect_timeout") is not None:
-        changes["connect_timeout_s"] = float(config["connect_timeout"])
-    if config.get("read_timeout") is not None:
-        changes["first_byte_timeout_s"] = changes["stall_timeout_s"] = float(config["read_timeout"])
-    retries = _mapping(config, "retries")
-    if retries.get("total_max_attempts") is not None:
-        changes["max_attempts"] = int(retries["total_max_attempts"])
-    elif retries.get("max_attempts") is not None:
-        changes["max_attempts"] = int(retries["max_attempts"]) + 1
-    return replace(retry, **changes)
-
-
-def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
-    """Return ``limits``, reduced to the ``max_pool_connections`` of config_kwargs in ``options``."""
-    most = _mapping(options, "config_kwargs").get("max_pool_connections")
-    if most is None or int(most) >= limits.max_connections:
-        return limits
-    most = max(1, int(most))
-    return StoreLimits(max_connections=most, scan_connections=max(1, min(limits.scan_connections, most - 1)))
-
-
-def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = options.get(name) or {}
-    if not isinstance(value, Mapping):
-        raise InvalidOptionError(f"{name} in storage_options must be a mapping, not {type(value).__name__}")
-    return value
 
 
 _PROBE_KEY = "k"
@@ -278,25 +241,12 @@ class S3Client(Unpicklable):
             raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
-    async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
-        """Return the TLS context that botocore would use; True trusts the system's CAs, False any server."""
-        if scheme != "https":
-            return True
-        verify = self.filesystem.client_kwargs.get("verify")
-        if verify is None:
-            verify = (
-                self.filesystem.session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
-            )
-        if verify is False:
-            return False
-        try:
-            return await asyncio.to_thread(
-                ssl.create_default_context, cafile=botocore.httpsession.get_cert_path(verify)
-            )
-        except OSError as error:
-            raise InvalidOptionError(
-                f"the CA bundle of botocore's options cannot be loaded: {error.strerror}"
-            ) from error
+    def verify(self) -> bool | str:
+        """Return the CA bundle that botocore would use; True for its default, False if any server is trusted."""
+        verify: bool | str | None = self.filesystem.client_kwargs.get("verify")
+        if verify is not None:
+            return verify
+        return self.filesystem.session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
 
     async def connect_fallback(self) -> Any:
         """Return a connected S3FileSystem that does not retry: asyncpq's Transport retries, and counts the retries."""
@@ -378,7 +328,7 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
     if isinstance(sent, RedirectedError):
         return redirected(request, sent.location)
     if isinstance(sent, aiohttp.ClientConnectorError):
-        return connection_failure(sent, request)
+        return aiohttp_failure(sent, request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         message = f"the connection failed ({type(error).__name__})"
         return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))

@@ -18,7 +18,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
-from xml.etree import ElementTree
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import RequestContext
@@ -90,6 +89,8 @@ class ListPage:
 
 def parse_page(body: bytes) -> ListPage:
     """Parse the XML of a page; raise PageError if it is malformed, or has document types or entities."""
+    from xml.etree import ElementTree  # no read of a known object lists
+
     try:
         text = body.decode("utf-8")  # as text, so that a declared encoding has no effect
         if "<!DOCTYPE" in text or "<!ENTITY" in text:

@@ -14,6 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
+from asyncpq.storage.aiohttp_wire import aiohttp_failure
 from asyncpq.storage.base import Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError
@@ -32,7 +33,7 @@ from asyncpq.storage.s3.client import error_code, explain
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
-from asyncpq.storage.wire import connection_failure, read_body
+from asyncpq.storage.wire import read_body
 
 if TYPE_CHECKING:
     from asyncpq.storage.s3.store import S3Object
@@ -131,7 +132,7 @@ class S3fsExchange:
         except Exception as error:
             explained = explain(error, request, self.denied_hint)
             if explained is None and isinstance(error, aiohttp.ClientError | OSError):
-                explained = connection_failure(error, request)
+                explained = aiohttp_failure(error, request)
             if explained is None:
                 raise
             if isinstance(explained, StoreError) and error_code(error) in EXPIRED and not self._renewed:

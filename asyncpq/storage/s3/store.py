@@ -1,7 +1,7 @@
 """The S3 store and its objects.
 
-``client`` resolves options, credentials and routes; a bucket is then a ``DirectBucket`` or an ``S3fsBucket``, which
-makes the requests of objects, listings and writes alike.
+``resolver`` resolves options, credentials and routes; a bucket is then a ``DirectBucket`` or an ``S3fsBucket``, which
+makes the requests of objects, listings and writes alike. s3fs and botocore are loaded only if they are needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cachetools import LRUCache
 
@@ -30,21 +30,48 @@ from asyncpq.storage.base import (
     http_date_s,
 )
 from asyncpq.storage.responses import UNKNOWN_SIZE, RangeIgnoredError, RangeRequest, guarantee_of
-from asyncpq.storage.s3.client import S3Client, limits_of, retry_of
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
 from asyncpq.storage.s3.key_listing import KeyPages, ListedKey, ListPage, PageRequest, list_keys, list_wanted_keys
-from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Signers, canonical_query
 from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
-from asyncpq.storage.urls import check_s3_names, safe_url, split_url
+from asyncpq.storage.urls import check_s3_names, mapping_option, safe_url, split_url
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
-Bucket = DirectBucket | S3fsBucket
+if TYPE_CHECKING:
+    from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+
+Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
 _KNOWN_LISTINGS = 8
 _MAX_KNOWN_OBJECTS = 10_000
+
+
+def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
+    """Return ``retry`` with the timeouts and attempts that config_kwargs in ``options`` sets."""
+    config = mapping_option(options, "config_kwargs")
+    changes: dict[str, Any] = {}
+    if config.get("connect_timeout") is not None:
+        changes["connect_timeout_s"] = float(config["connect_timeout"])
+    if config.get("read_timeout") is not None:
+        changes["first_byte_timeout_s"] = changes["stall_timeout_s"] = float(config["read_timeout"])
+    retries = mapping_option(config, "retries")
+    if retries.get("total_max_attempts") is not None:
+        changes["max_attempts"] = int(retries["total_max_attempts"])
+    elif retries.get("max_attempts") is not None:
+        changes["max_attempts"] = int(retries["max_attempts"]) + 1
+    return replace(retry, **changes)
+
+
+def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
+    """Return ``limits``, reduced to the ``max_pool_connections`` of config_kwargs in ``options``."""
+    most = mapping_option(options, "config_kwargs").get("max_pool_connections")
+    if most is None or int(most) >= limits.max_connections:
+        return limits
+    most = max(1, int(most))
+    return StoreLimits(max_connections=most, scan_connections=max(1, min(limits.scan_connections, most - 1)))
 
 
 class S3Object(Unpicklable):
@@ -152,8 +179,8 @@ class S3Store(Unpicklable):
         check_s3_names(self._options)
         self._retry = retry_of(self._options, retry)
         self._version_aware = bool(self._options.get("version_aware"))
-        self._client = S3Client(self._options)
-        self._signers = Signers(self._client.fetch_credentials)
+        self._resolver = S3Resolver(self._options)
+        self._signers = Signers(self._resolver.fetch_credentials)
         self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
         self._lock = asyncio.Lock()  # held while connections are opened
         self._buckets: dict[str, Bucket] = {}
@@ -170,10 +197,10 @@ class S3Store(Unpicklable):
     async def open_object(self, url: str) -> S3Object:
         """Return a handle on an object; sends no request. The first call for a bucket resolves credentials and route.
 
-        Raises the errors of :meth:`asyncpq.storage.s3.client.S3Client.find_route`.
+        Raises the errors of :meth:`asyncpq.storage.s3.resolver.S3Resolver.find_route`.
         """
         path, _, version = url.partition("?versionId=")
-        name, key = self._split(path)
+        name, key = await self._split(path)
         if not key:
             raise InvalidOptionError(
                 "the S3 url of one file must have a bucket and a key",
@@ -194,7 +221,7 @@ class S3Store(Unpicklable):
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
         """List objects with ListObjectsV2, several pages at once if there are many."""
-        name, prefix = self._split(url)
+        name, prefix = await self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
         bucket = await self._bucket(name, url)
         if bucket.reason:
@@ -239,7 +266,7 @@ class S3Store(Unpicklable):
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
         """Return whether the server honours If-None-Match; tried once for each bucket."""
-        return await self._create_probe.ask(self, self._split(url)[0], url, _writing(context))
+        return await self._create_probe.ask(self, (await self._split(url))[0], url, _writing(context))
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
         """Create or replace an object with the content of a file; a large file in a multipart upload."""
@@ -262,7 +289,7 @@ class S3Store(Unpicklable):
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the server's time in whole seconds since the epoch, from the Date header of a LIST."""
-        name, prefix = self._split(url)
+        name, prefix = await self._split(url)
         exchange = (await self._bucket(name, url)).list(KeyListing(safe_url(url)), PageRequest(prefix, most=1))
         await self._transport.send(exchange, context.step("list", context.round))
         seconds = http_date_s(exchange.date)
@@ -284,16 +311,16 @@ class S3Store(Unpicklable):
             await self._transport.close()
             if self._wire is not None:
                 await self._wire.close()
-            await self._client.close()
+            await self._resolver.close()
 
-    def _split(self, url: str) -> tuple[str, str]:
+    async def _split(self, url: str) -> tuple[str, str]:
         """Split a url into bucket and key."""
         protocol, path = split_url(url)
         if protocol not in ("s3", "s3a"):
             raise UnsupportedStoreError(
                 f"expected an s3:// or s3a:// url, got protocol {protocol!r}", url=safe_url(url)
             )
-        bucket, key = self._client.split(path)
+        bucket, key = await self._resolver.split(path)
         if not bucket:
             raise InvalidOptionError("the S3 url has no bucket", url=safe_url(url))
         if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
@@ -305,14 +332,14 @@ class S3Store(Unpicklable):
         return bucket, key
 
     async def _writer(self, url: str, context: RequestContext) -> S3Writer:
-        name, key = self._split(url)
+        name, key = await self._split(url)
         if not key:
             raise InvalidOptionError("the S3 url of an object to write must have a bucket and a key", url=safe_url(url))
         bucket = await self._bucket(name, url)
         # Options that no GET shows, such as the encryption or class of new objects: botocore sends their headers.
         if self._options.get("s3_additional_kwargs") and not bucket.reason:
             async with self._lock:
-                bucket = S3fsBucket(await self._connection(), name, "option s3_additional_kwargs")
+                bucket = await self._s3fs_bucket(name, "option s3_additional_kwargs")
         if bucket.reason:
             context.metrics.fall_back(f"written through s3fs: {bucket.reason}")
 
@@ -333,30 +360,33 @@ class S3Store(Unpicklable):
             self._check_open()
             if name in self._buckets:
                 return self._buckets[name]
-            route = await self._client.find_route(name, url)
+            route = await self._resolver.find_route(name, url)
             if isinstance(route, str):
-                bucket = S3fsBucket(await self._connection(), name, route)
+                bucket = await self._s3fs_bucket(name, route)
             else:
                 if self._wire is None:
-                    context = await self._client.ssl_context(route.scheme)
+                    context = await self._resolver.ssl_context(route.scheme)
                     self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
                 bucket = DirectBucket(wire=self._wire, signers=self._signers, route=route)
             self._buckets[name] = bucket  # last: other calls use it without the lock
         return bucket
 
-    async def _connection(self) -> S3fsConnection:
-        """Return the store's s3fs connection, made on the first call. The caller holds the lock."""
+    async def _s3fs_bucket(self, name: str, reason: str) -> S3fsBucket:
+        """Return a bucket read through s3fs; the first call connects s3fs. The caller holds the lock."""
+        client = await self._resolver.client()
+        from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+
         self._check_open()
         if self._s3fs is None:
-            self._s3fs = S3fsConnection(self._reconnect, await self._client.connect_fallback())
-        return self._s3fs
+            self._s3fs = S3fsConnection(self._reconnect, await client.connect_fallback())
+        return S3fsBucket(self._s3fs, name, reason)
 
     async def _reconnect(self) -> Any:
         """Return an s3fs filesystem that is connected with credentials other than the expired ones."""
-        await self._client.fetch_credentials(True)  # raises if there are no others
+        await self._resolver.fetch_credentials(True)  # raises if there are no others
         async with self._lock:  # close() ends all connections
             self._check_open()
-            return await self._client.connect_fallback()
+            return await (await self._resolver.client()).connect_fallback()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -13,7 +13,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
-from xml.sax.saxutils import escape, unescape
 
 from asyncpq.errors import AsyncpqError, StoreError, TransportError
 from asyncpq.storage.base import ObjectExistsError, RequestContext, StoredObject, cannot_create, is_gone
@@ -62,6 +61,8 @@ def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> Wr
 
     With ``create`` the store refuses to replace an existing object.
     """
+    from xml.sax.saxutils import escape  # it loads urllib.request, which no read needs
+
     parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
     listed = "".join(
         f"<Part><PartNumber>{part['PartNumber']}</PartNumber><ETag>{escape(str(part['ETag']))}</ETag></Part>"
@@ -79,6 +80,8 @@ def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> Wr
 
 def parse_upload_id(body: bytes) -> str | None:
     """Return the upload id in a response to CreateMultipartUpload; None if it is missing."""
+    from xml.sax.saxutils import unescape
+
     match = _UPLOAD_ID.search(body)
     return unescape(match[1].decode("utf-8", "replace")) if match is not None else None
 

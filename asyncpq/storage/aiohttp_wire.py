@@ -1,0 +1,104 @@
+"""The carrier of requests to arbitrary web servers and proxies: aiohttp."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from asyncpq.errors import AsyncpqError, StoreError, UsageError
+from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.limits import RetryableError
+from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.wire import KEEPALIVE_S, connection_failure, no_connection, no_http, no_tls, read_body
+
+_READ_BUFFER_BYTES = 256 * 1024
+
+
+class AiohttpWire:
+    """The carrier that sends requests with aiohttp, to any server, and with ``trust_env`` through proxies of the host.
+
+    ``ssl_context`` is for https: True trusts the system's CAs, False any server.
+    """
+
+    def __init__(
+        self,
+        *,
+        ssl_context: ssl.SSLContext | bool,
+        headers: Mapping[str, str],
+        connect_timeout_s: float,
+        trust_env: bool = False,
+    ) -> None:
+        self._ssl = ssl_context
+        self._headers = dict(headers)
+        self._connect_timeout_s = connect_timeout_s
+        self._trust_env = trust_env
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def exchange(
+        self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
+    ) -> Body:
+        """Send a request once; return the body, of at most as many bytes as ``receiver.head`` returned, and one more.
+
+        Raises RetryableError if the connection failed, StoreError if the response is not HTTP or the certificate is
+        bad.
+        """
+        session = self._session or self._connect()
+        complete = False
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await session.request(method, url, headers=headers, allow_redirects=False)
+            wanted = receiver.head(response.status, response.headers)
+            body = await read_body(response.content.readany, wanted, receiver)
+            complete = body.complete
+            return body
+        except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, StoreError):
+                raise
+            quotes_url = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
+            raise aiohttp_failure(error, request) from (None if quotes_url else error)
+        finally:
+            if response is not None and not complete:
+                response.close()  # unread bytes must not reach the connection's next request
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _connect(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        # No limit in the connector: the transport's limiter grants connections.
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=KEEPALIVE_S)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
+            read_bufsize=_READ_BUFFER_BYTES,
+            trust_env=self._trust_env,
+        )
+        return self._session
+
+
+def aiohttp_failure(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError:
+    """Return the error for an exception of aiohttp, without its text, which may quote secrets."""
+    name = type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return no_tls(name, error.certificate_error, request)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return no_tls(name, error.os_error, request)
+    if isinstance(error, aiohttp.ClientSSLError):
+        return no_tls(name, error, request)
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
+        return no_http(request, name)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return no_connection(name, error.os_error, request, error.host)
+    return connection_failure(error, request)

@@ -1,0 +1,377 @@
+"""The configuration of S3 that needs no botocore: options of s3fs, the environment, and the files of AWS.
+
+The order and the meaning are botocore's, with which the tests compare them. Each option, variable or setting that is
+not listed here raises NeedsBotocoreError, as does each value whose meaning is not plain.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.s3.sigv4 import Credentials, Route
+from asyncpq.storage.urls import mapping_option, word_set
+
+#: Options that do not change which requests are sent.
+_NEUTRAL_OPTIONS = word_set(
+    "default_block_size default_fill_cache default_cache_type version_aware fixed_upload_size local_expiry_check "
+    "use_listings_cache listings_expiry_time max_paths"
+)
+_OPTIONS = _NEUTRAL_OPTIONS | word_set(
+    "anon endpoint_url key secret token username password use_ssl client_kwargs config_kwargs profile "
+    "requester_pays s3_additional_kwargs cache_regions"
+)
+_CLIENT_OPTIONS = word_set(
+    "endpoint_url region_name aws_access_key_id aws_secret_access_key aws_session_token verify use_ssl"
+)
+_CONFIG_OPTIONS = word_set("s3 signature_version region_name connect_timeout read_timeout max_pool_connections retries")
+
+#: Variables of botocore and of AWS's programs that do not change a read, or that :func:`read_config` reads.
+_VARIABLES = word_set(
+    "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_SECURITY_TOKEN AWS_ACCOUNT_ID AWS_PROFILE "
+    "AWS_DEFAULT_PROFILE AWS_DEFAULT_REGION AWS_REGION AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_CA_BUNDLE "
+    "AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_RETRY_MODE AWS_MAX_ATTEMPTS AWS_DEFAULT_OUTPUT AWS_PAGER "
+    "AWS_EXECUTION_ENV AWS_SDK_UA_APP_ID AWS_STS_REGIONAL_ENDPOINTS AWS_REQUEST_CHECKSUM_CALCULATION "
+    "AWS_RESPONSE_CHECKSUM_VALIDATION AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI "
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE AWS_EC2_METADATA_DISABLED "
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT AWS_METADATA_SERVICE_TIMEOUT AWS_METADATA_SERVICE_NUM_ATTEMPTS"
+)
+_NEUTRAL_VARIABLES = ("AWS_LAMBDA_", "AWS_XRAY_", "AWS_CLI_")
+#: Variables and settings that only concern credentials: harmless where the keys come from a place before them.
+_ROLE_VARIABLES = word_set(
+    "AWS_WEB_IDENTITY_TOKEN_FILE AWS_ROLE_ARN AWS_ROLE_SESSION_NAME AWS_CREDENTIAL_FILE BOTO_CONFIG"
+)
+_PROFILE_SETTINGS = word_set(
+    "aws_access_key_id aws_secret_access_key aws_session_token aws_security_token aws_account_id region endpoint_url "
+    "ca_bundle output cli_pager cli_auto_prompt cli_timestamp_format cli_binary_format retry_mode max_attempts"
+)
+_ROLE_SETTINGS = word_set(
+    "role_arn source_profile credential_source external_id mfa_serial role_session_name duration_seconds sso_session "
+    "sso_account_id sso_role_name sso_start_url sso_region credential_process web_identity_token_file login_session"
+)
+
+_ENDPOINT = re.compile(r"(https?)://([a-z0-9][a-z0-9.-]*|\[[0-9a-f:]+\])(?::([1-9][0-9]{0,4}))?/?")
+_ENDPOINT_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")  # may be part of a host's name
+_ENDPOINT_REGION = re.compile(r"(?!aws-global|s3-|fips-)[a-z][a-z0-9-]*(?<!-)(?<!-fips)")
+_REGION = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-[0-9]+")
+_CONTAINER_HOST = "169.254.170.2"
+_CONTAINER_HOSTS = {_CONTAINER_HOST, "169.254.170.23", "localhost"}
+_INSTANCE_URL = "http://169.254.169.254/"
+_CONTAINER_TIMEOUT_S = 2.0
+
+
+class NeedsBotocoreError(Exception):
+    """Only botocore knows what a configuration means; the message, without secrets, says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote(Unpicklable):
+    """Where temporary keys are fetched: a container's url, or, with ``instance``, an instance's metadata service."""
+
+    url: str = field(repr=False)
+    instance: bool
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Config(Unpicklable):
+    """A configuration that needs no botocore. ``keys`` are None if requests are unsigned, or keys are ``remote``."""
+
+    source: str  # of the keys, for the log
+    keys: Credentials | None = field(repr=False)
+    remote: Remote | None
+    region: str | None
+    endpoint_url: str | None = field(repr=False)
+    verify: bool | str
+
+    def route(self, bucket: str) -> Route | None:
+        """Return the address of ``bucket``; None if botocore must determine it."""
+        if bucket.endswith(("--x-s3", "--ol-s3", "--op-s3", "-s3alias")):
+            return None
+        if self.endpoint_url is None:
+            region = self.region
+            if not _BUCKET.fullmatch(bucket) or (region is not None and not _REGION.fullmatch(region)):
+                return None
+            where = "" if region in (None, "us-east-1") else f"{region}."
+            host = f"{bucket}.s3.{where}amazonaws.com"
+            return Route("https", host, "/", region or "us-east-1", endpoint_region=True)
+        match = _ENDPOINT.fullmatch(self.endpoint_url)
+        region = self.region or "us-east-1"
+        if match is None or not _ENDPOINT_BUCKET.fullmatch(bucket) or not _ENDPOINT_REGION.fullmatch(region):
+            return None
+        scheme, host, port = match.groups()
+        if "amazonaws" in host or (port and int(port) > 65535):
+            return None
+        if port and port != ("443" if scheme == "https" else "80"):
+            host = f"{host}:{port}"
+        return Route(scheme, host, f"/{bucket}/", region, endpoint_region=False)
+
+
+def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> S3Config:
+    """Return the configuration that ``options`` of s3fs, the environment and the files of AWS give.
+
+    Raises NeedsBotocoreError if only botocore can tell, or refuse it.
+    """
+    client, config = mapping_option(options, "client_kwargs"), mapping_option(options, "config_kwargs")
+    _check_options(options, client, config)
+    given = _given_keys(options, client)
+    anonymous = bool(options.get("anon"))
+    profile_name = options.get("profile")
+    from_environment = profile_name is None and bool(environ.get("AWS_ACCESS_KEY_ID"))
+    known_keys = anonymous or given is not None or from_environment
+    _check_environment(environ, known_keys)
+    files = _Files(environ, profile_name)
+    _check_profile(files.profile, known_keys)
+    remote: Remote | None = None
+    keys: Credentials | None = None
+    if anonymous:
+        source = "none (anon)"
+    elif given is not None:
+        source, keys = "storage_options", given
+    elif from_environment:
+        source, keys = "environment", _environment_keys(environ)
+    else:
+        source, keys = files.keys()
+        if keys is None:
+            remote = _remote(environ)
+            source = "instance" if remote.instance else "container"
+    region = _first(
+        client.get("region_name"),
+        config.get("region_name"),
+        environ.get("AWS_DEFAULT_REGION"),
+        files.profile.get("region"),
+    )
+    endpoint_urls = (
+        options.get("endpoint_url"),
+        client.get("endpoint_url"),
+        environ.get("AWS_ENDPOINT_URL_S3"),
+        environ.get("AWS_ENDPOINT_URL"),
+        files.profile.get("endpoint_url"),
+    )
+    endpoint_url = next(filter(None, endpoint_urls), None)
+    verify = client.get("verify")
+    if verify is None:
+        verify = _first(environ.get("AWS_CA_BUNDLE"), files.profile.get("ca_bundle"), environ.get("REQUESTS_CA_BUNDLE"))
+    if endpoint_url is None and "path" in (config.get("s3") or {}).values():
+        raise NeedsBotocoreError("option config_kwargs.s3.addressing_style")
+    return S3Config(
+        source=source,
+        keys=keys,
+        remote=remote,
+        region=region,
+        endpoint_url=endpoint_url,
+        verify=True if verify is None else verify,
+    )
+
+
+def _first(*values: str | None) -> str | None:
+    """Return the first value that is set; botocore decides what an empty one means."""
+    value = next((value for value in values if value is not None), None)
+    if value == "":
+        raise NeedsBotocoreError("empty setting")
+    return value
+
+
+def _check_environment(environ: Mapping[str, str], known_keys: bool) -> None:
+    for name in environ:
+        neutral = name in _VARIABLES or name.startswith(_NEUTRAL_VARIABLES)
+        if name.startswith(("AWS_", "BOTO", "FSSPEC")) and not neutral and not (known_keys and name in _ROLE_VARIABLES):
+            raise NeedsBotocoreError(f"variable {name}")
+    loaded = sys.modules.get("fsspec.config")
+    if os.path.isdir(os.path.expanduser("~/.config/fsspec")) if loaded is None else {"s3", "s3a"} & set(loaded.conf):
+        raise NeedsBotocoreError("fsspec's configuration")
+
+
+def _check_profile(profile: Mapping[str, str], known_keys: bool) -> None:
+    for name, value in profile.items():
+        if name not in _PROFILE_SETTINGS and not (known_keys and name in _ROLE_SETTINGS):
+            raise NeedsBotocoreError(f"setting {name} of the profile")
+        if not value or value.startswith("\n"):
+            raise NeedsBotocoreError(f"empty or nested setting {name} of the profile")
+
+
+def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raise NeedsBotocoreError for an option with a name or a value that :func:`read_config` does not know."""
+
+    def check(known: bool, name: str) -> None:
+        if not known:
+            raise NeedsBotocoreError(f"option {name}")
+
+    for given, names in ((options, _OPTIONS), (client, _CLIENT_OPTIONS), (config, _CONFIG_OPTIONS)):
+        for name, value in given.items():
+            check(name in names, str(name))
+            if name in _CHECKS:
+                check(_CHECKS[name](value), name)
+            elif name not in _NEUTRAL_OPTIONS and not (value is None and given is not client):
+                check(type(value) is str and bool(value), name)
+    for pair in (options, client), (client, config):
+        for name in "endpoint_url", "region_name":
+            check(sum(name in given for given in pair) < 2, name)
+
+
+_S3_STYLES: tuple[Any, ...] = ({}, {"addressing_style": "auto"}, {"addressing_style": "path"})
+#: For the options that are not text: whether a value is understood.
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "anon": lambda value: type(value) is bool,
+    "use_ssl": lambda value: value is True,
+    "client_kwargs": lambda value: True,
+    "config_kwargs": lambda value: True,
+    "requester_pays": lambda value: not value,
+    "s3_additional_kwargs": lambda value: not value,
+    "cache_regions": lambda value: not value,
+    "verify": lambda value: value is None or type(value) is bool or (type(value) is str and bool(value)),
+    "signature_version": lambda value: value in ("s3v4", None),
+    "s3": lambda value: value is None or value in _S3_STYLES,
+    "connect_timeout": lambda value: type(value) in (int, float) and value > 0,
+    "read_timeout": lambda value: type(value) in (int, float) and value > 0,
+    "max_pool_connections": lambda value: type(value) is int and value > 0,
+    "retries": lambda value: (
+        isinstance(value, Mapping)
+        and set(value) <= {"mode", "max_attempts", "total_max_attempts"}
+        and value.get("mode", "standard") in ("legacy", "standard")
+        and all(type(value[name]) is int and value[name] > 0 for name in value if name != "mode")
+    ),
+}
+
+
+def _given_keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> Credentials | None:
+    """Return the keys of the options; None if they have none."""
+
+    def only(*values: str | None) -> str | None:
+        given = [value for value in values if value is not None]
+        if len(given) > 1:
+            raise NeedsBotocoreError("keys are given twice")
+        return given[0] if given else None
+
+    key = only(options.get("key"), options.get("username"), client.get("aws_access_key_id"))
+    secret = only(options.get("secret"), options.get("password"), client.get("aws_secret_access_key"))
+    token = only(options.get("token"), client.get("aws_session_token"))
+    if key and secret:
+        return Credentials(key, secret, token)
+    if key or secret or token:
+        raise NeedsBotocoreError("some of the keys are given")
+    return None
+
+
+def _environment_keys(environ: Mapping[str, str]) -> Credentials:
+    secret = environ.get("AWS_SECRET_ACCESS_KEY")
+    if not secret:
+        raise NeedsBotocoreError("variable AWS_SECRET_ACCESS_KEY is not set")
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN") or None
+    return Credentials(environ["AWS_ACCESS_KEY_ID"], secret, token)
+
+
+class _Files:
+    """The profile that is in force, of ``~/.aws/config`` and ``~/.aws/credentials``; the latter has precedence."""
+
+    def __init__(self, environ: Mapping[str, str], profile: str | None) -> None:
+        name = profile
+        for variable in "AWS_DEFAULT_PROFILE", "AWS_PROFILE":
+            name = environ.get(variable) if name is None else name
+        config = {
+            parts[-1]: settings
+            for section, settings in _parse(environ.get("AWS_CONFIG_FILE", "~/.aws/config")).items()
+            if (parts := _profile_of(section))
+        }
+        stored = _parse(environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+        chosen = "default" if name is None else name
+        if name is not None and name not in config and name not in stored:
+            raise NeedsBotocoreError("the profile does not exist")
+        self._sources = (("credentials file", stored.get(chosen, {})), ("config file", config.get(chosen, {})))
+        self.profile = {**config.get(chosen, {}), **stored.get(chosen, {})}
+
+    def keys(self) -> tuple[str, Credentials | None]:
+        """Return the keys of the profile and their source; None if the files have none."""
+        for source, settings in self._sources:
+            if "aws_access_key_id" in settings:
+                secret = settings.get("aws_secret_access_key")
+                if secret is None:
+                    raise NeedsBotocoreError("the profile has some of the keys")
+                token = settings.get("aws_security_token", settings.get("aws_session_token"))
+                return source, Credentials(settings["aws_access_key_id"], secret, token)
+        return "", None
+
+
+def _profile_of(section: str) -> list[str]:
+    """Return the name of the profile in the last place, if the section of a config file is one."""
+    if section == "default":
+        return [section]
+    if not section.startswith("profile"):
+        return []
+    try:
+        parts = shlex.split(section)
+    except ValueError:
+        return []
+    return parts if len(parts) == 2 else []
+
+
+def _parse(path: str) -> dict[str, dict[str, str]]:
+    """Return the sections of an INI file; {} if there is no file. A file is read as botocore reads it."""
+    path = os.path.expanduser(os.path.expandvars(path))
+    if not os.path.isfile(path):
+        return {}
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read([path])
+        sections = {
+            name: {option: parser.get(name, option) for option in parser.options(name)} for name in parser.sections()
+        }
+    except (configparser.Error, UnicodeDecodeError):
+        raise NeedsBotocoreError("a file of AWS is not a valid INI file") from None
+    for settings in sections.values():
+        for value in settings.values():
+            if value.startswith("\n") and any("=" not in line for line in value.splitlines() if line.strip()):
+                raise NeedsBotocoreError("a file of AWS has an invalid nested setting")
+    return sections
+
+
+def _remote(environ: Mapping[str, str]) -> Remote:
+    """Return where a container or an instance gets its keys."""
+    if any(os.path.exists(os.path.expanduser(path)) for path in ("/etc/boto.cfg", "~/.boto")):
+        raise NeedsBotocoreError("a file of boto")
+    relative = environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+    full = environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    if relative is not None or full is not None:
+        url = f"http://{_CONTAINER_HOST}{relative}" if relative is not None else str(full)
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not _is_container_host(parts.hostname or ""):
+            raise NeedsBotocoreError("the url of the container's credentials")
+        return Remote(url=url, instance=False, timeout_s=_CONTAINER_TIMEOUT_S)
+    if environ.get("AWS_EC2_METADATA_DISABLED", "false").lower() == "true":
+        raise NeedsBotocoreError("no credentials")
+    try:
+        timeout_s = int(environ.get("AWS_METADATA_SERVICE_TIMEOUT", "1"))
+    except ValueError:
+        raise NeedsBotocoreError("variable AWS_METADATA_SERVICE_TIMEOUT") from None
+    url = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE_URL
+    if _ENDPOINT.fullmatch(url) is None or not url.startswith("http:") or timeout_s < 1 or is_proxied(url):
+        raise NeedsBotocoreError("the instance's metadata service")
+    return Remote(url=url.rstrip("/") + "/", instance=True, timeout_s=float(timeout_s))
+
+
+def _is_container_host(host: str) -> bool:
+    try:
+        return host in _CONTAINER_HOSTS or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_proxied(url: str) -> bool:
+    """Return whether the environment, or the system's settings, name a proxy for ``url``."""
+    named = any(value and name.lower().endswith("_proxy") for name, value in os.environ.items())
+    if not named and sys.platform not in ("darwin", "win32"):
+        return False
+    from urllib.request import getproxies, proxy_bypass  # it takes 7 ms to load
+
+    proxies = {} if proxy_bypass(urlsplit(url).netloc) else getproxies()
+    return urlsplit(url).scheme in proxies or "all" in proxies

@@ -1,0 +1,272 @@
+"""The configuration that is read without botocore is the one that botocore reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asyncpq.errors import AsyncpqError
+from asyncpq.storage.s3.client import S3Client
+from asyncpq.storage.s3.config import NeedsBotocoreError, read_config
+from asyncpq.storage.s3.sigv4 import Credentials, Route
+from asyncpq.storage.urls import word_set
+
+ENDPOINT = "http://127.0.0.1:9000"
+KEYS = {"key": "AKOPTION", "secret": "option-secret"}
+ENV_KEYS = {"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": "env-secret"}
+FILE = """
+[default]
+aws_access_key_id = AKDEFAULT
+aws_secret_access_key = default-secret
+[work]
+aws_access_key_id = AKWORK
+aws_secret_access_key = work-secret
+aws_session_token = work-token
+"""
+CONFIG = """
+[default]
+region = eu-central-1
+[profile work]
+region = ap-south-1
+endpoint_url = http://minio.example:9000
+[profile "far away"]
+region = us-east-1
+aws_access_key_id = AKFAR
+aws_secret_access_key = far-secret
+ca_bundle = /ca.pem
+"""
+
+Found = tuple[Route | str, Credentials | None, bool | str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment without configuration."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "FSSPEC")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    (tmp_path / ".aws").mkdir()
+    return tmp_path
+
+
+def write_files(home: Path, config: str | None, credentials: str | None) -> None:
+    for name, text in (("config", config), ("credentials", credentials)):
+        path = home / ".aws" / name
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+
+
+def read_directly(options: Mapping[str, Any], bucket: str) -> Found | None:
+    """What is read without botocore; None if botocore is needed."""
+    try:
+        config = read_config(options)
+    except NeedsBotocoreError:
+        return None
+    route = config.route(bucket)
+    return None if route is None else (route, config.keys, config.verify)
+
+
+async def ask_botocore(options: Mapping[str, Any], bucket: str) -> Found:
+    client = S3Client(options)
+    try:
+        route = await client.find_route(bucket, f"s3://{bucket}/key")
+        return route, await client.fetch_credentials(False), client.verify()
+    finally:
+        await client.close()
+
+
+DIRECT: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    ("given", {**KEYS, "endpoint_url": ENDPOINT}, {}),
+    ("given, token", {**KEYS, "token": "t", "client_kwargs": {"endpoint_url": ENDPOINT, "region_name": "auto"}}, {}),
+    ("given in client_kwargs", {"client_kwargs": {"aws_access_key_id": "a", "aws_secret_access_key": "b"}}, {}),
+    ("given, roles elsewhere", KEYS, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/t", "AWS_ROLE_ARN": "arn:aws:iam::1:role/r"}),
+    ("anonymous", {"anon": True}, {}),
+    ("anonymous, region", {"anon": True, "client_kwargs": {"region_name": "eu-west-1"}}, {}),
+    ("environment", {}, ENV_KEYS),
+    ("environment, token", {}, {**ENV_KEYS, "AWS_SESSION_TOKEN": "t", "AWS_DEFAULT_REGION": "us-west-2"}),
+    ("environment of a Lambda", {}, {**ENV_KEYS, "AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_REGION": "eu-west-3"}),
+    ("environment's endpoint", {}, {**ENV_KEYS, "AWS_ENDPOINT_URL": ENDPOINT}),
+    (
+        "environment's endpoint of S3",
+        {},
+        {**ENV_KEYS, "AWS_ENDPOINT_URL_S3": ENDPOINT, "AWS_ENDPOINT_URL": "http://no"},
+    ),
+    ("default profile", {}, {}),
+    ("named profile", {"profile": "work"}, ENV_KEYS),
+    ("named profile of the environment", {}, {"AWS_PROFILE": "work"}),
+    ("two names", {}, {"AWS_PROFILE": "nowhere", "AWS_DEFAULT_PROFILE": "work"}),
+    ("keys in the config file", {"profile": "far away"}, {}),
+    ("path style", {**KEYS, "endpoint_url": ENDPOINT, "config_kwargs": {"s3": {"addressing_style": "path"}}}, {}),
+    ("signature", {**KEYS, "endpoint_url": ENDPOINT, "config_kwargs": {"signature_version": "s3v4"}}, {}),
+    (
+        "region in config_kwargs",
+        {**KEYS, "config_kwargs": {"region_name": "sa-east-1", "retries": {"mode": "standard"}}},
+        {},
+    ),
+    ("TLS", {**KEYS, "endpoint_url": "https://s3.example:443/", "client_kwargs": {"verify": False}}, {}),
+    ("IPv6", {**KEYS, "endpoint_url": "http://[::1]:9000"}, {"REQUESTS_CA_BUNDLE": "/r.pem"}),
+    ("default port", {**KEYS, "endpoint_url": "http://s3.example:80"}, {"AWS_CA_BUNDLE": "/c.pem"}),
+]
+
+
+@pytest.mark.parametrize(("options", "environ"), [case[1:] for case in DIRECT], ids=[case[0] for case in DIRECT])
+async def test_common_configurations_need_no_botocore(
+    options: dict[str, Any], environ: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(home, CONFIG, FILE)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = read_directly(options, "bucket-1")
+    assert found is not None
+    assert found == await ask_botocore(options, "bucket-1")
+
+
+def chosen(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """At most three of the values: most combinations of more are refused."""
+    names = st.lists(st.sampled_from(sorted(values)), max_size=3, unique=True)
+    return names.flatmap(lambda names: st.fixed_dictionaries({name: values[name] for name in names}))
+
+
+REGIONS = st.sampled_from(
+    sorted(
+        word_set(
+            "us-east-1 eu-central-1 us-gov-west-1 cn-north-1 aws-global auto x fips-us-east-1 us-east-1-fips "
+            "s3-external-1 mx-central-1 us-iso-east-1 eusc-de-east-1 local 12 EU"
+        )
+    )
+)
+URLS = st.sampled_from(
+    [
+        ENDPOINT,
+        "https://s3.example",
+        "https://s3.example:443/",
+        "http://s3.example:80",
+        "http://h.example/prefix",
+        "http://[::1]:9000",
+        "https://s3.eu-west-1.amazonaws.com",
+        "https://s3-accelerate.amazonaws.com",
+        "https://UPPER.example",
+        "https://user@h.example",
+        "h.example",
+    ]
+)
+TEXTS = st.sampled_from(["AK1", "AK2", "", " x"])
+OPTIONS = chosen(
+    anon=st.booleans(),
+    key=TEXTS | st.none(),
+    secret=TEXTS,
+    token=TEXTS | st.none(),
+    username=TEXTS,
+    endpoint_url=URLS | st.none(),
+    profile=st.sampled_from(["default", "work", "far away", "nowhere"]),
+    use_ssl=st.booleans(),
+    cache_regions=st.just(False),
+    client_kwargs=chosen(
+        endpoint_url=URLS,
+        region_name=REGIONS,
+        aws_access_key_id=TEXTS,
+        aws_secret_access_key=TEXTS,
+        aws_session_token=TEXTS,
+        verify=st.sampled_from([True, False, "/v.pem", None]),
+        use_ssl=st.booleans(),
+    ),
+    config_kwargs=chosen(
+        region_name=REGIONS,
+        signature_version=st.sampled_from(["s3v4", "s3", "v4"]),
+        s3=st.sampled_from([{}, *({"addressing_style": style} for style in ("auto", "path", "virtual"))]),
+        use_dualstack_endpoint=st.booleans(),
+        retries=st.sampled_from([{"max_attempts": 2}, {"mode": "standard"}, {"mode": "new"}]),
+    ),
+)
+ENVIRON = chosen(
+    AWS_ACCESS_KEY_ID=TEXTS,
+    AWS_SECRET_ACCESS_KEY=TEXTS,
+    AWS_SESSION_TOKEN=TEXTS,
+    AWS_SECURITY_TOKEN=TEXTS,
+    AWS_CREDENTIAL_EXPIRATION=st.sampled_from(["", "2099-01-01T00:00:00Z"]),
+    AWS_DEFAULT_REGION=REGIONS | st.just(""),
+    AWS_REGION=REGIONS,
+    AWS_PROFILE=st.sampled_from(["default", "work", "far away", "nowhere", ""]),
+    AWS_DEFAULT_PROFILE=st.sampled_from(["default", "work"]),
+    AWS_ENDPOINT_URL=URLS | st.just(""),
+    AWS_ENDPOINT_URL_S3=URLS | st.just(""),
+    AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=st.sampled_from(["true", "false"]),
+    AWS_USE_DUALSTACK_ENDPOINT=st.sampled_from(["true", "false"]),
+    AWS_S3_US_EAST_1_REGIONAL_ENDPOINT=st.sampled_from(["regional", "legacy"]),
+    AWS_CA_BUNDLE=st.sampled_from(["/c.pem", ""]),
+    REQUESTS_CA_BUNDLE=st.sampled_from(["/r.pem", ""]),
+    AWS_CONFIG_FILE=st.just("/nonexistent"),
+    HTTPS_PROXY=st.just("http://proxy.example:1"),
+)
+SETTINGS = chosen(
+    aws_access_key_id=TEXTS,
+    aws_secret_access_key=TEXTS,
+    aws_session_token=TEXTS,
+    aws_security_token=TEXTS,
+    region=REGIONS,
+    endpoint_url=URLS,
+    ca_bundle=st.sampled_from(["/p.pem", ""]),
+    output=st.just("json"),
+    s3=st.just("\n  addressing_style = virtual"),
+    services=st.just("mine"),
+    role_arn=st.just("arn:aws:iam::123456789012:role/r"),
+    credential_process=st.just("false"),
+    use_dualstack_endpoint=st.just("true"),
+)
+SECTIONS = st.sampled_from(
+    ["default", "profile default", "profile work", 'profile "far away"', "work", "far away", "DEFAULT"]
+)
+INI = st.none() | st.dictionaries(SECTIONS, SETTINGS, max_size=3).map(
+    lambda sections: "".join(
+        f"[{name}]\n" + "".join(f"{option} = {value}\n" for option, value in values.items())
+        for name, values in sections.items()
+    )
+)
+BUCKETS = st.sampled_from(
+    ["bucket", "bucket", "with.dots", "Upper", "a_b", "x", "data--use1-az4--x-s3", "b-s3alias", "b" * 64]
+)
+
+
+@given(
+    case=st.sampled_from(DIRECT),
+    options=OPTIONS,
+    environ=ENVIRON,
+    config=st.just(CONFIG) | INI,
+    credentials=st.just(FILE) | INI,
+    bucket=BUCKETS,
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_what_is_read_is_what_botocore_reads(
+    case: tuple[str, dict[str, Any], dict[str, str]],
+    options: dict[str, Any],
+    environ: dict[str, str],
+    config: str | None,
+    credentials: str | None,
+    bucket: str,
+    home: Path,
+) -> None:
+    write_files(home, config, credentials)
+    options = {**case[1], **options}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**case[2], **environ}.items():
+            patch.setenv(name, value)
+        found = read_directly(options, bucket)
+        if found is None:
+            return
+        try:
+            expected = await ask_botocore(options, bucket)
+        except AsyncpqError as error:
+            pytest.fail(f"botocore refuses what was read: {error.message}")
+        if expected[0] == "proxy of the environment":
+            return  # S3Resolver looks for proxies
+        assert found == expected
