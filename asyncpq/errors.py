@@ -7,7 +7,8 @@ Some classes also derive from the builtin that Python users expect (``FileNotFou
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 
@@ -64,6 +65,18 @@ class AsyncpqError(Exception):
         self.byte_range = self.byte_range if self.byte_range is not None else byte_range
         self.column = self.column if self.column is not None else column
         return self
+
+
+@contextmanager
+def located(
+    *, url: str | None = None, byte_range: tuple[int, int] | None = None, column: str | None = None
+) -> Iterator[None]:
+    """Add a place to an AsyncpqError that the ``with`` block raises, as :meth:`AsyncpqError.locate` does."""
+    try:
+        yield
+    except AsyncpqError as error:
+        error.locate(url=url, byte_range=byte_range, column=column)
+        raise
 
 
 # -- how asyncpq is used ------------------------------------------------------------------------

@@ -30,11 +30,11 @@ from asyncpq.spark.reads.splits import LakeScan, read_split
 from asyncpq.spark.source_options import (
     SourceOptions,
     SplitPartition,
-    as_asked,
-    check_asked,
+    check_schema,
     inferred_schema,
-    open_as_asked,
-    plan_as_asked,
+    open_for_schema,
+    plan_source,
+    with_nullability,
 )
 from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.urls import safe_url
@@ -109,13 +109,13 @@ class AsyncpqDataSource(spark.DataSource):
         """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders."""
         options = SourceOptions.parse(self.options, streaming=True)  # Spark does not tell whether it is a stream
         schema = sessions.run(options.settings, lambda session: inferred_schema(session, options))
-        check_asked(schema)
+        check_schema(schema)
         return schema
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
-        check_asked(schema)
+        check_schema(schema)
         if not options.pushdown:
             return LakeReader(options, schema)
         self.require_safe_pushdown()
@@ -175,12 +175,12 @@ class LakeReader(spark.DataSourceReader):
         """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if self._lake is None or not isinstance(partition, SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
-        return as_asked(read_split(self._lake, partition.split), self._schema)
+        return with_nullability(read_split(self._lake, partition.split), self._schema)
 
     def _planned(self) -> LakePlan:
         async def plan(session: Session) -> LakePlan:
-            opened = await open_as_asked(session, self._options, self._schema)
-            return await plan_as_asked(opened, self._options, self._schema, self._pushed)
+            opened = await open_for_schema(session, self._options, self._schema)
+            return await plan_source(opened, self._options, self._schema, self._pushed)
 
         if self._plan is None:
             self._plan = sessions.run(self._options.settings, plan)
@@ -200,7 +200,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_asked(schema)
+        check_schema(schema)
         if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
             raise InvalidOptionError("a stream reads one folder or pattern, but the path is a table or several paths")
         self._options, self._schema = options, schema
@@ -256,7 +256,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
                 )
             if batch.opened is None or not batch.num_files:
                 return None
-            return await plan_as_asked(batch.opened, self._options, self._schema)
+            return await plan_source(batch.opened, self._options, self._schema)
 
         plan = self._run(planned)
         if plan is None:
@@ -290,7 +290,7 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
         """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
         if not isinstance(partition, SplitPartition) or partition.lake is None:
             return iter(())
-        return as_asked(read_split(partition.lake, partition.split), self._schema)
+        return with_nullability(read_split(partition.lake, partition.split), self._schema)
 
 
 def _limits(limit: streaming.ReadLimit) -> StreamLimits:

@@ -20,7 +20,7 @@ from pyspark.sql.types import AtomicType, DataType, StringType, StructField
 
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Not, Or
 from asyncpq.expressions.scalars import Scalar, as_scalar
-from asyncpq.spark.types.leaf_conversion import FIRST_SURE_DAY, FIRST_SURE_TIME
+from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY
 
 if TYPE_CHECKING:

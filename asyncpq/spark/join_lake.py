@@ -11,8 +11,6 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-import pyarrow as pa
-
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, View
@@ -30,7 +28,6 @@ from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
@@ -38,7 +35,7 @@ from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, SparkRequests, index_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
-from asyncpq.spark.reads.splits import LakeScan, SparkTables, columns_of, data_file, split_files
+from asyncpq.spark.reads.splits import LakeScan, columns_of, data_file, spark_stream, split_files
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import absolute
@@ -195,17 +192,7 @@ async def key_scan(pinned: PinnedLake, predicate: KeyPredicate, session: Session
     request = ScanRequest(columns=lake.columns, where=predicate.where, prune=predicate.prune)
     operation = state.runtime.operation("scan", lake.url)
     files = DatasetFiles(state, request, operation, scan=True, requests=_KeyRequests(state, request, lake.conf))
-    executor = ScanExecutor(state.runtime, lake.url, files)
-    return RecordBatchStream(
-        state.runtime,
-        operation,
-        executor,
-        lambda: pa.schema([]),
-        SparkTables(lake.spark_schema, lake.conf).of,
-        batch_size=LAKE_ROWS,
-        limit=None,
-        combine_rows=_COMBINED_ROWS,
-    )
+    return spark_stream(lake, state, operation, files, batch_size=LAKE_ROWS, combine_rows=_COMBINED_ROWS)
 
 
 # -- cost of a key --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from asyncpq.spark import sessions
 from asyncpq.spark.join_keys import JoinKey, predicates
 from asyncpq.spark.join_lake import PinnedLake, key_scan
-from asyncpq.spark.sessions import told_to_plan_again
+from asyncpq.spark.sessions import plan_again_hint
 
 
 class Pairs(NamedTuple):
@@ -160,7 +160,7 @@ class LookupTask:
 
         A file of the lake that was replaced or deleted after the join was planned raises ObjectChangedError.
         """
-        with told_to_plan_again(self.pinned.index is not None):
+        with plan_again_hint(self.pinned.index is not None):
             for left in self._portions(batches):
                 yield from self._join(left)
 

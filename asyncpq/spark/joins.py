@@ -15,7 +15,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError, nearest_column
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
@@ -24,7 +24,7 @@ from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, can_be_asked, 
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_task import How, LookupTask
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.sessions import told_to_plan_again, told_to_refresh
+from asyncpq.spark.sessions import plan_again_hint, refresh_hint
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
@@ -163,11 +163,11 @@ def plan_lookup_join(
 
     rest = [at for at in opened.columns(right.names) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
-    with told_to_refresh(opened.is_snapshot):
+    with refresh_hint(opened.is_snapshot):
         pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, frozen))
     has_index = keys_part(opened, key_names) is not None
     if with_cost or not has_index:
-        with told_to_plan_again(pinned.index is not None):
+        with plan_again_hint(pinned.index is not None):
             cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
         plan = replace(plan, cost=cost)
         if not has_index and not cost.is_little:
@@ -260,12 +260,7 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None) -
         return opened.struct
     for name in columns:
         if not opened.columns([name]):
-            raise ColumnNotFoundError(
-                "the lake has no such column",
-                url=opened.state.url,
-                column=name,
-                hint=nearest_column(name, opened.struct.names),
-            )
+            raise opened.missing(name)
     places = dict.fromkeys([*opened.columns(on), *opened.columns(columns)])
     return StructType([opened.struct.fields[at] for at in places])
 

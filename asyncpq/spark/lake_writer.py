@@ -54,8 +54,8 @@ from asyncpq.spark.settings import (
     SparkSettings,
     camel_case,
     flag_option,
+    option_spelling,
     refuse_secrets,
-    told_as_options,
 )
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
@@ -201,7 +201,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     if base is not None and not overwrite:
         struct, order = fitted(schema, base.schema, conf, folder)
     columns = from_spark(struct, conf).schema
-    with told_as_options([option.name for option in fields(WriteOptions)]):
+    with option_spelling([option.name for option in fields(WriteOptions)]):
         check_options(columns, written)
     parts = lake_tables(columns, kinds)
     if base is not None and not overwrite and kinds is not None and {*parts} != {*base.tables[1:]}:

@@ -23,23 +23,21 @@ from asyncpq.spark.driver import held_settings
 from asyncpq.spark.lake_writer import LakeWrite, Publish, lake_folder, listed
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
 from asyncpq.spark.sessions import raised_as_asyncpq, run
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.settings import SparkSettings, refuse_secrets, require_whole
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import absolute, safe_url
 
-_VALIDATOR: Final = pa.struct(
-    [("size", pa.int64()), ("etag", pa.string()), ("last_modified", pa.string()), ("version", pa.string())]
-)
 #: The fields of :class:`asyncpq.indexing.build.adding.AddedFile`.
 _WRITTEN: Final = pa.schema(
     [
         pa.field("path", pa.string()),
-        pa.field("validator", _VALIDATOR),
+        pa.field("validator", VALIDATOR_TYPE),
         pa.field("num_rows", pa.int64()),
         pa.field("footer_start", pa.int64()),
         pa.field("tail", pa.binary()),
@@ -160,8 +158,8 @@ def optimize(
     """
     one_of("timestamp_loss", timestamp_loss, ("error", "truncate"))
     one_of("publish", publish, ("index", "plain"))
-    if partitions is not None and (type(partitions) is not int or partitions < 1):
-        raise InvalidOptionError(f"partitions={partitions!r}: must be a whole number of at least 1")
+    if partitions is not None:
+        require_whole("partitions", partitions)
     layout = WriteOptions(
         compression=compression,
         compression_level=compression_level,

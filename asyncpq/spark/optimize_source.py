@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
 from asyncpq.datasets.model import View
+from asyncpq.decoding.arrow import children_of
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
 from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
@@ -32,7 +33,7 @@ from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf, inner_types
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 
 #: The setting with which Spark reads nanoseconds.
@@ -169,11 +170,8 @@ def _inner(kind: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataT
     """Return the types of fields, elements, or keys and values, as pairs of Spark's and Arrow's; empty for leaves."""
     if isinstance(kind, StructType):
         return [(field.dataType, stored.field(field.name).type) for field in kind.fields]
-    if isinstance(kind, ArrayType):
-        return [(kind.elementType, stored.value_type)]
-    if isinstance(kind, MapType):
-        return [(kind.keyType, stored.key_type), (kind.valueType, stored.item_type)]
-    return []
+    parts = inner_types(kind)
+    return [(inner, child.type) for (_, inner), child in zip(parts, children_of(stored), strict=True)] if parts else []
 
 
 def _converted(value: Column, kind: DataType, stored: pa.DataType, zoneless: bool) -> Column:

@@ -97,10 +97,12 @@ def run(
     If the store refuses the credentials and the provider returns new ones, ``work`` runs a second time, unless
     ``repeatable`` returns False. Raises CredentialsError if the provider failed or the store refused its credentials.
     """
-    for attempt in _attempts(settings, repeatable):
-        with attempt as session:
-            return session.call(work)
-    raise AssertionError("the last attempt returns or raises")
+
+    def once(session: ProcessSession) -> Iterator[T]:
+        yield session.call(work)
+
+    (result,) = _repeated(settings, once, repeatable)
+    return result
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
@@ -109,47 +111,34 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
     ``make`` returns the read, which is entered and exited here. If the credentials expire before the first batch, the
     read starts again with new ones, as in :func:`run`.
     """
-    given_out = False
+    return _repeated(settings, lambda session: _iterate(session, make), lambda: True)
 
-    def repeatable() -> bool:
-        return not given_out
 
-    for attempt in _attempts(settings, repeatable):
-        with attempt as session:
-            for batch in _iterate(session, make):
-                given_out = True
-                yield batch
+def _repeated(
+    settings: SparkSettings, read: Callable[[ProcessSession], Iterator[T]], repeatable: Callable[[], bool]
+) -> Iterator[T]:
+    """Yield the items that ``read`` yields with the process's session.
+
+    ``read`` runs a second time if it raised a CredentialsError before its first item, ``repeatable`` returns True, and
+    the provider has new credentials.
+    """
+    for is_last in (False, True):
+        is_begun = False
+        session = _take(settings)
+        try:
+            for item in read(session):
+                is_begun = True
+                yield item
             return
-
-
-def _attempts(
-    settings: SparkSettings, repeatable: Callable[[], bool]
-) -> Iterator[AbstractContextManager[ProcessSession]]:
-    """Yield an attempt with the process's session; a second one if the first failed with a CredentialsError and the
-    provider has new credentials."""
-    refused: list[CredentialsError] = []
-    yield _attempt(settings, repeatable, refused)
-    if refused:
-        yield _attempt(settings, lambda: False, refused)
-
-
-@contextmanager
-def _attempt(
-    settings: SparkSettings, repeatable: Callable[[], bool], refused: list[CredentialsError]
-) -> Iterator[ProcessSession]:
-    session = _take(settings)
-    try:
-        yield session
-    except CredentialsError as error:
-        _drop(session)
-        provider = settings.credentials_provider
-        error.hint = _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
-        if not repeatable() or not _renewed(settings, session, error):
-            raise
-        refused.append(error)
-    finally:
-        _give_back(session)
-        _freeze()
+        except CredentialsError as error:
+            _drop(session)
+            provider = settings.credentials_provider
+            error.hint = _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
+            if is_last or is_begun or not repeatable() or not _renewed(settings, session, error):
+                raise
+        finally:
+            _give_back(session)
+            _freeze()
 
 
 def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
@@ -344,14 +333,20 @@ _AGAIN: Final = (
 _REFRESH: Final = "The file was replaced or deleted after the index was built. Refresh the index."
 
 
-def told_to_plan_again(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files replaced or deleted after planning. ``by_index``: an index lists the files."""
+def plan_again_hint(by_index: bool) -> AbstractContextManager[None]:
+    """Add the hint to plan again to the block's errors about files that were replaced or deleted after planning.
+
+    ``by_index``: an index lists the files, so its refresh may help, too.
+    """
     hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 
-def told_to_refresh(by_index: bool) -> AbstractContextManager[None]:
-    """Add a hint to errors about files that were replaced or deleted since an index listed them (``by_index``)."""
+def refresh_hint(by_index: bool) -> AbstractContextManager[None]:
+    """Add the hint to refresh the index to the block's errors about replaced or deleted files.
+
+    Without ``by_index``, no index lists the files, and the errors stay as they are.
+    """
     return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
 
 

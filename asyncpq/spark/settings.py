@@ -141,7 +141,7 @@ class SparkSettings:
             raise InvalidOptionError("disk_cache='host': disk_cache_folder must name a folder, but is not set")
         for name, least in _LEAST.items():
             if getattr(self, name) is not None or name != "memory_cache_bytes":
-                _require_whole(name, getattr(self, name), least)
+                require_whole(name, getattr(self, name), least)
         if self.int96_unit not in ("us", "ns"):
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         provider = self.credentials_provider
@@ -195,7 +195,7 @@ class SparkSettings:
         for name, value in given.items():
             if value is not None:
                 values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
-        with told_as_options(found.keys() - given.keys()):
+        with option_spelling(found.keys() - given.keys()):
             return cls(**values)
 
     @property
@@ -281,7 +281,7 @@ def camel_case(name: str) -> str:
 
 
 @contextmanager
-def told_as_options(names: Collection[str]) -> Iterator[None]:
+def option_spelling(names: Collection[str]) -> Iterator[None]:
     """Rename the attributes ``names`` in messages of InvalidOptionErrors to camel case, as users spell options."""
     try:
         yield
@@ -299,7 +299,8 @@ def _typed(name: str, value: str, type_: str) -> Any:
         raise InvalidOptionError(f"{camel_case(name)}={value!r}: must be a whole number") from None
 
 
-def _require_whole(name: str, value: object, least: int) -> None:
+def require_whole(name: str, value: object, least: int = 1) -> None:
+    """Raise InvalidOptionError if the argument ``name`` is not a whole number of at least ``least``."""
     if type(value) is not int or value < least:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 

@@ -288,14 +288,12 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
     for name in options.columns:
         places = opened.columns([name]) or opened.columns([unquoted(name)])
         if not places:
-            raise ColumnNotFoundError(
-                "the lake has no such column", url=opened.state.url, column=name, hint="Correct the option columns."
-            )
+            raise opened.missing(name)
         fields_read.append(opened.struct.fields[places[0]])
     return StructType(fields_read)
 
 
-async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
+async def open_for_schema(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
     """Open the dataset with all its columns, or with those of ``schema`` if their types differ from the inferred."""
     opened = await open_lake(session, options.lake, options.conf)
     have = [opened.struct.fields[place] for place in opened.columns(schema.names)]
@@ -306,7 +304,7 @@ async def open_as_asked(session: Session, options: SourceOptions, schema: Struct
     return await open_lake(session, replace(options.lake, schema=schema), options.conf)
 
 
-async def plan_as_asked(
+async def plan_source(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
 ) -> LakePlan:
     """Plan a read of the columns of ``schema``, in their order."""
@@ -352,7 +350,7 @@ def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) 
     )
 
 
-def check_asked(schema: StructType) -> None:
+def check_schema(schema: StructType) -> None:
     """Raise an AsyncpqError if PySpark does not support a column's type, or if a part of a column is not nullable."""
     arrow_schema(schema)  # PySpark's own error names no column
     for column in schema.fields:
@@ -365,7 +363,7 @@ def check_asked(schema: StructType) -> None:
             )
 
 
-def as_asked(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+def with_nullability(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the batches with the nullability of ``schema``, which Spark requires. Raises SchemaMismatchError if a
     column that ``schema`` declares NOT NULL contains a null."""
     target = arrow_schema(schema)

@@ -35,7 +35,7 @@ from asyncpq.pruning.row_ranges import EMPTY, RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.source_options import SourceOptions, open_as_asked
+from asyncpq.spark.source_options import SourceOptions, open_for_schema
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
 
@@ -236,7 +236,7 @@ class ListedStream:
         wanted, expected = ListedOffset.parse(start).until(ListedOffset.parse(end), listed)
         if not wanted:
             return StreamBatch(None, 0, expected)
-        opened = await open_as_asked(session, self._options, self._schema)
+        opened = await open_for_schema(session, self._options, self._schema)
         there = await _data_files(opened, ScanRequest())
         files = [
             replace(there[file.url], validator=file.validator, size=file.size, pinned=file.validator is not None)
@@ -320,7 +320,7 @@ class IndexStream:
             return StreamBatch(None, 0, last.num_files)
         indexed = await files_of(session.runtime, index.backend, manifest, ids)
         versions = {url_in(manifest, file.path): file.validator for file in indexed}
-        opened = await open_as_asked(session, self._options, self._schema)
+        opened = await open_for_schema(session, self._options, self._schema)
         there = await _data_files(opened, ScanRequest(by_file=dict.fromkeys(versions, AccessPlan.all())))
         files = [
             replace(file, validator=versions[url], pinned=versions[url] is not None)

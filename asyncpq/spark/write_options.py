@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.options import KIB, MIB
-from asyncpq.spark.settings import camel_case, flag_option, told_as_options
+from asyncpq.spark.settings import camel_case, flag_option, option_spelling, require_whole
 
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 
@@ -33,7 +33,7 @@ class BloomFilter:
 
     def __post_init__(self) -> None:
         if self.ndv is not None:
-            _require_whole("ndv", self.ndv)
+            require_whole("ndv", self.ndv)
         share: Any = self.fpp
         if not isinstance(share, (int, float)) or not 0 < share < 1:
             raise InvalidOptionError(f"fpp={share!r}: must be a number between 0 and 1", column=self.column)
@@ -95,7 +95,7 @@ class WriteOptions:
         if self.compression_level is not None and type(self.compression_level) is not int:
             raise InvalidOptionError(f"compression_level={self.compression_level!r}: must be a whole number")
         for name in ("page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes"):
-            _require_whole(name, getattr(self, name))
+            require_whole(name, getattr(self, name))
 
 
 def check_options(schema: pa.Schema, options: WriteOptions) -> None:
@@ -160,11 +160,6 @@ def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None
     return None
 
 
-def _require_whole(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least 1")
-
-
 # -- as options of Spark --------------------------------------------------------------------------
 
 _LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
@@ -183,7 +178,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         name = camel_case(option.name)
         if name.lower() in texts:
             values[option.name] = _parsed(name, option.name, texts[name.lower()])
-    with told_as_options(values):
+    with option_spelling(values):
         return WriteOptions(**values)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import Reader
-from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, located
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
 
@@ -42,19 +42,14 @@ class DeletionVector:
 
     async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
         """Fetch and decode the vector; return the numbers of the deleted rows in a file of ``num_rows`` rows."""
-        try:
-            vector = self.inline
+        vector = self.inline
+        with located(url=safe_url(self.url), byte_range=(self.start, self.stop) if vector is None else None):
             if vector is None:
                 vector = unframed(await reader.read_bytes(self.url, self.start, self.stop))
             rows = await asyncio.to_thread(decode_vector, vector)
             if rows.num_rows != self.cardinality:
                 raise CorruptFileError(f"deletion vector has {rows.num_rows} rows, not {self.cardinality}")
             check_deleted(rows, num_rows, self.data_url)
-        except AsyncpqError as error:
-            error.locate(
-                url=safe_url(self.url), byte_range=None if self.inline is not None else (self.start, self.stop)
-            )
-            raise
         return rows
 
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from asyncpq import ReadOptions, blocking
 from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.spark.types.calendars import FileDates, file_dates
 from asyncpq.spark.types.conversion import arrow_schema, converter
-from asyncpq.spark.types.leaf_conversion import FileDates, file_dates
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf
 

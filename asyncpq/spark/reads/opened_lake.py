@@ -22,6 +22,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     SchemaMismatchError,
+    located,
     nearest_column,
 )
 from asyncpq.events import Operation
@@ -36,7 +37,7 @@ from asyncpq.spark.reads.file_reads import (
     narrowed_for_index,
     texts_in_paths,
 )
-from asyncpq.spark.sessions import told_to_refresh
+from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
@@ -120,9 +121,13 @@ class OpenLake:
         the column does not exist."""
         places = self.columns([path]) or self.columns([first_name(path)])
         if not places:
-            hint = nearest_column(path, self.struct.names)
-            raise ColumnNotFoundError("the lake has no such column", url=self.state.url, column=path, hint=hint)
+            raise self.missing(path)
         return self.struct.fields[places[0]].name
+
+    def missing(self, name: str) -> ColumnNotFoundError:
+        """Return the error to raise for a column that the lake does not have."""
+        hint = nearest_column(name, self.struct.names)
+        return ColumnNotFoundError("the lake has no such column", url=self.state.url, column=name, hint=hint)
 
 
 async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> OpenLake:
@@ -286,7 +291,7 @@ class _LakeOpener:
         state = self.state
         for file in files:
             try:
-                with told_to_refresh(state.source.view is View.SNAPSHOT):
+                with refresh_hint(state.source.view is View.SNAPSHOT):
                     opened = await OpenedFile.open(
                         state.runtime,
                         0,
@@ -332,11 +337,9 @@ class _LakeOpener:
                 if key in seen:
                     continue
                 seen.add(key)
-                try:
+                with located(url=opened.version.url):
                     struct = spark_schema(metadata, conf)
                     merged = struct if merged is None else merged_schema([merged, struct], conf)
-                except AsyncpqError as error:
-                    raise error.locate(url=opened.version.url) from error.__cause__
         if merged is None:
             raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
         return merged
@@ -366,14 +369,12 @@ class _LakeOpener:
         for name in names:
             at = schema.get_field_index(name)
             values = sorted(text for text in texts_of[name] if text is not None)
-            try:
+            with located(url=self.state.url, column=name):
                 kind = partition_type(values, conf)
                 if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
                     kind = asked.fields[place].dataType
                 for value in values[:1]:
                     partition_scalar(value, kind, conf)
-            except AsyncpqError as error:
-                raise error.locate(url=self.state.url, column=name) from error.__cause__
             arrow = to_arrow_type(kind, timezone="UTC")
             if arrow == schema.field(at).type and not any("%" in value for value in values):
                 continue  # asyncpq has the same type

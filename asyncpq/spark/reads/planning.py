@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark.sql.types import StructType
 
@@ -48,10 +48,12 @@ from asyncpq.spark.reads.splits import (
     encode_partition,
     pack_split,
 )
-from asyncpq.spark.sessions import told_to_refresh
+from asyncpq.spark.sessions import refresh_hint
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.leaf_conversion import file_dates
+from asyncpq.spark.types.calendars import file_dates
 from asyncpq.storage.base import RequestContext, writable
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ async def plan_lake(
     operation = state.runtime.operation("plan", state.url)
     ask = ScanRequest(columns=lake.columns, where=where)
     pieces = _PieceStore(state, settings)
-    with told_to_refresh(opened.is_snapshot), operation:
+    with refresh_hint(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
             share = len(places) / max(1, len(opened.names))
@@ -353,12 +355,16 @@ def _least_bytes(file: PlannedFile) -> int:
 def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
     """Return the files, without the footer payloads that do not fit into a split. Earlier files have priority."""
     space = MOST_SPLIT_BYTES - 2 * KIB - sum(map(_least_bytes, files))
-    fitting: list[PlannedFile] = []
-    for file in files:
-        fits = file.payload_bytes <= space
-        fitting.append(file if fits else file.without_payloads())
-        space -= file.payload_bytes if fits else 0
-    return fitting
+    return _fitting([(file.payload_bytes, file, file.without_payloads()) for file in files], space)
+
+
+def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
+    """Choose the first or second form of each item. The first takes so many bytes of ``space`` more than the second."""
+    chosen: list[T] = []
+    for more, whole, slim in items:
+        chosen.append(whole if more <= space else slim)
+        space -= more if more <= space else 0
+    return chosen
 
 
 def group_pieces(
@@ -385,27 +391,26 @@ def group_pieces(
         splits = [[] for _ in range(most_splits)]
         for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
             splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
-    return [_fitting(split) for split in splits if split]
+    return [_fitting_pieces(split) for split in splits if split]
 
 
-def _fitting(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
+def _fitting_pieces(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
     """Return the pieces of a split, without the payloads of the last ones if the split would be too large."""
-    sizes = [len(piece.data or b"") for piece in split]
     space = MOST_SPLIT_BYTES - 4 * len(split)
-    if sum(sizes) <= space:
+    if sum(map(_data_bytes, split)) <= space:
         return tuple(split)
-    slim = [piece if piece.data is None else replace(piece, data=_slim(piece.data)) for piece in split]
-    space -= sum(len(piece.data or b"") for piece in slim)
-    for place, piece in enumerate(split):
-        more = sizes[place] - len(slim[place].data or b"")
-        if more <= space:
-            slim[place] = piece
-            space -= more
-    return tuple(slim)
+    slim = [
+        replace(piece, data=encode_files([file.without_payloads() for file in decode_files(piece.data)]))
+        if piece.data is not None
+        else piece
+        for piece in split
+    ]
+    items = [(_data_bytes(whole) - _data_bytes(least), whole, least) for whole, least in zip(split, slim, strict=True)]
+    return tuple(_fitting(items, space - sum(map(_data_bytes, slim))))
 
 
-def _slim(data: bytes) -> bytes:
-    return encode_files([file.without_payloads() for file in decode_files(data)])
+def _data_bytes(piece: SplitPiece) -> int:
+    return len(piece.data or b"")
 
 
 class _PieceStore:
@@ -440,7 +445,7 @@ class _PieceStore:
     async def _keep(self, pieces: Iterator[SplitPiece]) -> None:
         for piece in pieces:
             self._pieces.append(piece)
-            self._num_bytes += len(piece.data or b"")
+            self._num_bytes += _data_bytes(piece)
             if self._num_bytes > MOST_SENT_BYTES:
                 await self._put_down()
 

@@ -25,7 +25,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import Expression, analysis, atoms, conjunction, disjunction, simplify, tree
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.spark.types.leaf_conversion import FIRST_SURE_DAY, FIRST_SURE_TIME
+from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
 
 #: Instants by wall-clock time of the session's zone.

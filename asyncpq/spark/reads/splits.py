@@ -26,7 +26,7 @@ from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.datasets.providers import CatalogReader, GivenFiles
-from asyncpq.errors import AsyncpqError, CorruptIndexError
+from asyncpq.errors import CorruptIndexError, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, Expression
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalar
@@ -43,21 +43,23 @@ from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.calendars import FileDates, file_dates
 from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.leaf_conversion import FileDates, file_dates
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 
 _VERSION: Final = b"2"
 _REFERENCE: Final = b"R"
 _PAYLOADS: Final = pa.map_(pa.int32(), pa.binary())
+#: The attributes of :class:`asyncpq.storage.base.Validator`.
+VALIDATOR_TYPE: Final = pa.struct(
+    {"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}
+)
 #: Columns are the attributes of :class:`PlannedFile`.
 _SCHEMA: Final = pa.schema(
     {
         "url": pa.string(),
-        "validator": pa.struct(
-            {"size": pa.int64(), "etag": pa.string(), "last_modified": pa.string(), "version": pa.string()}
-        ),
+        "validator": VALIDATOR_TYPE,
         "rows": pa.struct({"starts": pa.list_(pa.int64()), "stops": pa.list_(pa.int64())}),
         "num_rows": pa.int64(),
         "num_bytes": pa.int64(),
@@ -238,7 +240,7 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split in batches with the columns of ``lake.spark_schema``. Batches may include rows that do
     not match the scan's condition. Raises ObjectChangedError if a file was replaced or deleted after planning."""
-    with sessions.told_to_plan_again(lake.view == View.SNAPSHOT):
+    with sessions.plan_again_hint(lake.view == View.SNAPSHOT):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
 
 
@@ -277,10 +279,31 @@ def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], 
     ask = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", lake.url)
     requests = SparkRequests(state, ask, lake.conf, are_planned=True)
-    executor = ScanExecutor(runtime, lake.url, DatasetFiles(state, ask, operation, scan=True, requests=requests))
-    tables = SparkTables(lake.spark_schema, lake.conf).of
+    return spark_stream(lake, state, operation, DatasetFiles(state, ask, operation, scan=True, requests=requests))
+
+
+def spark_stream(
+    lake: LakeScan,
+    state: DatasetState,
+    operation: Operation,
+    files: DatasetFiles,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    combine_rows: int = 0,
+) -> RecordBatchStream:
+    """Return the stream of the rows of ``files``, in batches of Spark's types.
+
+    ``combine_rows``: small tables are combined to tables of so many rows; 0 leaves them as they are.
+    """
     return RecordBatchStream(
-        runtime, operation, executor, lambda: pa.schema([]), tables, batch_size=DEFAULT_BATCH_SIZE, limit=None
+        state.runtime,
+        operation,
+        ScanExecutor(state.runtime, lake.url, files),
+        lambda: pa.schema([]),
+        SparkTables(lake.spark_schema, lake.conf).of,
+        batch_size=batch_size,
+        limit=None,
+        combine_rows=combine_rows,
     )
 
 
@@ -329,12 +352,10 @@ class SparkTables:
     def of(self, rows: UnitRows[OpenedFile]) -> list[pa.Table]:
         """Return the converted tables of a file, without empty ones. Errors name the file."""
         version, conf = rows.file.version, self._conf
-        try:
+        with located(url=version.url):
             dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
             dates = _named(dates, rows.file.file.fields or ())
             return [self._converted(table, dates) for table in rows.tables if table.num_rows]
-        except AsyncpqError as error:
-            raise error.locate(url=version.url) from error.__cause__
 
     def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
         last = self._last

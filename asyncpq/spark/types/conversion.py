@@ -18,8 +18,9 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
 from asyncpq.decoding.arrow import flattened, validity
 from asyncpq.decoding.shredded_variant import restoring
-from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.types.leaf_conversion import Convert, FileDates, LeafRules, leaf_conversion, mismatch
+from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
+from asyncpq.spark.types.calendars import FileDates
+from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
 from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name, nullable_struct, within
 from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb_field
@@ -265,9 +266,8 @@ def _column(
 def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.Array:
     """Return the converted column, or the column itself if ``convert`` is None. Errors name the column."""
     try:
-        return _applied(convert, array)
-    except AsyncpqError as error:
-        raise error.locate(column=arrow.name) from error.__cause__
+        with located(column=arrow.name):
+            return _applied(convert, array)
     except (pa.ArrowException, OverflowError, MemoryError) as error:
         if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
             raise ResourceLimitError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,75 +23,61 @@ RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
 CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 
+_NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
+
+
+def _setting(default: Any, key: str) -> Any:
+    """Declare an attribute with its default and the name of its Spark setting."""
+    return dataclasses.field(default=default, metadata={"key": key})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadConf:
-    """Spark settings (:data:`_KEYS`) that decide how Parquet files are read; the defaults are those of Spark 4.3."""
+    """Spark settings that decide how Parquet files are read. The defaults are those of Spark 4.3."""
 
-    session_time_zone: str | None = None  # None if unknown: values that depend on it are refused
+    # None if unknown: values that depend on it are refused
+    session_time_zone: str | None = _setting(None, "spark.sql.session.timeZone")
     jvm_time_zone: str | None = None  # for old files without a zone; None until queried by jvm_time_zone()
-    case_sensitive: bool = False
-    binary_as_string: bool = False
-    int96_as_timestamp: bool = True
-    infer_timestamp_ntz: bool = True
-    nanos_as_long: bool = False
-    timestamp_nanos_types: bool = False
-    time_type: bool = False
-    ignore_variant_annotation: bool = False
-    respect_unknown_annotation: bool = False
-    datetime_rebase_mode: RebaseMode = "CORRECTED"
-    int96_rebase_mode: RebaseMode = "CORRECTED"
-    int96_timestamp_conversion: bool = False
-    field_ids: bool = False
-    merge_schema: bool = False
-    infer_partition_types: bool = True
-    timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = "TIMESTAMP_LTZ"
-    datetime_to_string: bool = False
+    case_sensitive: bool = _setting(False, "spark.sql.caseSensitive")
+    binary_as_string: bool = _setting(False, "spark.sql.parquet.binaryAsString")
+    int96_as_timestamp: bool = _setting(True, "spark.sql.parquet.int96AsTimestamp")
+    infer_timestamp_ntz: bool = _setting(True, "spark.sql.parquet.inferTimestampNTZ.enabled")
+    nanos_as_long: bool = _setting(False, "spark.sql.legacy.parquet.nanosAsLong")
+    timestamp_nanos_types: bool = _setting(False, "spark.sql.timestampNanosTypes.enabled")
+    time_type: bool = _setting(False, "spark.sql.timeType.enabled")
+    ignore_variant_annotation: bool = _setting(False, "spark.sql.parquet.ignoreVariantAnnotation")
+    respect_unknown_annotation: bool = _setting(False, "spark.sql.parquet.reader.respectUnknownTypeAnnotation.enabled")
+    datetime_rebase_mode: RebaseMode = _setting("CORRECTED", "spark.sql.parquet.datetimeRebaseModeInRead")  # noqa: RUF009
+    int96_rebase_mode: RebaseMode = _setting("CORRECTED", "spark.sql.parquet.int96RebaseModeInRead")  # noqa: RUF009
+    int96_timestamp_conversion: bool = _setting(False, "spark.sql.parquet.int96TimestampConversion")
+    field_ids: bool = _setting(False, "spark.sql.parquet.fieldId.read.enabled")
+    merge_schema: bool = _setting(False, "spark.sql.parquet.mergeSchema")
+    infer_partition_types: bool = _setting(True, "spark.sql.sources.partitionColumnTypeInference.enabled")
+    timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = _setting("TIMESTAMP_LTZ", "spark.sql.timestampType")
+    datetime_to_string: bool = _setting(False, "spark.sql.legacy.typeCoercion.datetimeToString.enabled")
 
     @classmethod
     def of(cls, spark: SparkSession) -> Self:
         """Read the settings of a session on the driver. Settings that its Spark version lacks keep their defaults."""
         values: dict[str, Any] = {}
-        for name, key in _KEYS.items():
+        for item in dataclasses.fields(cls):
             try:
-                value = spark.conf.get(key)
+                value = spark.conf.get(item.metadata["key"]) if item.metadata else None
             except PySparkException as error:
                 if error.getCondition() != _NO_SUCH_SETTING:
                     raise
                 continue
             if value is not None:  # the text of SET, in any case
                 text = str(value).strip()
-                if isinstance(getattr(cls, name), bool):
-                    values[name] = text.lower() == "true"
+                if isinstance(item.default, bool):
+                    values[item.name] = text.lower() == "true"
                 else:
-                    values[name] = text if name == "session_time_zone" else text.upper()
+                    values[item.name] = text if item.name == "session_time_zone" else text.upper()
         return cls(**values)
 
     def key(self, name: str) -> str:
         """Return the text under which column names are compared: ``name``, in lower case unless case-sensitive."""
         return name if self.case_sensitive else name.lower()
-
-
-_KEYS: Final = {
-    "session_time_zone": "spark.sql.session.timeZone",
-    "case_sensitive": "spark.sql.caseSensitive",
-    "binary_as_string": "spark.sql.parquet.binaryAsString",
-    "int96_as_timestamp": "spark.sql.parquet.int96AsTimestamp",
-    "infer_timestamp_ntz": "spark.sql.parquet.inferTimestampNTZ.enabled",
-    "nanos_as_long": "spark.sql.legacy.parquet.nanosAsLong",
-    "timestamp_nanos_types": "spark.sql.timestampNanosTypes.enabled",
-    "time_type": "spark.sql.timeType.enabled",
-    "ignore_variant_annotation": "spark.sql.parquet.ignoreVariantAnnotation",
-    "respect_unknown_annotation": "spark.sql.parquet.reader.respectUnknownTypeAnnotation.enabled",
-    "datetime_rebase_mode": "spark.sql.parquet.datetimeRebaseModeInRead",
-    "int96_rebase_mode": "spark.sql.parquet.int96RebaseModeInRead",
-    "int96_timestamp_conversion": "spark.sql.parquet.int96TimestampConversion",
-    "field_ids": "spark.sql.parquet.fieldId.read.enabled",
-    "merge_schema": "spark.sql.parquet.mergeSchema",
-    "infer_partition_types": "spark.sql.sources.partitionColumnTypeInference.enabled",
-    "timestamp_type": "spark.sql.timestampType",
-    "datetime_to_string": "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
-}
-_NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 
 def jvm_time_zone(spark: SparkSession) -> str:

@@ -21,13 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from asyncpq.datasets.model import DataFile, FileList, Reader
-from asyncpq.errors import (
-    AsyncpqError,
-    CorruptFileError,
-    InvalidOptionError,
-    ObjectNotFoundError,
-    UnsupportedFeatureError,
-)
+from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError, UnsupportedFeatureError, located
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta.files import DeltaRoot
@@ -185,11 +179,8 @@ class _AddDecoder:
     def data_file(self, add: AddAction) -> DataFile:
         """Convert one ``add`` action to a data file."""
         url = self._root.resolve(add.path)
-        try:
+        with located(url=safe_url(url)):
             partition = {leaf.name: self._value(leaf, add.partition_values) for leaf in self._partition}
-        except AsyncpqError as error:
-            error.locate(url=safe_url(url))
-            raise
         deletes = None if add.vector is None else add.vector.resolve(self._root, url)
         return DataFile(
             url=url,

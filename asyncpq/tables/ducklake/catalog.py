@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
-from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
 from asyncpq.pruning.row_ranges import RowRanges
@@ -58,18 +58,12 @@ class DuckLakeDeletes:
         """Return the numbers of the rows that are not in the snapshot. ``num_rows``: the rows of the data file."""
         deleted = self.inlined
         for url, file_format in self.files:
-            try:
+            with located(url=safe_url(url)):
                 deleted |= await self._deleted(reader, url, file_format)
-            except AsyncpqError as error:
-                error.locate(url=safe_url(url))
-                raise
         if self.later_rows:
             deleted |= await self._later(reader, num_rows)
-        try:
+        with located(url=safe_url(self.data_url)):
             check_deleted(deleted, num_rows, self.data_url)
-        except CorruptFileError as error:
-            error.locate(url=safe_url(self.data_url))
-            raise
         if self.visible_rows is not None:
             deleted |= RowRanges([(self.visible_rows, num_rows)])
         return deleted

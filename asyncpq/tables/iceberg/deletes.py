@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from asyncpq.datasets.model import Deletes, Reader
-from asyncpq.errors import CorruptFileError, QueryError
+from asyncpq.errors import CorruptFileError, QueryError, located
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.threads import call_each
@@ -42,11 +42,8 @@ class PositionDeletes:
         rows = RowRanges.empty()
         for deleted in await call_each(partial(self._positions, reader), self.urls, at_once=_CONCURRENT_FILES):
             rows |= deleted
-        try:
+        with located(url=safe_url(self.urls[0])):
             check_deleted(rows, num_rows, self.data_path)
-        except CorruptFileError as error:
-            error.locate(url=safe_url(self.urls[0]))
-            raise
         return rows
 
     async def _positions(self, reader: Reader, url: str) -> RowRanges:

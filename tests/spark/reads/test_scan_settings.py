@@ -269,7 +269,8 @@ def test_flags_are_read_as_they_were_written(spark: SparkSession, restored_conf:
 
 
 def _without_such_a_setting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> ReadConf:
-    monkeypatch.setitem(read_conf._KEYS, "field_ids", "spark.sql.asyncpq.nosuch")
+    setting = ReadConf.__dataclass_fields__["field_ids"]
+    monkeypatch.setattr(setting, "metadata", {"key": "spark.sql.asyncpq.nosuch"})
     return ReadConf.of(spark)
 
 

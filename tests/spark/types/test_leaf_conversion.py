@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import SchemaMismatchError
-from asyncpq.spark.types.leaf_conversion import FileDates, LeafRules, leaf_conversion
+from asyncpq.spark.types.calendars import FileDates
+from asyncpq.spark.types.leaf_conversion import LeafRules, leaf_conversion
 
 _RULES = LeafRules(FileDates(), is_int96=False)
 

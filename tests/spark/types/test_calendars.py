@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
-from asyncpq.spark.types import leaf_conversion
-from asyncpq.spark.types.leaf_conversion import file_dates
+from asyncpq.spark.types import calendars
+from asyncpq.spark.types.calendars import file_dates
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from tests.parquet_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, to_spark, write
@@ -115,7 +115,7 @@ def test_zones_without_a_table(
     spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = _written(spark, restored_conf, tmp_path, "UTC", "TIMESTAMP_MICROS")
-    monkeypatch.setattr(leaf_conversion, "_zone_tables", dict)
+    monkeypatch.setattr(calendars, "_zone_tables", dict)
     with pytest.raises(UnsupportedFeatureError, match="no table"):
         read_as_spark(path, ReadConf.of(spark))
 
