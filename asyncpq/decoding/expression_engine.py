@@ -17,25 +17,7 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import (
-    And,
-    Atom,
-    ColumnComparison,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    Not,
-    Or,
-    StartsWith,
-    columns,
-)
+from asyncpq.expressions import Expression, columns, tree
 from asyncpq.expressions.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
 from asyncpq.expressions.tokens import tokens
 
@@ -82,30 +64,30 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
     ``fields`` maps column names to field references; by default dotted names are nested fields. Raises
     PredicateTypeError if pyarrow cannot represent a literal.
     """
-    if isinstance(expr, Constant):
+    if isinstance(expr, tree.Constant):
         return pc.scalar(pa.scalar(expr.value, pa.bool_()))
-    if isinstance(expr, (And, Or)):
-        return _join([to_pyarrow(arg, fields) for arg in expr.args], all_of=isinstance(expr, And))
-    if isinstance(expr, Not):
+    if isinstance(expr, (tree.And, tree.Or)):
+        return _join([to_pyarrow(arg, fields) for arg in expr.args], all_of=isinstance(expr, tree.And))
+    if isinstance(expr, tree.Not):
         return ~to_pyarrow(expr.arg, fields)
     references = {name: fields[name] if fields else pc.field(*name.split(".")) for name in columns(expr)}
     return _atom_to_pyarrow(expr, references)
 
 
 def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
-    if isinstance(expr, ColumnComparison):
+    if isinstance(expr, tree.ColumnComparison):
         return COMPARE[expr.op](references[expr.left], references[expr.right])
     (name, field), *_ = references.items()
-    if isinstance(expr, IsNull):
+    if isinstance(expr, tree.IsNull):
         return field.is_null(nan_is_null=expr.nan_is_null)
-    if isinstance(expr, (StartsWith, Contains, Like)):
+    if isinstance(expr, (tree.StartsWith, tree.Contains, tree.Like)):
         return text_kernel(expr)(field)
     try:
-        if isinstance(expr, Comparison):
+        if isinstance(expr, tree.Comparison):
             return COMPARE[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
-        if isinstance(expr, In):
+        if isinstance(expr, tree.In):
             return field.isin(_value_set(expr.values))
-        if isinstance(expr, KeyIn):
+        if isinstance(expr, tree.KeyIn):
             joined = (value for value in expr.values if value is not None and value == value)  # not null, not NaN
             keys = [pc.scalar(arrow_scalar(value)) for value in joined]
             return _join([field == key for key in keys], all_of=False)
@@ -162,7 +144,7 @@ class EngineAtom:
 
     __slots__ = ("_expression", "_names", "_types", "expr")
 
-    def __init__(self, expr: Atom, types: Mapping[str, pa.DataType]) -> None:
+    def __init__(self, expr: tree.Atom, types: Mapping[str, pa.DataType]) -> None:
         self.expr = expr
         self._names = columns(expr)
         self._types = types
@@ -190,7 +172,7 @@ class EngineAtom:
             ) from error
 
 
-def _hint(expr: Atom, types: Sequence[pa.DataType]) -> str:
+def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
     """Return a hint that names predicates or literals that fit columns of these types."""
     for name, type_ in zip(columns(expr), types, strict=True):
         type_ = _value_type(type_)
@@ -207,7 +189,7 @@ def _hint(expr: Atom, types: Sequence[pa.DataType]) -> str:
             return _NULLS.format(str(type_))
     if len(types) > 1:
         return "Compare columns of the same type."
-    if isinstance(expr, (StartsWith, Contains, Like)):
+    if isinstance(expr, (tree.StartsWith, tree.Contains, tree.Like)):
         return "Only columns of strings and binary can be asked so."
     if isinstance(types[0], pa.TimestampType) and any(
         isinstance(value, (dt.datetime, Timestamp)) for value in expr.literals
@@ -223,23 +205,23 @@ def _value_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
 
 
-def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
+def text_kernel(expr: tree.StartsWith | tree.Contains | tree.Like) -> Kernel:
     """Return the kernel of a text predicate; it takes an array of strings or binary, or a pyarrow expression."""
-    if isinstance(expr, StartsWith):
+    if isinstance(expr, tree.StartsWith):
         return lambda values: pc.starts_with(values, expr.prefix)
-    if isinstance(expr, Contains):
+    if isinstance(expr, tree.Contains):
         return lambda values: pc.match_substring(values, expr.text)
     return lambda values: pc.match_like(values, expr.pattern)
 
 
-def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
+def words_kernel(expr: tree.HasTokens | tree.HasPhrase) -> Kernel:
     """Return the kernel of a predicate on the words of strings.
 
     pyarrow finds ASCII words between ASCII characters, which is enough for ASCII texts. Other texts in which pyarrow
     finds nothing are tokenized one by one.
     """
     asked = expr.tokens
-    if isinstance(expr, HasTokens):
+    if isinstance(expr, tree.HasTokens):
         patterns = [_pattern((token,)) for token in asked]
         test: Callable[[list[str]], bool] = frozenset(asked).issubset
     else:

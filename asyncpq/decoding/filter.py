@@ -33,29 +33,7 @@ from asyncpq.decoding.typed_literals import (
     storage_values,
 )
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
-from asyncpq.expressions import (
-    And,
-    Atom,
-    ColumnComparison,
-    Comparison,
-    Constant,
-    Contains,
-    Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    Not,
-    Or,
-    StartsWith,
-    columns,
-    replace_atoms,
-    resolve_times,
-    simplify,
-)
+from asyncpq.expressions import Expression, columns, resolve_times, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.expressions.simplify import relative_columns
 
@@ -81,7 +59,7 @@ class Filter:
     expression: Expression
     _evaluate: Evaluate
     columns: tuple[str, ...]
-    engine_atoms: tuple[Atom, ...]
+    engine_atoms: tuple[tree.Atom, ...]
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """Return a mask of the rows: true where a row matches, false or null where it does not.
@@ -167,32 +145,32 @@ class _Compiler:
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
         self._types = types
         self.keys: dict[str, None] = {}
-        self.engine_atoms: list[Atom] = []
+        self.engine_atoms: list[tree.Atom] = []
 
     def compile(self, expr: Expression) -> Evaluate:
-        if isinstance(expr, Constant):
+        if isinstance(expr, tree.Constant):
             constant = plain_scalar(expr.value, pa.bool_())
             return lambda _: constant
-        if isinstance(expr, Not):
+        if isinstance(expr, tree.Not):
             arg = self.compile(expr.arg)
             return lambda arrays: pc.invert(arg(arrays))
-        if isinstance(expr, And):
+        if isinstance(expr, tree.And):
             return self._junction(expr.args, pc.and_kleene, neutral=True)
-        if isinstance(expr, Or):
+        if isinstance(expr, tree.Or):
             return self._junction(expr.args, pc.or_kleene, neutral=False)
-        if isinstance(expr, Comparison):
+        if isinstance(expr, tree.Comparison):
             return self._comparison(expr)
-        if isinstance(expr, (In, KeyIn)):
+        if isinstance(expr, (tree.In, tree.KeyIn)):
             return self._membership(expr)
-        if isinstance(expr, IsNull):
+        if isinstance(expr, tree.IsNull):
             return self._is_null(expr)
-        if isinstance(expr, (StartsWith, Contains, Like)):
+        if isinstance(expr, (tree.StartsWith, tree.Contains, tree.Like)):
             return self._text(expr)
-        if isinstance(expr, (HasTokens, HasPhrase)):
+        if isinstance(expr, (tree.HasTokens, tree.HasPhrase)):
             return self._words(expr)
-        if isinstance(expr, Has):
+        if isinstance(expr, tree.Has):
             return self._has(expr)
-        if isinstance(expr, ColumnComparison):
+        if isinstance(expr, tree.ColumnComparison):
             return self._engine(expr)
         raise PredicateTypeError(f"{expr!r} is not a predicate, but a {type(expr).__name__}")
 
@@ -203,7 +181,7 @@ class _Compiler:
 
     def _junction(self, args: tuple[Expression, ...], join: Callable[[Any, Any], Any], *, neutral: bool) -> Evaluate:
         if not args:
-            return self.compile(Constant(neutral))
+            return self.compile(tree.Constant(neutral))
         compiled = [self.compile(arg) for arg in args]
 
         def evaluate(arrays: Columns) -> Any:
@@ -214,7 +192,7 @@ class _Compiler:
 
         return evaluate if len(compiled) > 1 else compiled[0]
 
-    def _comparison(self, expr: Comparison) -> Evaluate:
+    def _comparison(self, expr: tree.Comparison) -> Evaluate:
         column = self._column(expr.column)
         type_ = storage_type(column.type)
         scalar = exact_scalar(expr.value, type_)
@@ -233,9 +211,9 @@ class _Compiler:
         compare = COMPARE[op]
         return _on_values(column, lambda values: compare(values, scalar))
 
-    def _membership(self, expr: In | KeyIn) -> Evaluate:
+    def _membership(self, expr: tree.In | tree.KeyIn) -> Evaluate:
         column = self._column(expr.column)
-        if isinstance(expr, KeyIn):
+        if isinstance(expr, tree.KeyIn):
             return self._keys(expr, column)
         type_ = storage_type(column.type)
         held, others = expr.derived(("array", type_), lambda: exact_array(expr.values, type_))
@@ -248,11 +226,11 @@ class _Compiler:
         value_set = pa.concat_arrays([held, pa.nulls(1, held.type)]) if with_null else held
         return _on_values(column, lambda values: _members(values, value_set), null=with_null)
 
-    def _keys(self, expr: KeyIn, column: _Column) -> Evaluate:
+    def _keys(self, expr: tree.KeyIn, column: _Column) -> Evaluate:
         type_ = storage_type(column.type)
         keys = expr.derived(("keys",), lambda: [value for value in expr.values if value is not None and value == value])
         if len(keys) <= 1 or converter(type_) is None:
-            return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
+            return self.compile(tree.Or(tuple(tree.Comparison(expr.column, "==", key) for key in keys)))
         held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
 
         few = list(held) if _is_plain(held.type) and len(held) <= _FEW_KEYS else []
@@ -266,10 +244,10 @@ class _Compiler:
         evaluate = _on_values(column, is_key)
         if not others:
             return evaluate
-        rest = self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in others)))
+        rest = self.compile(tree.Or(tuple(tree.Comparison(expr.column, "==", key) for key in others)))
         return lambda arrays: pc.or_kleene(evaluate(arrays), rest(arrays))
 
-    def _is_null(self, expr: IsNull) -> Evaluate:
+    def _is_null(self, expr: tree.IsNull) -> Evaluate:
         column = self._column(expr.column)
         if isinstance(column.type, pa.DictionaryType) and expr.nan_is_null:
             return self._engine(expr)
@@ -283,7 +261,7 @@ class _Compiler:
 
         return evaluate
 
-    def _text(self, expr: StartsWith | Contains | Like) -> Evaluate:
+    def _text(self, expr: tree.StartsWith | tree.Contains | tree.Like) -> Evaluate:
         column = self._column(expr.column)
         type_ = storage_type(column.type)
         if type_ not in _STRINGS:
@@ -299,7 +277,7 @@ class _Compiler:
             ) from error
         return _on_values(column, find)
 
-    def _words(self, expr: HasTokens | HasPhrase) -> Evaluate:
+    def _words(self, expr: tree.HasTokens | tree.HasPhrase) -> Evaluate:
         column = self._column(expr.column)
         if storage_type(column.type) not in (pa.string(), pa.large_string()):
             raise PredicateTypeError(
@@ -309,7 +287,7 @@ class _Compiler:
             )
         return _on_values(column, words_kernel(expr))
 
-    def _has(self, expr: Has) -> Evaluate:
+    def _has(self, expr: tree.Has) -> Evaluate:
         column = self._column(expr.column)
         if not is_list(column.type):
             raise PredicateTypeError(
@@ -318,12 +296,12 @@ class _Compiler:
                 hint="Compare a column of single values with ==.",
             )
         elements = _Compiler({expr.column: column.type.value_type})
-        equal = elements.compile(Comparison(expr.column, "==", expr.value))
+        equal = elements.compile(tree.Comparison(expr.column, "==", expr.value))
         if elements.engine_atoms:
             self.engine_atoms.append(expr)
         return lambda arrays: any_element(column.get(arrays), lambda values: equal({expr.column: values}))
 
-    def _engine(self, expr: Atom) -> Evaluate:
+    def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]
         atom = EngineAtom(expr, {column.name: column.type for column in operands})
         self.engine_atoms.append(expr)
@@ -414,7 +392,7 @@ def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]
 
 
 def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
-    def known(atom: Atom) -> Expression:
+    def known(atom: tree.Atom) -> Expression:
         values = tuple([constant(name) for name in columns(atom)])
         if None in values:
             return atom
@@ -422,7 +400,7 @@ def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expr
         # 0.0 and -0.0 are equal scalars, but differ for some predicates: their texts tell them apart
         return _known(atom, values, tuple(map(_text, values))) if few else _result(atom, values)
 
-    return replace_atoms(expr, known)
+    return tree.replace_atoms(expr, known)
 
 
 def _text(value: pa.Scalar) -> str:
@@ -432,12 +410,12 @@ def _text(value: pa.Scalar) -> str:
         return ""
 
 
-def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> Constant:
+def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> tree.Constant:
     """Return the result of an atom as a constant; ``values`` has one value for each of the atom's columns."""
     named = dict(zip(columns(atom), values, strict=True))
     types = {name: value.type for name, value in named.items()}
     arrays = {name: constant_array(value, 1) for name, value in named.items()}
-    return Constant(compile_filter(atom, types).mask(arrays, 1)[0].as_py())
+    return tree.Constant(compile_filter(atom, types).mask(arrays, 1)[0].as_py())
 
 
 _known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many reads, have the same constants
@@ -445,9 +423,9 @@ _known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many read
 
 def _true_where(expr: Expression) -> Expression:
     """Return ``expr`` with null constants replaced by false, which selects the same rows: no negation is above them."""
-    if isinstance(expr, Constant):
-        return Constant(expr.value is True)
-    if not isinstance(expr, (And, Or)):
+    if isinstance(expr, tree.Constant):
+        return tree.Constant(expr.value is True)
+    if not isinstance(expr, (tree.And, tree.Or)):
         return expr
     args = tuple([_true_where(arg) for arg in expr.args])
     return simplify(type(expr)(args)) if args != expr.args else expr

@@ -15,21 +15,12 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset, with_source
+from asyncpq.datasets import providers
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
-from asyncpq.datasets.providers import (
-    CatalogReader,
-    FileProvider,
-    FileSet,
-    GivenFiles,
-    ListedFiles,
-    SkippedFile,
-    TableFiles,
-    listing_cost,
-)
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
@@ -96,9 +87,9 @@ async def open_table(
     ``skips``, bad files are left out.
     """
     async with runtime.deadline(operation.url):
-        snapshot = await catalog.snapshot(CatalogReader(runtime, operation))
+        snapshot = await catalog.snapshot(providers.CatalogReader(runtime, operation))
     url = url or snapshot.description.partition(", ")[0]
-    source = TableFiles(runtime, snapshot)
+    source = providers.TableFiles(runtime, snapshot)
     fields = snapshot.fields
     state = DatasetState(runtime, url, source, DatasetColumns(pa.schema([]), fields, object()), skips)
     if fields is not None:
@@ -133,7 +124,7 @@ async def open_files(
     async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
         listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
-    cost = None if target.urls is not None else listing_cost(operation.metrics, before, began)
+    cost = None if target.urls is not None else providers.listing_cost(operation.metrics, before, began)
     on_listing(listing)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
@@ -145,7 +136,7 @@ async def open_files(
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
         partitioning = replace(partitioning, types={**partitioning.types, **types})
 
-    async def list_again(context: RequestContext) -> FileSet:
+    async def list_again(context: RequestContext) -> providers.FileSet:
         nonlocal listing
         began = time.monotonic()
         listing = await list_files(
@@ -154,17 +145,17 @@ async def open_files(
         return _file_set(listing, began, skips=skips)
 
     first = _file_set(listing, began, skips=skips)._replace(cost=cost)
-    source: FileProvider
+    source: providers.FileProvider
     if target.urls is None:
         check = listing_check(store) if runtime.options.policy(target.url, shown).kind == "etag" else None
-        source = ListedFiles(runtime, shown, list_again, first, options.listing_max_age_s, check)
+        source = providers.ListedFiles(runtime, shown, list_again, first, options.listing_max_age_s, check)
     else:
         policy = runtime.options.policy
         files = [
             replace(file, immutable=True) if policy(file.url, safe_url(file.url)).kind == "immutable" else file
             for file in first.files
         ]
-        source = GivenFiles(files, first.bad)
+        source = providers.GivenFiles(files, first.bad)
     state = DatasetState(runtime, shown, source, DatasetColumns(pa.schema([]), None, object()), skips)
     if target.urls is None and target.pattern is None:
         state.prefix = f"{shown.rstrip('/')}/"
@@ -178,12 +169,12 @@ async def open_files(
     return Dataset(state)
 
 
-def _file_set(listing: Listing, began: float, *, skips: bool) -> FileSet:
+def _file_set(listing: Listing, began: float, *, skips: bool) -> providers.FileSet:
     """Return the listed files; raise PartitionError for a path with a bad value, unless such files are skipped."""
     if listing.errors and not skips:
         raise listing.errors[0]
-    bad = tuple(SkippedFile(error.url or "", error) for error in listing.errors)
-    return FileSet(listing.files, began, bad)
+    bad = tuple(providers.SkippedFile(error.url or "", error) for error in listing.errors)
+    return providers.FileSet(listing.files, began, bad)
 
 
 async def _schema_of(

@@ -15,20 +15,8 @@ from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.backends.folder import is_json
+from asyncpq.indexing.build import index_source
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
-from asyncpq.indexing.build.index_source import (
-    IndexSource,
-    another_place,
-    as_committed,
-    check_partitioning,
-    commit_check,
-    dataset_source,
-    described_files,
-    folder_around,
-    is_committed,
-    listed_source,
-    root_of,
-)
 from asyncpq.indexing.index import Index, ListFiles, build_index, open_index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
@@ -159,25 +147,27 @@ def _look_of(
 ) -> ListFiles:
     """Return the function that lists the files of an index: of a table's newest version, or the manifest's target."""
 
-    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> IndexSource:
+    async def look(
+        operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None
+    ) -> index_source.IndexSource:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
                 raise InvalidOptionError("the index was not built for a table", url=safe_url(manifest.root))
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
-            source = await dataset_source(dataset.state, "", described, operation)
+            source = await index_source.dataset_source(dataset.state, "", described, operation)
             return source if urls is None else source.only(urls)
         if manifest is not None:
             if target is not None:
-                check_partitioning(manifest, options.described())
+                index_source.check_partitioning(manifest, options.described())
                 for field in options.schema or ():
                     if type_of(manifest.schema, field.name) != field.type:
                         raise InvalidOptionError(
                             f"schema: the existing index was built with another column {field.name!r}",
-                            hint=another_place(manifest),
+                            hint=index_source.another_place(manifest),
                         )
-            source = await listed_source(runtime, manifest, operation, urls, given=target, at=at)
-            if is_committed(manifest):
+            source = await index_source.listed_source(runtime, manifest, operation, urls, given=target, at=at)
+            if index_source.is_committed(manifest):
                 # the other files were never committed, or were removed
                 listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
                 return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
@@ -185,12 +175,14 @@ def _look_of(
         if target is None:
             raise ObjectNotFoundError("there is no index", hint=NOT_BUILT)
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        state = (await open_files(runtime, target, operation, commit_check(runtime, operation), first)).state
-        inside, plain = folder_around(at) == target.folder, options.format == "parquet"
-        described = described_files(target, options.described(), inside=inside, plain=plain)
-        source = await dataset_source(state, root_of(target), described, operation)
+        state = (
+            await open_files(runtime, target, operation, index_source.commit_check(runtime, operation), first)
+        ).state
+        inside, plain = index_source.folder_around(at) == target.folder, options.format == "parquet"
+        described = index_source.described_files(target, options.described(), inside=inside, plain=plain)
+        source = await index_source.dataset_source(state, index_source.root_of(target), described, operation)
         if not (state.has_index and state.is_written):
             return source
-        return await as_committed(runtime, target, source, operation, own_columns=options.schema is None)
+        return await index_source.as_committed(runtime, target, source, operation, own_columns=options.schema is None)
 
     return look

@@ -22,15 +22,7 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
-from asyncpq.indexing.build.index_source import (
-    check_columns,
-    check_partitioning,
-    commit_check,
-    committing_index,
-    folder_around,
-    is_committed,
-    root_of,
-)
+from asyncpq.indexing.build import index_source
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -97,7 +89,7 @@ async def _open_table(
     if backend is None:
         return open_indexed(runtime, dataset, None, own) if own else dataset
     index = await _open(runtime, backend, operation, options.listing_max_age_s)
-    check_columns(index.manifest, dataset.state)
+    index_source.check_columns(index.manifest, dataset.state)
     return open_indexed(runtime, dataset, index, own)
 
 
@@ -133,15 +125,15 @@ class _FilesOpening:
         if self.view is View.SNAPSHOT or (is_prefix and self._is_list_of_files(index.manifest)):
             handle = _handle(self.place)
             at = self.place if handle is None else handle.url
-            _check_root(root_of(self.files) if is_prefix else None, index.manifest, at)
+            _check_root(index_source.root_of(self.files) if is_prefix else None, index.manifest, at)
             return self._snapshot(index)
-        dataset = await self._listed(commit_check(self.runtime))
+        dataset = await self._listed(index_source.commit_check(self.runtime))
         own_index = await self._committing_index(dataset)
         if own_index is not None:
             dataset = self._snapshot(own_index)
         else:
-            check_partitioning(index.manifest, self.options.described())
-        check_columns(index.manifest, dataset.state)
+            index_source.check_partitioning(index.manifest, self.options.described())
+        index_source.check_columns(index.manifest, dataset.state)
         return self._indexed(dataset, index)
 
     @property
@@ -163,9 +155,9 @@ class _FilesOpening:
 
         async def commits(other: str) -> bool:
             if other != folder:
-                return await committing_index(self.runtime, other) is not None
+                return await index_source.committing_index(self.runtime, other) is not None
             index = await find()
-            return index is not None and is_committed(index.manifest)
+            return index is not None and index_source.is_committed(index.manifest)
 
         def on_listing(listing: Listing) -> None:
             if listing.has_index and folder:
@@ -195,13 +187,13 @@ class _FilesOpening:
         are live, the dataset of the files that it lists."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
-        if is_committed(index.manifest) and dataset.state.is_written:
+        if index_source.is_committed(index.manifest) and dataset.state.is_written:
             raise self._not_all_count()
         if not index.manifest.is_built:
             return dataset
         try:
-            check_partitioning(index.manifest, self.options.described())
-            check_columns(index.manifest, dataset.state)
+            index_source.check_partitioning(index.manifest, self.options.described())
+            index_source.check_columns(index.manifest, dataset.state)
         except (InvalidOptionError, SchemaMismatchError) as error:
             logger.warning("%s: the index below it is not used: %s", dataset.url, error)
             return dataset
@@ -209,14 +201,14 @@ class _FilesOpening:
 
     def _is_list_of_files(self, manifest: Manifest) -> bool:
         """Whether the dataset's files are those that the index lists, and not those of a listing."""
-        return self.view is View.SNAPSHOT or (self.view is None and is_committed(manifest))
+        return self.view is View.SNAPSHOT or (self.view is None and index_source.is_committed(manifest))
 
     async def _committing_index(self, dataset: Dataset) -> OpenIndex | None:
         """Return the index that decides which files of the prefix are live, since asyncpq wrote them; None if all are.
         Raises InvalidOptionError if the caller's ``view`` or ``index`` option would ignore that index."""
         state = dataset.state
         may_be = state.has_index and state.is_written
-        if not may_be or await committing_index(self.runtime, self.files.folder) is None:
+        if not may_be or await index_source.committing_index(self.runtime, self.files.folder) is None:
             return None
         if self.view is not None or (self.place is None and not self.own):
             raise self._not_all_count()
@@ -248,7 +240,7 @@ class _FilesOpening:
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
     async def _index(self, backend: object, *, strict: bool) -> OpenIndex:
-        root = root_of(self.files) if self.files.pattern is None else ""
+        root = index_source.root_of(self.files) if self.files.pattern is None else ""
         return await _open(
             self.runtime, backend, self.operation, self.options.listing_max_age_s, root or None, strict=strict
         )
@@ -329,7 +321,7 @@ async def _open(
 def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> bool:
     """Whether an index covers a folder inside or around ``root``, which is not the same folder under another url."""
     known = manifest.root
-    if root is None or not known or root == known or folder_around(at) == root:
+    if root is None or not known or root == known or index_source.folder_around(at) == root:
         return False
     return root.startswith(known) or known.startswith(root)
 

@@ -14,14 +14,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.spark.index_builds import BuiltIndex, FileProblem, build_index, refresh_index, vacuum, verify_index
-    from asyncpq.spark.joins import JoinEstimate, explain_lookup_join, lookup_join
-    from asyncpq.spark.optimize_lake import OptimizeResult, optimize
-    from asyncpq.spark.reads.scan import SparkScanPlan, explain_scan, scan
-    from asyncpq.spark.settings import SparkSettings
-    from asyncpq.spark.shipping import add_to, register
-    from asyncpq.spark.source_options import predicate_option
-    from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions
+    from asyncpq.spark.index_builds import BuiltIndex as BuiltIndex
+    from asyncpq.spark.index_builds import FileProblem as FileProblem
+    from asyncpq.spark.index_builds import build_index as build_index
+    from asyncpq.spark.index_builds import refresh_index as refresh_index
+    from asyncpq.spark.index_builds import vacuum as vacuum
+    from asyncpq.spark.index_builds import verify_index as verify_index
+    from asyncpq.spark.joins import JoinEstimate as JoinEstimate
+    from asyncpq.spark.joins import explain_lookup_join as explain_lookup_join
+    from asyncpq.spark.joins import lookup_join as lookup_join
+    from asyncpq.spark.optimize_lake import OptimizeResult as OptimizeResult
+    from asyncpq.spark.optimize_lake import optimize as optimize
+    from asyncpq.spark.reads.scan import SparkScanPlan as SparkScanPlan
+    from asyncpq.spark.reads.scan import explain_scan as explain_scan
+    from asyncpq.spark.reads.scan import scan as scan
+    from asyncpq.spark.settings import SparkSettings as SparkSettings
+    from asyncpq.spark.shipping import add_to as add_to
+    from asyncpq.spark.shipping import register as register
+    from asyncpq.spark.source_options import predicate_option as predicate_option
+    from asyncpq.spark.write_options import BloomFilter as BloomFilter
+    from asyncpq.spark.write_options import SortedBy as SortedBy
+    from asyncpq.spark.write_options import WriteOptions as WriteOptions
 
 _NAMES: Final = {
     "shipping": ("register", "add_to"),
@@ -34,29 +47,7 @@ _NAMES: Final = {
     "settings": ("SparkSettings",),
 }
 
-__all__ = [
-    "register",
-    "add_to",
-    "scan",
-    "explain_scan",
-    "SparkScanPlan",
-    "lookup_join",
-    "explain_lookup_join",
-    "JoinEstimate",
-    "build_index",
-    "refresh_index",
-    "verify_index",
-    "vacuum",
-    "BuiltIndex",
-    "FileProblem",
-    "optimize",
-    "OptimizeResult",
-    "WriteOptions",
-    "BloomFilter",
-    "SortedBy",
-    "predicate_option",
-    "SparkSettings",
-]
+__all__ = [name for names in _NAMES.values() for name in names]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,18 +24,9 @@ from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectChangedErr
 from asyncpq.expressions import Expression, conjunction, tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
-from asyncpq.spark import sessions
+from asyncpq.spark import sessions, source_options
 from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.splits import LakeScan, read_split
-from asyncpq.spark.source_options import (
-    SourceOptions,
-    SplitPartition,
-    check_schema,
-    inferred_schema,
-    open_for_schema,
-    plan_source,
-    with_nullability,
-)
 from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.urls import safe_url
 
@@ -107,15 +98,17 @@ class AsyncpqDataSource(spark.DataSource):
 
     def schema(self) -> StructType:
         """Infer the schema as ``spark.read.parquet`` does: from the first file and the names of folders."""
-        options = SourceOptions.parse(self.options, streaming=True)  # Spark does not tell whether it is a stream
-        schema = sessions.run(options.settings, lambda session: inferred_schema(session, options))
-        check_schema(schema)
+        options = source_options.SourceOptions.parse(
+            self.options, streaming=True
+        )  # Spark does not tell whether it is a stream
+        schema = sessions.run(options.settings, lambda session: source_options.inferred_schema(session, options))
+        source_options.check_schema(schema)
         return schema
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return the reader of a batch query."""
-        options = SourceOptions.parse(self.options)
-        check_schema(schema)
+        options = source_options.SourceOptions.parse(self.options)
+        source_options.check_schema(schema)
         if not options.pushdown:
             return LakeReader(options, schema)
         self.require_safe_pushdown()
@@ -123,7 +116,7 @@ class AsyncpqDataSource(spark.DataSource):
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # pyspark's name
         """Return the reader of a stream of new files."""
-        return FileStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+        return FileStreamReader(source_options.SourceOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         """Return the writer, which writes files in tasks and commits them."""
@@ -151,7 +144,7 @@ class LakeReader(spark.DataSourceReader):
     pickling. So an error of planning is kept, and :meth:`partitions` raises it.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: source_options.SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
         self._pushed: Expression | None = None
         self._plan: LakePlan | None = None
@@ -169,18 +162,18 @@ class LakeReader(spark.DataSourceReader):
         """Return one partition for each split. Raises the error if planning failed."""
         if self._failed is not None:
             raise self._failed
-        return [SplitPartition(split) for split in self._planned().tasks()]
+        return [source_options.SplitPartition(split) for split in self._planned().tasks()]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
-        if self._lake is None or not isinstance(partition, SplitPartition):
+        if self._lake is None or not isinstance(partition, source_options.SplitPartition):
             return iter(())  # PySpark starts a task even for an empty plan
-        return with_nullability(read_split(self._lake, partition.split), self._schema)
+        return source_options.with_nullability(read_split(self._lake, partition.split), self._schema)
 
     def _planned(self) -> LakePlan:
         async def plan(session: Session) -> LakePlan:
-            opened = await open_for_schema(session, self._options, self._schema)
-            return await plan_source(opened, self._options, self._schema, self._pushed)
+            opened = await source_options.open_for_schema(session, self._options, self._schema)
+            return await source_options.plan_source(opened, self._options, self._schema, self._pushed)
 
         if self._plan is None:
             self._plan = sessions.run(self._options.settings, plan)
@@ -199,8 +192,8 @@ class PushdownReader(LakeReader):
 class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
     """Reads new files as a stream, with the offsets of :mod:`asyncpq.spark.stream_files`."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_schema(schema)
+    def __init__(self, options: source_options.SourceOptions, schema: StructType) -> None:
+        source_options.check_schema(schema)
         if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
             raise InvalidOptionError("a stream reads one folder or pattern, but the path is a table or several paths")
         self._options, self._schema = options, schema
@@ -256,12 +249,12 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
                 )
             if batch.opened is None or not batch.num_files:
                 return None
-            return await plan_source(batch.opened, self._options, self._schema)
+            return await source_options.plan_source(batch.opened, self._options, self._schema)
 
         plan = self._run(planned)
         if plan is None:
             return []
-        return [SplitPartition(split, plan.lake) for split in plan.tasks()]
+        return [source_options.SplitPartition(split, plan.lake) for split in plan.tasks()]
 
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
         return sessions.run(self._options.settings, work)
@@ -288,9 +281,9 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split, in a task: see :func:`asyncpq.spark.reads.splits.read_split`."""
-        if not isinstance(partition, SplitPartition) or partition.lake is None:
+        if not isinstance(partition, source_options.SplitPartition) or partition.lake is None:
             return iter(())
-        return with_nullability(read_split(partition.lake, partition.split), self._schema)
+        return source_options.with_nullability(read_split(partition.lake, partition.split), self._schema)
 
 
 def _limits(limit: streaming.ReadLimit) -> StreamLimits:

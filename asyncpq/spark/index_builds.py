@@ -157,10 +157,10 @@ def refresh_index(
         files: urls of files that are new, replaced or deleted; None: all files are compared.
         table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
     """
-    call = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings, DatasetOptions(format=format, version=version), table)
 
     async def work(session: Session) -> Index:
-        index = await call.opened(session, table, format, version, building, call.executor)
+        index = await call.opened(session, building, call.executor)
         await index.refresh(files)
         return index
 
@@ -180,10 +180,10 @@ def verify_index(
     **settings: Any,
 ) -> Verified:
     """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample."""
-    call = _BuildCall(spark, at, settings)
+    call = _BuildCall(spark, at, settings, DatasetOptions(format=format, version=version), table)
 
     async def work(session: Session) -> Verified:
-        index = await call.opened(session, table, format, version)
+        index = await call.opened(session)
         return await index.verify(sample=sample, rows=rows, seed=seed)
 
     return sessions.run(call.settings, work)
@@ -212,13 +212,25 @@ def vacuum(
 
 
 class _BuildCall:
-    """One call of a function of this module: the index's place, the settings, and the thread that calls Spark."""
+    """One call of a function of this module: the index's place, the settings, and the thread that calls Spark.
 
-    def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
+    For an existing index of a table, ``table`` and ``options`` name the table.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        at: object,
+        settings: Mapping[str, Any],
+        options: DatasetOptions = DatasetOptions(),  # noqa: B008  # it is immutable
+        table: object = None,
+    ) -> None:
         self.at = absolute(at)
         refuse_secrets("at", self.at)
         self.settings = SparkSettings.of(spark, settings)
         self._spark = spark
+        self._options = options
+        self._table = table
         self._caller = CallerThread()
 
     def executor(
@@ -229,17 +241,12 @@ class _BuildCall:
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
     async def opened(
-        self,
-        session: Session,
-        table: object = None,
-        format: Format | None = None,
-        version: Version | None = None,
-        building: BuildOptions = _BUILDING,
-        executor: ExecutorFactory = LocalExecutor,
+        self, session: Session, building: BuildOptions = _BUILDING, executor: ExecutorFactory = LocalExecutor
     ) -> Index:
-        """Open the existing index at ``self.at``; ``table``, ``format`` and ``version`` name the indexed table."""
-        options = DatasetOptions(format=format, version=version)
-        return await index_opening.open_existing(session.runtime, self.at, table, options, building, None, executor)
+        """Open the existing index at ``self.at``."""
+        return await index_opening.open_existing(
+            session.runtime, self.at, self._table, self._options, building, None, executor
+        )
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
         """Run ``work``, which builds or refreshes the index, in the process's session; return a summary."""

@@ -22,25 +22,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructField, StructType
 
+from asyncpq import errors
 from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
-from asyncpq.errors import (
-    AsyncpqError,
-    ConcurrentCommitUnsupported,
-    InvalidOptionError,
-    SchemaMismatchError,
-    StaleSnapshotError,
-    StoreError,
-    nearest,
-)
-from asyncpq.indexing.build.adding import (
-    DATA_FOLDER,
-    AddedFile,
-    add_files,
-    check_lake,
-    discard_files,
-    lake_backend,
-    lake_tables,
-)
+from asyncpq.indexing.build import adding
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -82,7 +66,7 @@ class TaskFiles(WriterCommitMessage):
     """The files that one attempt of a task wrote."""
 
     partition: int
-    files: tuple[AddedFile, ...]
+    files: tuple[adding.AddedFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +93,14 @@ class LakeWrite:
             batches = (batch.select(order) for batch in batches)
         context = TaskContext.get()
         partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        stem = f"{DATA_FOLDER}{self.job}/{partition:05d}-{attempt}"
+        stem = f"{adding.DATA_FOLDER}{self.job}/{partition:05d}-{attempt}"
         converted = map(columns.convert, batches)
         files = write_partition(
             self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
         )
         return TaskFiles(partition, tuple(files))
 
-    def commit(self, files: Sequence[AddedFile]) -> int:
+    def commit(self, files: Sequence[adding.AddedFile]) -> int:
         """Add ``files`` to the lake's index, and so make them visible; return the number of the index's new snapshot.
 
         Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is certain
@@ -127,7 +111,7 @@ class LakeWrite:
             files = [replace(file, tail=b"") for file in files]
 
         async def commit(session: Session) -> int:
-            added = await add_files(
+            added = await adding.add_files(
                 session.runtime,
                 self.folder,
                 files,
@@ -140,10 +124,10 @@ class LakeWrite:
 
         try:
             snapshot = run(self.settings, commit)
-        except AsyncpqError as error:
+        except errors.AsyncpqError as error:
             # after other errors of a store it is not certain that nothing was committed
-            if not isinstance(error, StoreError) or isinstance(
-                error, (StaleSnapshotError, ConcurrentCommitUnsupported)
+            if not isinstance(error, errors.StoreError) or isinstance(
+                error, (errors.StaleSnapshotError, errors.ConcurrentCommitUnsupported)
             ):
                 self.discard()
             raise
@@ -161,11 +145,11 @@ class LakeWrite:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         try:
             run(self.settings, self._discard)
-        except AsyncpqError as error:  # the caller raises the error that came first
+        except errors.AsyncpqError as error:  # the caller raises the error that came first
             logger.warning("unused files could not be deleted below %s: %s", safe_url(self.folder), error)
 
     async def _discard(self, session: Session) -> None:
-        await discard_files(session.runtime, self.folder, f"{DATA_FOLDER}{self.job}/")
+        await adding.discard_files(session.runtime, self.folder, f"{adding.DATA_FOLDER}{self.job}/")
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
@@ -182,16 +166,16 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
     unknown = sorted(given.keys() - set(map(str.lower, known)))
     if unknown:
-        hint = nearest(unknown[0], known, f"Options of a write are {', '.join(WRITE_NAMES)}.")
-        raise InvalidOptionError(f"the format asyncpq has no write option {unknown[0]!r}", hint=hint)
+        hint = errors.nearest(unknown[0], known, f"Options of a write are {', '.join(WRITE_NAMES)}.")
+        raise errors.InvalidOptionError(f"the format asyncpq has no write option {unknown[0]!r}", hint=hint)
     if not given.get("path"):
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             "the option path is missing: save() names no folder", hint="Use save('s3://bucket/lake/')."
         )
     folder = lake_folder("the folder", given["path"])
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
-        raise InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
+        raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_list("indexKinds", given["indexkinds"]))
@@ -203,9 +187,9 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     columns = from_spark(struct, conf).schema
     with option_spelling([option.name for option in fields(WriteOptions)]):
         check_options(columns, written)
-    parts = lake_tables(columns, kinds)
+    parts = adding.lake_tables(columns, kinds)
     if base is not None and not overwrite and kinds is not None and {*parts} != {*base.tables[1:]}:
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             "indexKinds: an append cannot change the index tables of the lake, which are"
             f" {', '.join(map(str, base.tables))}",
             url=safe_url(folder),
@@ -230,10 +214,10 @@ def lake_folder(name: str, target: object) -> str:
     Raises InvalidOptionError, with ``name`` as the argument's name, for a pattern, a credential, or no url.
     """
     if not isinstance(target, str) or not target:
-        raise InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
+        raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
     refuse_secrets(name, target)
     if any(character in target for character in "*?["):
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)", url=safe_url(target)
         )
     return folder_url(target)
@@ -251,15 +235,15 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     Raises InvalidOptionError if files in the folder prevent the write.
     """
     runtime = session.runtime
-    place = await lake_backend(runtime, folder, create=True)
+    place = await adding.lake_backend(runtime, folder, create=True)
     base = await load(place)
     if base is not None:
-        check_lake(base, place)
+        adding.check_lake(base, place)
     if base is not None and publish == "index":
         return base
     objects = await listed(session, folder)
     if publish == "plain" and objects:
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             "publish='plain': the folder is not empty, so readers that list it would see old and new files",
             url=safe_url(folder),
             hint="Write to a new folder, or omit this option, so that readers use the index.",
@@ -268,14 +252,14 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     paths = [item.url[len(folder) :] for item in objects if is_file_of(files, item.url)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
     if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in objects):
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             "the folder has files that were written with publish=plain, and their index is missing: readers of a"
             " new index would not see them",
             url=safe_url(folder),
             hint="Write to another folder, or restore its _asyncpq/.",
         )
     if foreign:
-        raise InvalidOptionError(
+        raise errors.InvalidOptionError(
             f"the folder has files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
             " no longer see them",
             url=safe_url(folder),
@@ -314,8 +298,8 @@ def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> 
     return struct, tuple(places)
 
 
-def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
-    return SchemaMismatchError(
+def _mismatch(what: str, column: str, folder: str) -> errors.SchemaMismatchError:
+    return errors.SchemaMismatchError(
         what, url=safe_url(folder), column=column, hint="Append the lake's columns and types, or overwrite the lake."
     )
 
@@ -326,7 +310,7 @@ def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
         record = {"kind": item} if isinstance(item, str) else item
         kind = _KINDS.get(record.get("kind", "")) if isinstance(record, dict) else None
         if kind is None:
-            raise InvalidOptionError(
+            raise errors.InvalidOptionError(
                 f"indexKinds: {item!r} is not an index kind. Items must be names of {', '.join(_KINDS)}, or objects"
                 ' such as {"kind": "keys", "columns": ["id"]}'
             )
@@ -334,7 +318,7 @@ def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
         try:
             kinds.append(kind(*record.get("columns", []), **options))
         except TypeError as error:
-            raise InvalidOptionError(f"indexKinds: invalid arguments for {kind.name}: {error}") from error
+            raise errors.InvalidOptionError(f"indexKinds: invalid arguments for {kind.name}: {error}") from error
     return tuple(kinds)
 
 
@@ -355,7 +339,7 @@ class AsyncpqWriter(DataSourceArrowWriter):
         """
         told = [message for message in messages if isinstance(message, TaskFiles)]
         if len(told) < len(messages):
-            raise StoreError(
+            raise errors.StoreError(
                 f"Spark reported the files of {len(told)} tasks, not of all tasks, of which there are {len(messages)}",
                 url=safe_url(self.plan.folder),
             )

@@ -48,7 +48,21 @@ class TierStorage(Protocol):
         """Make the storage read-only, or writable again. Return False if the storage does not support that."""
 
 
-class FolderStorage:
+class _OwnStorage:
+    """The base of the storages of asyncpq's own tiers."""
+
+    async def set_writable(self, writable: bool) -> bool:
+        """Return False: this class cannot make its storage read-only. A subclass may override the method."""
+        return False
+
+    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        return await asyncio.to_thread(self._rewrite, change)
+
+    def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        raise NotImplementedError
+
+
+class FolderStorage(_OwnStorage):
     """The :class:`TierStorage` of ``disk_cache``: a folder that does not exist yet, on the file system to test."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -59,13 +73,6 @@ class FolderStorage:
         await tier.open()
         return tier
 
-    async def set_writable(self, writable: bool) -> bool:
-        """Return False: this class cannot make its storage read-only. A subclass may override the method."""
-        return False
-
-    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        return await asyncio.to_thread(self._rewrite, change)
-
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
         paths = list(Path(self._options.path).glob("??/*"))
         for path in paths:
@@ -73,7 +80,7 @@ class FolderStorage:
         return len(paths)
 
 
-class ServerStorage:
+class ServerStorage(_OwnStorage):
     """The :class:`TierStorage` of ``shared_cache``: a server without keys that begin with the options' prefix.
 
     Args:
@@ -87,13 +94,6 @@ class ServerStorage:
 
     async def open(self) -> CacheTier:
         return SharedCache(self._options)
-
-    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        return await asyncio.to_thread(self._rewrite, change)
-
-    async def set_writable(self, writable: bool) -> bool:
-        """Return False: this class cannot make its storage read-only. A subclass may override the method."""
-        return False
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
         names = list(self._admin.scan_iter(match=f"{self._options.prefix}*", count=1000))

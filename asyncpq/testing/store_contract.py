@@ -21,15 +21,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from asyncpq.errors import (
-    AsyncpqError,
-    InvalidResponseError,
-    NotParquetError,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    UnsupportedStoreError,
-    UsageError,
-)
+from asyncpq import errors
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import LimitOptions, RetryOptions
 from asyncpq.storage import open_store
@@ -163,7 +155,7 @@ async def check_requests_are_recorded(storage: StoreStorage) -> None:
 
 async def check_nothing_there(storage: StoreStorage) -> None:
     """Check that a missing object raises an error with its url."""
-    error = await raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
+    error = await raised(errors.ObjectNotFoundError, _open_and_fetch(storage, "missing"))
     assert error.url is not None, "the error names no url"
     assert error.url.endswith("missing"), "the error names another url"
 
@@ -171,7 +163,7 @@ async def check_nothing_there(storage: StoreStorage) -> None:
 async def check_empty_object(storage: StoreStorage) -> None:
     """Check that an empty object raises NotParquetError."""
     await storage.put("empty", b"")
-    error = await raised(NotParquetError, _open_and_fetch(storage, "empty"))
+    error = await raised(errors.NotParquetError, _open_and_fetch(storage, "empty"))
     assert "empty" in str(error), "the error does not say that the object is empty"
 
 
@@ -180,7 +172,7 @@ async def check_range_past_the_end(storage: StoreStorage) -> None:
     stored = await storage.store.open_object(storage.url("key"))
     size = len(DATA)
     for start, stop in ((size - 10, size + 1), (size, size + 1), (size + 5, size + 9)):
-        await raised(InvalidResponseError, stored.fetch_range(start, stop, context=request_context()))
+        await raised(errors.InvalidResponseError, stored.fetch_range(start, stop, context=request_context()))
 
 
 async def check_another_version(storage: StoreStorage) -> None:
@@ -191,7 +183,9 @@ async def check_another_version(storage: StoreStorage) -> None:
         await asyncio.sleep(_CLOCK_GRAIN_S)
         fill = bytes([first.data[-1] ^ 1])
         await storage.put("key", fill * length)
-        await raised(ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=first.validator))
+        await raised(
+            errors.ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=first.validator)
+        )
         second = await stored.fetch_tail(8, context=request_context())
         equal(second.data, fill * 8, "the bytes of the new version")
         assert not second.validator.same_version(first.validator), "the new version has the old one's validator"
@@ -207,7 +201,7 @@ async def check_deleted_between_reads(storage: StoreStorage) -> None:
     stored = await storage.store.open_object(storage.url("key"))
     pin = (await stored.fetch_tail(8, context=request_context())).validator
     await storage.delete("key")
-    await raised(ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=pin))
+    await raised(errors.ObjectChangedError, stored.fetch_range(0, 8, context=request_context(), pin=pin))
 
 
 async def check_identities(storage: StoreStorage) -> None:
@@ -230,7 +224,7 @@ async def check_closing(storage: StoreStorage) -> None:
     await stored.close()
     await storage.store.close()
     await storage.store.close()
-    await raised(UsageError, storage.store.open_object(storage.url("key")))
+    await raised(errors.UsageError, storage.store.open_object(storage.url("key")))
 
 
 async def check_cancellation(storage: StoreStorage) -> None:
@@ -278,7 +272,7 @@ async def check_listing(storage: StoreStorage) -> None:
         await storage.put(name, name.encode())
     try:
         found = await storage.store.list_objects(storage.url("listed-"), context=request_context())
-    except UnsupportedStoreError as error:
+    except errors.UnsupportedStoreError as error:
         equal(bool(error.hint), True, "a store without listings gives a hint")
         return
     urls = [storage.url(name) for name in sorted(names)]
@@ -304,7 +298,7 @@ async def check_listing(storage: StoreStorage) -> None:
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:
     """Check that a url that cannot name an object raises one of asyncpq's errors."""
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
-        await raised(AsyncpqError, _open_and_fetch(storage, key))
+        await raised(errors.AsyncpqError, _open_and_fetch(storage, key))
 
 
 STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = checks_of(globals())

@@ -14,13 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from asyncpq.errors import (
-    AsyncpqError,
-    ConcurrentCommitUnsupported,
-    ObjectNotFoundError,
-    UnsupportedStoreError,
-    UsageError,
-)
+from asyncpq import errors
 from asyncpq.storage.base import WritableStore, writable
 from asyncpq.testing.assertions import checks_of, equal, raised, request_context
 from asyncpq.testing.store_contract import StoreStorage
@@ -37,7 +31,7 @@ def _writing(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) ->
     async def checked(storage: StoreStorage) -> None:
         try:
             store = writable(storage.store, storage.url(""))
-        except UnsupportedStoreError as error:
+        except errors.UnsupportedStoreError as error:
             equal(bool(error.hint), True, "a store that cannot write gives a hint")
         else:
             await check(storage, store)
@@ -54,7 +48,7 @@ def _creating(check: Callable[[StoreStorage, WritableStore], Awaitable[None]]) -
             return
         try:
             await store.create_object(storage.url("created/0"), b"1", context=request_context())
-        except ConcurrentCommitUnsupported as error:
+        except errors.ConcurrentCommitUnsupported as error:
             equal(bool(error.hint), True, "a store that cannot create gives a hint")
 
     return _writing(functools.wraps(check)(checked))
@@ -82,7 +76,7 @@ async def check_put(storage: StoreStorage, store: WritableStore) -> None:
 async def check_put_after_missing(storage: StoreStorage, store: WritableStore) -> None:
     """Check that an object can be read after it was missing and then put."""
     url = storage.url("written-later")
-    await raised(ObjectNotFoundError, _read(store, url))
+    await raised(errors.ObjectNotFoundError, _read(store, url))
     await store.put_object(url, b"here", context=request_context())
     equal(await _read(store, url), b"here", "the bytes that are read")
 
@@ -133,7 +127,7 @@ async def check_put_file(storage: StoreStorage, store: WritableStore) -> None:
             await asyncio.to_thread(path.write_bytes, data)
             await store.put_file(url, path, context=request_context())
             assert await _read(store, url) == data, f"the stored file of {length} bytes has wrong bytes"
-        await raised(AsyncpqError, store.put_file(url, Path(folder, "missing"), context=request_context()))
+        await raised(errors.AsyncpqError, store.put_file(url, Path(folder, "missing"), context=request_context()))
     equal(len(await _read(store, url)), 1000, "the length after a file that was not there")
 
 
@@ -185,7 +179,7 @@ async def check_readers_see_whole_objects(storage: StoreStorage, store: Writable
         stored = await store.open_object(url)
         try:
             data = (await stored.fetch_tail(10**6, context=request_context())).data
-        except AsyncpqError:  # the store may notice the replacement instead
+        except errors.AsyncpqError:  # the store may notice the replacement instead
             data = contents[0]
         finally:
             await stored.close()
@@ -239,7 +233,7 @@ async def check_writes_are_recorded(storage: StoreStorage, store: WritableStore)
 async def check_writing_when_closed(storage: StoreStorage, store: WritableStore) -> None:
     """Check that a closed store writes nothing."""
     await store.close()
-    await raised(UsageError, store.put_object(storage.url("late"), b"1", context=request_context()))
+    await raised(errors.UsageError, store.put_object(storage.url("late"), b"1", context=request_context()))
 
 
 @_writing
@@ -248,7 +242,7 @@ async def check_writing_to_names_that_cannot_be(storage: StoreStorage, store: Wr
     for key in ("x" * 2000, "nul\0", "key/below an object"):
         try:
             await store.put_object(storage.url(key), b"1", context=request_context())
-        except AsyncpqError as error:
+        except errors.AsyncpqError as error:
             equal(error.url is not None, True, "the error names an url")
 
 

@@ -15,34 +15,23 @@ from typing import TypeVar
 from asyncpq.errors import StoreError, TransportError
 from asyncpq.metrics import Purpose
 from asyncpq.session import Session
-from asyncpq.storage.base import (
-    Guarantee,
-    ListedObject,
-    RangeResult,
-    RequestContext,
-    Store,
-    StoredObject,
-    Validator,
-    Wants,
-    WritableStore,
-    writable,
-)
+from asyncpq.storage import base
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 W = TypeVar("W", bound="WrappedStore")
 
-Fetch = Callable[[], Awaitable[RangeResult]]
+Fetch = Callable[[], Awaitable[base.RangeResult]]
 
 
-def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
+def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W:
     """Open all further objects of ``url``'s protocol through ``wrap(store)``, and return that wrapper.
 
     Call the function inside ``async with session``, before files are opened. A second wrapper wraps the first.
     """
     made: list[W] = []
 
-    def keep(store: Store) -> W:
+    def keep(store: base.Store) -> W:
         made.append(wrap(store))
         return made[-1]
 
@@ -78,10 +67,10 @@ class WrappedStore:
     Implements :class:`asyncpq.storage.base.WritableStore`.
     """
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: base.Store) -> None:
         self.inner = inner
 
-    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
         """Return the result of a fetch. Override to change it; ``await fetch()`` calls ``inner``."""
         return await fetch()
 
@@ -89,53 +78,53 @@ class WrappedStore:
         """Return the result of a write. Override to change it; ``await write()`` calls ``inner``."""
         return await write()
 
-    async def open_object(self, url: str) -> StoredObject:
+    async def open_object(self, url: str) -> base.StoredObject:
         return _WrappedObject(await self.inner.open_object(url), self.around)
 
     async def list_objects(
-        self, url: str, *, context: RequestContext, wants: Wants | None = None
-    ) -> list[ListedObject]:
+        self, url: str, *, context: base.RequestContext, wants: base.Wants | None = None
+    ) -> list[base.ListedObject]:
         return await self.inner.list_objects(url, context=context, wants=wants)
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+    async def put_object(self, url: str, data: bytes, *, context: base.RequestContext) -> None:
         inner = self._writable(url)
         await self.around_write(
             StoreWrite("put_object", (url,), len(data)), lambda: inner.put_object(url, data, context=context)
         )
 
-    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+    async def create_object(self, url: str, data: bytes, *, context: base.RequestContext) -> bool:
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_object", (url,), len(data)), lambda: inner.create_object(url, data, context=context)
         )
 
-    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+    async def probe_create(self, url: str, *, context: base.RequestContext) -> bool:
         return await self._writable(url).probe_create(url, context=context)
 
-    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+    async def put_file(self, url: str, path: Path, *, context: base.RequestContext) -> None:
         inner = self._writable(url)
         await self.around_write(StoreWrite("put_file", (url,)), lambda: inner.put_file(url, path, context=context))
 
-    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: base.RequestContext) -> bool:
         inner = self._writable(url)
         return await self.around_write(
             StoreWrite("create_stream", (url,)), lambda: inner.create_stream(url, pieces, context=context)
         )
 
-    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+    async def delete_objects(self, urls: Sequence[str], *, context: base.RequestContext) -> None:
         if urls:
             inner = self._writable(urls[0])
             await self.around_write(
                 StoreWrite("delete_objects", tuple(urls)), lambda: inner.delete_objects(urls, context=context)
             )
 
-    async def clock(self, url: str, *, context: RequestContext) -> float:
+    async def clock(self, url: str, *, context: base.RequestContext) -> float:
         return await self._writable(url).clock(url, context=context)
 
-    def _writable(self, url: str) -> WritableStore:
-        return writable(self.inner, safe_url(url))
+    def _writable(self, url: str) -> base.WritableStore:
+        return base.writable(self.inner, safe_url(url))
 
     async def credential_identity(self, url: str) -> str:
         return await self.inner.credential_identity(url)
@@ -148,11 +137,11 @@ class WrappedStore:
 class RecordingStore(WrappedStore):
     """A store that records each fetch in ``calls``, in order, failed fetches included."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: base.Store) -> None:
         super().__init__(inner)
         self.calls: list[StoreCall] = []
 
-    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
         self.calls.append(call)
         return await fetch()
 
@@ -160,12 +149,12 @@ class RecordingStore(WrappedStore):
 class LatencyStore(WrappedStore):
     """A store that delays each fetch by ``latency_s`` seconds, plus the time of its bytes at ``bandwidth_bytes_s``."""
 
-    def __init__(self, inner: Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
+    def __init__(self, inner: base.Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
         super().__init__(inner)
         self.latency_s = latency_s
         self.bandwidth_bytes_s = bandwidth_bytes_s
 
-    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
         result = await fetch()
         await asyncio.sleep(self.latency_s + len(result.data) / self.bandwidth_bytes_s)
         return result
@@ -185,7 +174,7 @@ class StoreFault:
 class FaultStore(WrappedStore):
     """A store that fails fetches. Its errors are not retried, like errors that a store raises after its retries."""
 
-    def __init__(self, inner: Store, faults: Sequence[StoreFault] = ()) -> None:
+    def __init__(self, inner: base.Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)
         self.faults = faults
 
@@ -199,7 +188,7 @@ class FaultStore(WrappedStore):
         self._faults = tuple(faults)
         self._seen = [0] * len(self._faults)
 
-    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
         applying: StoreFault | None = None
         for position, fault in enumerate(self._faults):
             if fault.path is None or fault.path in call.url:
@@ -218,7 +207,9 @@ class FaultStore(WrappedStore):
 class _WrappedObject:
     """An object whose fetches pass through the wrapper's ``around``; a :class:`asyncpq.storage.base.StoredObject`."""
 
-    def __init__(self, inner: StoredObject, around: Callable[[StoreCall, Fetch], Awaitable[RangeResult]]) -> None:
+    def __init__(
+        self, inner: base.StoredObject, around: Callable[[StoreCall, Fetch], Awaitable[base.RangeResult]]
+    ) -> None:
         self._inner = inner
         self._around = around
 
@@ -231,7 +222,7 @@ class _WrappedObject:
         return self._inner.identity
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> base.Guarantee:
         return self._inner.guarantee
 
     @property
@@ -242,17 +233,19 @@ class _WrappedObject:
     def server(self) -> str:
         return self._inner.server
 
-    def learn(self, validator: Validator) -> None:
+    def learn(self, validator: base.Validator) -> None:
         self._inner.learn(validator)
 
-    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+    async def fetch_tail(
+        self, length: int, *, context: base.RequestContext, pin: base.Validator | None = None
+    ) -> base.RangeResult:
         return await self._around(
             self._call(-length, 0, context, pin), lambda: self._inner.fetch_tail(length, context=context, pin=pin)
         )
 
     async def fetch_range(
-        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
-    ) -> RangeResult:
+        self, start: int, stop: int, *, context: base.RequestContext, pin: base.Validator | None = None
+    ) -> base.RangeResult:
         return await self._around(
             self._call(start, stop, context, pin),
             lambda: self._inner.fetch_range(start, stop, context=context, pin=pin),
@@ -262,5 +255,5 @@ class _WrappedObject:
         """Closes ``inner``."""
         await self._inner.close()
 
-    def _call(self, start: int, stop: int, context: RequestContext, pin: Validator | None) -> StoreCall:
+    def _call(self, start: int, stop: int, context: base.RequestContext, pin: base.Validator | None) -> StoreCall:
         return StoreCall(self._inner.url, start, stop, pin is not None, context.purpose, context.round, context.scan)

@@ -29,7 +29,7 @@ from asyncpq.errors import (
     StoreError,
     TransportError,
 )
-from asyncpq.spark import lake_writer as writing
+from asyncpq.indexing.build import adding
 from asyncpq.spark.file_writer import write_partition
 from asyncpq.spark.lake_writer import AsyncpqWriter, LakeWrite, TaskFiles, lake_writer, plan_write
 from asyncpq.spark.sessions import run
@@ -206,7 +206,7 @@ def test_files_are_deleted_where_nothing_was_committed_for_sure(
     async def fail(*rest: object, **more: object) -> int:
         raise error
 
-    monkeypatch.setattr(writing, "add_files", fail)
+    monkeypatch.setattr(adding, "add_files", fail)
     with pytest.raises(type(error)):
         writer.commit([message])
     assert bool(list(lake.glob(f"data/{writer.plan.job}/*"))) is not certain

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
+from asyncpq import errors
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import DataFile, TableField, View
@@ -24,13 +25,6 @@ from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.errors import (
-    AmbiguousColumnError,
-    AsyncpqError,
-    ObjectChangedError,
-    RowIndexError,
-    UnsupportedFeatureError,
-)
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression, columns, implied
 from asyncpq.indexing.query.index_query import OpenIndex
@@ -50,7 +44,7 @@ class OwnColumns(NamedTuple):
     """The lake's columns as one file stores them."""
 
     fields: tuple[TableField, ...] | None  # for each column of the lake; None if the file stores all as the lake does
-    ambiguous: Mapping[str, AmbiguousColumnError]  # columns of the lake that match several columns of the file
+    ambiguous: Mapping[str, errors.AmbiguousColumnError]  # columns of the lake that match several columns of the file
 
 
 def own_columns(
@@ -65,7 +59,7 @@ def own_columns(
     for place, name in enumerate(names):
         places.setdefault(conf.key(name), []).append(place)
     own: dict[int, TableField] = {}
-    ambiguous: dict[str, AmbiguousColumnError] = {}
+    ambiguous: dict[str, errors.AmbiguousColumnError] = {}
     for number, field in enumerate(schema):
         matching = places.get(conf.key(field.name), ())
         if not matching or field.name in skip:
@@ -76,7 +70,7 @@ def own_columns(
         try:
             find_name([names[place] for place in matching], field.name, conf)  # raises if the name is ambiguous
             own[number] = _inside(field, name, kind, conf)
-        except AmbiguousColumnError as error:
+        except errors.AmbiguousColumnError as error:
             ambiguous[field.name] = error
     if not own:
         return OwnColumns(None, ambiguous)
@@ -96,7 +90,7 @@ def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf
         return TableField(name=field.name, type=kind, names=(name,))
     try:
         children = _own_children(field.type, kind, conf)
-    except AmbiguousColumnError as error:
+    except errors.AmbiguousColumnError as error:
         error.column = f"{field.name}.{error.column}"
         raise
     if children:
@@ -146,7 +140,7 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
                 expr = moved
         try:
             return None if compile_filter(expr, own).engine_atoms else expr
-        except AsyncpqError:
+        except errors.AsyncpqError:
             return None
 
     return None if where is None else implied(where, atom)
@@ -237,8 +231,8 @@ class SparkRequests:
         if self._are_planned and entry is not None and not entry.access.is_all:
             try:
                 entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
-            except RowIndexError as error:
-                raise ObjectChangedError(
+            except errors.RowIndexError as error:
+                raise errors.ObjectChangedError(
                     f"the file does not have the planned rows: {error.message}", url=opened.version.url
                 ) from error
 
@@ -300,7 +294,7 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
     def types(ordinals: Sequence[int]) -> list[pa.DataType | None]:
         try:
             return [found.arrow.type for found in field_types(version, ordinals, extensions)]
-        except AsyncpqError:  # the type is unknown; reading the column raises the error
+        except errors.AsyncpqError:  # the type is unknown; reading the column raises the error
             return [None] if len(ordinals) == 1 else [kind for at in ordinals for kind in types([at])]
 
     names = [field.name for field in fields]
@@ -433,7 +427,7 @@ def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[s
         name = unquote(key) if equals else ""
         if name in names and name in file.partition and name not in texts:
             if unescaped(key) != name:
-                raise UnsupportedFeatureError(
+                raise errors.UnsupportedFeatureError(
                     f"from the folder {segment!r}, Spark reads the column name {unescaped(key)!r}, asyncpq {name!r}",
                     column=name,
                     hint="Rename the folder, or read it with spark.read.parquet.",

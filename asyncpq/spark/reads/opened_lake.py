@@ -11,20 +11,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
+from asyncpq import errors
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import OpenedFile, Opener
 from asyncpq.decoding.arrow import children_of, is_list, with_children
-from asyncpq.errors import (
-    AsyncpqError,
-    ColumnNotFoundError,
-    InvalidOptionError,
-    ObjectNotFoundError,
-    SchemaMismatchError,
-    located,
-    nearest_column,
-)
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.parquet.metadata import FileMetadata
@@ -124,10 +116,10 @@ class OpenLake:
             raise self.missing(path)
         return self.struct.fields[places[0]].name
 
-    def missing(self, name: str) -> ColumnNotFoundError:
+    def missing(self, name: str) -> errors.ColumnNotFoundError:
         """Return the error to raise for a column that the lake does not have."""
-        hint = nearest_column(name, self.struct.names)
-        return ColumnNotFoundError("the lake has no such column", url=self.state.url, column=name, hint=hint)
+        hint = errors.nearest_column(name, self.struct.names)
+        return errors.ColumnNotFoundError("the lake has no such column", url=self.state.url, column=name, hint=hint)
 
 
 async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> OpenLake:
@@ -152,7 +144,7 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
     """Open the dataset. If the types of its first file contradict the index, use the types of the caller's schema."""
     try:
         return await session.open_dataset(target.target, **options)
-    except SchemaMismatchError:
+    except errors.SchemaMismatchError:
         if target.schema is None or target.index is False:
             raise
         # the index has the unified types of all files, the dataset those of its first file
@@ -190,7 +182,7 @@ class _LakeOpener:
         if asked is not None or not self._is_table:
             schema = self._lake_schema(struct)
             if len(set(schema.names)) != len(schema.names):
-                raise InvalidOptionError("two columns of the argument schema match the same column of the files")
+                raise errors.InvalidOptionError("two columns of the argument schema match the same column of the files")
             source = narrowed_for_index(self.state.source, schema, self._partitions, self._conf)
             self.state = replace(self.state, source=source, columns=self.state.columns._replace(schema=schema))
         return struct
@@ -304,10 +296,10 @@ class _LakeOpener:
                     )
                 await opened.close()
                 return file, opened.version.metadata, opened.schema
-            except AsyncpqError:
+            except errors.AsyncpqError:
                 if not state.skips:
                     raise
-        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+        raise errors.ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
         """Merge the columns that Spark infers from each file, those of the first file first. Errors name the file."""
@@ -319,7 +311,7 @@ class _LakeOpener:
             metadata = opened.version.metadata
             return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
 
-        def skip(number: int, part: Operation, error: AsyncpqError) -> None:
+        def skip(number: int, part: Operation, error: errors.AsyncpqError) -> None:
             operation.part_ended(part, error, number + 1)
 
         opener = Opener(
@@ -337,11 +329,11 @@ class _LakeOpener:
                 if key in seen:
                     continue
                 seen.add(key)
-                with located(url=opened.version.url):
+                with errors.located(url=opened.version.url):
                     struct = spark_schema(metadata, conf)
                     merged = struct if merged is None else merged_schema([merged, struct], conf)
         if merged is None:
-            raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+            raise errors.ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
         return merged
 
     async def _type_partitions(self) -> None:
@@ -369,7 +361,7 @@ class _LakeOpener:
         for name in names:
             at = schema.get_field_index(name)
             values = sorted(text for text in texts_of[name] if text is not None)
-            with located(url=self.state.url, column=name):
+            with errors.located(url=self.state.url, column=name):
                 kind = partition_type(values, conf)
                 if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
                     kind = asked.fields[place].dataType

@@ -25,14 +25,7 @@ from asyncpq.parquet.logical_types import (
 )
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
-from asyncpq.spark.types.read_conf import (
-    ReadConf,
-    check_names,
-    inner_types,
-    nullable_struct,
-    within,
-    without_char_and_varchar,
-)
+from asyncpq.spark.types import read_conf
 from asyncpq.spark.types.special_types import check_spatial, logical_parameters, spatial_type
 
 ROW_METADATA_KEY: Final = "org.apache.spark.sql.parquet.row.metadata"
@@ -53,7 +46,7 @@ def row_schema(text: str | None) -> T.StructType | None:
         schema = T.StructType.fromJson(_safe(json.loads(text), 0))
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return nullable_struct(without_char_and_varchar(schema))
+    return read_conf.nullable_struct(read_conf.without_char_and_varchar(schema))
 
 
 def _safe(value: Any, depth: int) -> Any:
@@ -90,7 +83,7 @@ class _Node(NamedTuple):
     children: tuple[_Node, ...]
 
 
-def spark_schema(metadata: FileMetadata, conf: ReadConf) -> T.StructType:
+def spark_schema(metadata: FileMetadata, conf: read_conf.ReadConf) -> T.StructType:
     """Return the schema that ``spark.read.parquet`` infers from a file's footer, with all parts nullable.
 
     Raises UnsupportedFeatureError if Spark has no type for a column, and AmbiguousColumnError if two columns have the
@@ -100,13 +93,13 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> T.StructType:
     if schema is None:
         nodes = iter(metadata.schema.elements)
         root = _node(next(nodes), nodes)
-        schema = nullable_struct(_TypeReader(metadata, conf).struct(root.children))
-    check_names(schema, conf)
+        schema = read_conf.nullable_struct(_TypeReader(metadata, conf).struct(root.children))
+    read_conf.check_names(schema, conf)
     check_types(schema, conf)
     return schema
 
 
-def check_types(kind: T.DataType, conf: ReadConf) -> None:
+def check_types(kind: T.DataType, conf: read_conf.ReadConf) -> None:
     """Raise UnsupportedFeatureError if a type is or contains one that Spark's Parquet reader refuses."""
     if isinstance(kind, T.TimeType) and not conf.time_type:
         raise UnsupportedFeatureError(
@@ -116,8 +109,8 @@ def check_types(kind: T.DataType, conf: ReadConf) -> None:
     if isinstance(kind, T.CalendarIntervalType):
         raise UnsupportedFeatureError("Spark does not read intervals of months, days and microseconds from Parquet")
     check_spatial(kind)
-    for name, inner in inner_types(kind):
-        with within(name):
+    for name, inner in read_conf.inner_types(kind):
+        with read_conf.within(name):
             check_types(inner, conf)
 
 
@@ -134,7 +127,7 @@ def _repeated(node: _Node) -> _Node | None:
 class _TypeReader:
     """Derives Spark's types for the schema elements of one file."""
 
-    def __init__(self, metadata: FileMetadata, conf: ReadConf) -> None:
+    def __init__(self, metadata: FileMetadata, conf: read_conf.ReadConf) -> None:
         self._metadata = metadata
         self._conf = conf
 
@@ -142,7 +135,7 @@ class _TypeReader:
         fields = []
         for node in nodes:
             name = node.element.name
-            with within(name):
+            with read_conf.within(name):
                 kind = self._field(node)
             # A repeated field outside of a list or map is itself a list.
             repeated = node.element.repetition is Repetition.REPEATED

@@ -19,20 +19,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from asyncpq.expressions import tree
-from asyncpq.expressions.analysis import (
-    EVERYTHING,
-    Comparable,
-    Incomparable,
-    Interval,
-    Points,
-    ResultValues,
-    ToKey,
-    Truth,
-    ValueDomain,
-    follow,
-    result_values,
-)
+from asyncpq.expressions import analysis, tree
 from asyncpq.expressions.scalars import Scalar
 
 # pydantic hides the signatures: each takes a column, and a value where the term has one
@@ -66,7 +53,9 @@ class PartitionFilter:
     def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, types.NestedField]) -> None:
         """Translate ``where``; None keeps all files. ``leaves``: the ``struct_leaves`` of ``schema``."""
         self._schema = schema
-        self._expr = predicates.AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
+        self._expr = (
+            predicates.AlwaysTrue() if where is None else _Translation(leaves).may_be(where, analysis.Truth.TRUE)
+        )
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
         self._file: dict[int, Callable[[IcebergFile], bool]] = {}
 
@@ -96,21 +85,21 @@ class _Translation:
 
     def __init__(self, leaves: dict[str, types.NestedField]) -> None:
         self._leaves = leaves
-        self._domains: dict[str, ValueDomain] = {}
+        self._domains: dict[str, analysis.ValueDomain] = {}
 
-    def may_be(self, expr: tree.Expression, truth: Truth) -> predicates.BooleanExpression:
+    def may_be(self, expr: tree.Expression, truth: analysis.Truth) -> predicates.BooleanExpression:
         """Return a predicate that is true for each row where ``expr`` is ``truth``, and perhaps for other rows."""
-        return follow(expr, truth, self._atom, _all_of, _any_of)
+        return analysis.follow(expr, truth, self._atom, _all_of, _any_of)
 
-    def _atom(self, atom: tree.Atom, truth: Truth) -> predicates.BooleanExpression:
+    def _atom(self, atom: tree.Atom, truth: analysis.Truth) -> predicates.BooleanExpression:
         column = atom.column
         field = None if column is None else self._leaves.get(column)
         if column is None or field is None:
             return predicates.AlwaysTrue()
         domain = self._domains.get(column)
         if domain is None:
-            domain = self._domains[column] = ValueDomain(_to_key(field.field_type))
-        wanted = result_values(atom, truth, domain)
+            domain = self._domains[column] = analysis.ValueDomain(_to_key(field.field_type))
+        wanted = analysis.result_values(atom, truth, domain)
         return predicates.AlwaysTrue() if wanted.of_elements else _term(column, field.field_type, wanted)
 
 
@@ -122,19 +111,19 @@ def _any_of(parts: Iterable[predicates.BooleanExpression]) -> predicates.Boolean
     return predicates.Or(predicates.AlwaysFalse(), *terms) if (terms := list(parts)) else predicates.AlwaysFalse()
 
 
-def _term(column: str, iceberg_type: types.IcebergType, wanted: ResultValues) -> predicates.BooleanExpression:
+def _term(column: str, iceberg_type: types.IcebergType, wanted: analysis.ResultValues) -> predicates.BooleanExpression:
     """Return a predicate on a column that is true for all values in ``wanted``, and perhaps for other values."""
     values = wanted.values
-    if values in (EVERYTHING, Points((), inverted=True)):
+    if values in (analysis.EVERYTHING, analysis.Points((), inverted=True)):
         return predicates.AlwaysTrue() if wanted.null else _MAKE["not null"](column)
     terms: list[predicates.BooleanExpression] = []
-    if not isinstance(values, Points):
+    if not isinstance(values, analysis.Points):
         terms += [_interval(column, interval) for interval in values]
     elif values.inverted:  # null and NaN are in neither set
         return _MAKE["not in"](column, values.keys)
     else:
         early = [key for key in values.keys if _is_early(key)]
-        terms += [_interval(column, Interval(key, key)) for key in early]
+        terms += [_interval(column, analysis.Interval(key, key)) for key in early]
         if len(early) < len(values.keys):
             terms.append(_MAKE["in"](column, values.keys[len(early) :]))
     if wanted.null:
@@ -144,7 +133,7 @@ def _term(column: str, iceberg_type: types.IcebergType, wanted: ResultValues) ->
     return _any_of(terms)
 
 
-def _interval(column: str, interval: Interval) -> predicates.BooleanExpression:
+def _interval(column: str, interval: analysis.Interval) -> predicates.BooleanExpression:
     low, high, low_open, high_open = interval
     if isinstance(interval.prefix, str):
         return _MAKE["starts with"](column, interval.prefix)
@@ -157,12 +146,16 @@ def _interval(column: str, interval: Interval) -> predicates.BooleanExpression:
     return predicates.And(above, below)
 
 
-def _to_key(iceberg_type: types.IcebergType) -> ToKey:
+def _to_key(iceberg_type: types.IcebergType) -> analysis.ToKey:
     """Return the function that converts literals to the values that pyiceberg compares with the column."""
 
-    def to_key(value: Scalar) -> Comparable | Incomparable:
+    def to_key(value: Scalar) -> analysis.Comparable | analysis.Incomparable:
         literal = _literal(iceberg_type, value)
-        return Incomparable(f"not a literal of {iceberg_type}") if literal is None else Comparable(literal)
+        return (
+            analysis.Incomparable(f"not a literal of {iceberg_type}")
+            if literal is None
+            else analysis.Comparable(literal)
+        )
 
     return to_key
 
