@@ -80,7 +80,10 @@ class Portal:
         if self._loop.is_closed():
             raise UsageError("the session is closed", hint="Use files and scans inside `with BlockingSession()`.")
         if threading.current_thread() is self._thread:
-            raise UsageError("a blocking method was called in the event loop of its own session")
+            raise UsageError(
+                "a blocking method was called in the event loop of its own session",
+                hint="Call it from another thread, or await the method of its `asynchronous` object.",
+            )
         if self._process != os.getpid():  # nobody would answer
             raise UsageError(
                 "a BlockingSession belongs to the process that made it", hint="Make a new BlockingSession after a fork."

@@ -50,13 +50,14 @@ class DatasetPlan:
 
     Attributes:
         url: url of the dataset.
-        view: which files the read sees. description: a few words on the dataset, with the version of a table.
+        view: which files the read sees: "listed", "snapshot" (of an index) or "table".
+        description: a few words on the dataset, with the version of a table.
         where: the predicate as text, relative times resolved; None if all rows match.
         limit: maximum of rows, None for all; a read may stop before the last of ``files``.
         files_total: files of the dataset.
         files_ruled_out: files not opened, since partition values, a table's metadata, an index or earlier reads show
             that no row matches.
-        index: one line for each part of an index, on the files it left; empty without an index.
+        index: lines of text, one for each part of the index: how many files it ruled out; empty without an index.
         listing: the cost of the listing, as text; None if nothing was listed.
         files_by_footer: files ruled out by their footers and page indexes.
         files: plans of the files that would be read, in order.

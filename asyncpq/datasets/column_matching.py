@@ -236,7 +236,8 @@ def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
 
 def _several(name: str) -> AmbiguousColumnError:
     return AmbiguousColumnError(
-        f"the column {name!r} is ambiguous: its name or field id occurs more than once in the file or the dataset"
+        f"the column {name!r} is ambiguous: its name or field id occurs more than once in the file or the dataset",
+        hint="Rename columns, so that each name occurs once.",
     )
 
 

@@ -171,7 +171,9 @@ class OpenedFile:
             found = await self.source.version(RequestContext(metrics, scan=scan, round=metrics.rounds + 1))
             if not found.validator.same_version(self.version.validator):
                 raise ObjectChangedError(
-                    "the object was replaced: its version is not the indexed one", url=self.version.url
+                    "the object was replaced: its version is not the indexed one",
+                    url=self.version.url,
+                    hint="Refresh the index: await index.refresh().",
                 ) from None
             self.version = found
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)

@@ -424,10 +424,10 @@ def constant_bytes(value: pa.Scalar | None) -> int:
 
 
 def path_type(field_type: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
-    """Return the type of a top-level field cut to one leaf; None if a list or map is above the leaf.
+    """Return the type of a top-level field with only the structs down to one leaf, and that leaf.
 
-    Also None for a required leaf in an optional struct: pyarrow fills in values where the struct is null, which would
-    be random indices into a dictionary.
+    None if a list or map is above the leaf. Also None for a required leaf in an optional struct: pyarrow fills in
+    values where the struct is null, which would be random indices into a dictionary.
     """
     required = leaf.element.repetition is not Repetition.OPTIONAL
     if leaf.max_repetition_level or (required and leaf.max_definition_level):

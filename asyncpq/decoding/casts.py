@@ -110,7 +110,7 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: p
         if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
             raise ResourceLimitError(f"the column's values take too many bytes as {target}: {error}") from error
         raise SchemaMismatchError(
-            f"a value cannot be cast exactly from the file's type {type_} to the dataset's type {target}: {error}",
+            f"a value of the file, of type {type_}, is no value of the dataset's type {target}: {error}",
             hint="Read the file alone, or give the dataset's column a wider type.",
         ) from error
 
@@ -249,7 +249,7 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cas
 
 
 def is_finer(type_: pa.DataType, unit: str) -> bool:
-    """Return whether ``type_`` is a timestamp type with a finer unit than ``unit``."""
+    """Return whether ``type_`` is a timestamp type in a smaller unit than ``unit``, such as "ns" for "us"."""
     return bool(_types.is_timestamp(type_)) and NANOSECONDS[type_.unit] < NANOSECONDS[unit]
 
 

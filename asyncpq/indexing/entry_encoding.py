@@ -128,7 +128,10 @@ def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
 
 def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
     if length > max_bytes:
-        raise CorruptIndexError(f"the index has a footer of {length} bytes; the limit is {max_bytes}")
+        raise CorruptIndexError(
+            f"a footer in the index has {length} bytes, more than LimitOptions.max_footer_bytes={max_bytes}",
+            hint="Raise max_footer_bytes if the files are trusted.",
+        )
     engine = zlib.decompressobj()
     try:
         inflated = engine.decompress(data, length + 1)

@@ -214,7 +214,11 @@ async def _schema_of(
                 state.unifier = unifier
                 return unifier.schema
     if unifier.is_empty:
-        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+        raise ObjectNotFoundError(
+            "the dataset has no file that can be read: all were skipped",
+            url=state.url,
+            hint='Pass on_bad_file="raise" to see the first error.',
+        )
     return unifier.schema
 
 

@@ -152,7 +152,9 @@ def _look_of(
     ) -> index_source.IndexSource:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
-                raise InvalidOptionError("the index was not built for a table", url=safe_url(manifest.root))
+                raise InvalidOptionError(
+                    "the index was not built for a table", url=safe_url(manifest.root), hint="Open it without table=."
+                )
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
             source = await index_source.dataset_source(dataset.state, "", described, operation)

@@ -108,7 +108,10 @@ class _FilesOpening:
 
     async def open(self) -> Dataset:
         if self.view is View.TABLE:
-            raise InvalidOptionError("view='table': the target is not a table")
+            raise InvalidOptionError(
+                "view='table': the target is not a table",
+                hint='For the url of a table, pass format="delta" or format="iceberg".',
+            )
         if self.place is None and self.view is not View.SNAPSHOT:
             return await self._with_index_below()
         if self.place is None:  # the index below the prefix lists the files
@@ -274,7 +277,10 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     own = [item for item in given if _handle(item) is None and isinstance(item, FileIndex)]
     backends = [item for item in given if item not in own]
     if len(backends) > 1:
-        raise InvalidOptionError(f"index: {len(backends)} are asyncpq indexes, and at most one is possible")
+        raise InvalidOptionError(
+            f"index: the list has {len(backends)} asyncpq indexes, and at most one is possible",
+            hint="Build one index with all kinds.",
+        )
     return (backends[0] if backends else None), own
 
 

@@ -195,7 +195,10 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
     def __init__(self, options: source_options.SourceOptions, schema: StructType) -> None:
         source_options.check_schema(schema)
         if options.lake.format in ("delta", "iceberg") or not isinstance(options.lake.target, str):
-            raise InvalidOptionError("a stream reads one folder or pattern, but the path is a table or several paths")
+            raise InvalidOptionError(
+                "a stream reads one folder or pattern, but the path is a table or several paths",
+                hint="Pass the url of one folder: .load('s3://bucket/lake/').",
+            )
         self._options, self._schema = options, schema
         self._stream: ListedStream | IndexStream | None = None
         self._ends = False
@@ -288,5 +291,8 @@ class FileStreamReader(spark.DataSourceStreamReader, streaming.SupportsTriggerAv
 
 def _limits(limit: streaming.ReadLimit) -> StreamLimits:
     if not isinstance(limit, (streaming.ReadMaxFiles, streaming.ReadMaxBytes, streaming.ReadAllAvailable)):
-        raise InvalidOptionError(f"asyncpq does not support the read limit {type(limit).__name__} for streams")
+        raise InvalidOptionError(
+            f"asyncpq does not support the read limit {type(limit).__name__} for streams",
+            hint="Limit batches with maxFilesPerTrigger or maxBytesPerTrigger.",
+        )
     return StreamLimits(getattr(limit, "max_files", None), getattr(limit, "max_bytes", None))

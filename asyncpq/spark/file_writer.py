@@ -233,7 +233,11 @@ class _FileWriter:
         finally:
             await stored.close()
         if tail.validator.size != self._sink.tell() or (not created and tail.data != self._ending):
-            raise StoreError("the file was not written: another file of this name exists", url=safe_url(self._url))
+            raise StoreError(
+                "the file was not written: another file of this name exists",
+                url=safe_url(self._url),
+                hint="Write again: each write makes new names.",
+            )
         return AddedFile(
             path=path, validator=tail.validator, num_rows=self._rows, footer_start=self._footer_start, tail=self._tail
         )
@@ -312,7 +316,11 @@ class _FileWriter:
         try:
             yield
         except pa.ArrowException as error:
-            raise SchemaMismatchError(f"pyarrow cannot write the rows: {error}", url=safe_url(self._url)) from error
+            raise SchemaMismatchError(
+                f"pyarrow cannot write the rows: {error}",
+                url=safe_url(self._url),
+                hint="Cast the columns to types that Parquet has.",
+            ) from error
 
 
 def _bloom_filters_end(metadata: pq.FileMetaData) -> int:

@@ -329,7 +329,10 @@ class SparkExecutor:
             payloads = [*files, *(await self.caller.call(mapped.payloads)).to_pylist()]
         digests = {piece["task"]: piece["digest"] for piece in pieces}
         if any(payload["digest"] != digests.get(payload["task"]) for payload in payloads):
-            raise ObjectChangedError("a file changed during the build: a task that ran twice read two versions")
+            raise ObjectChangedError(
+                "a file changed during the build: a task that ran twice read two versions",
+                hint="Build again when no files change: the build goes on where it stopped.",
+            )
         # the driver writes the list of files, small index tables, and empty ones
         ids = {FILES: RowRanges((result.work.id, result.work.id + 1) for result in results if not result.gone)}
         done = {FILES, *(segment.table for segment in segments)}
@@ -402,8 +405,9 @@ class SparkExecutor:
         wrong = [str(index_table) for index_table, count in counts.items() if count]
         if wrong:
             raise StoreError(
-                f"rows were lost or duplicated between tasks; the index tables are {', '.join(wrong)}",
+                f"rows of these index tables were lost or duplicated between tasks: {', '.join(wrong)}",
                 url=self.backend.description,
+                hint="Build again. Nothing was committed.",
             )
 
 

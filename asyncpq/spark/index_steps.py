@@ -305,7 +305,10 @@ class CutPieces:
                 *(batch.column(name) for name in CUT), strict=True
             ):
                 if self.ranges.digests.get(task.as_py()) != digest.as_py():
-                    raise ObjectChangedError("a task that ran twice read files that have changed since the first run")
+                    raise ObjectChangedError(
+                        "a task that ran twice read files that have changed since the first run",
+                        hint="Build again when no files change: the build goes on where it stopped.",
+                    )
                 ends = order_in(first.as_py()), order_in(last.as_py())
                 yield from self._cut(index_table.as_py(), *ends, payload.as_buffer())
 

@@ -320,7 +320,10 @@ async def pin_lake(
     url = target.index
     if not isinstance(url, str):
         if not isinstance(index.backend, ObjectBackend):
-            raise InvalidOptionError(f"index: must be a url that tasks can open, not a {type(index.backend).__name__}")
+            raise InvalidOptionError(
+                f"index: must be a url that tasks can open, not a {type(index.backend).__name__}",
+                hint="Pass index='s3://bucket/indexes/trips/'.",
+            )
         url = index.backend.description
     return PinnedLake(
         token=token,

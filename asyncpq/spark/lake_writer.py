@@ -337,13 +337,14 @@ class AsyncpqWriter(DataSourceArrowWriter):
 
         After a StoreError it is not certain whether the files were committed; after other errors they were not.
         """
-        told = [message for message in messages if isinstance(message, TaskFiles)]
-        if len(told) < len(messages):
+        written = [message for message in messages if isinstance(message, TaskFiles)]
+        if len(written) < len(messages):
             raise errors.StoreError(
-                f"Spark reported the files of {len(told)} tasks, not of all tasks, of which there are {len(messages)}",
+                f"the commit got the files of only {len(written)} of {len(messages)} tasks from Spark",
                 url=safe_url(self.plan.folder),
+                hint="Nothing was committed: write again.",
             )
-        chosen = {message.partition: message for message in told}  # one attempt of each task
+        chosen = {message.partition: message for message in written}  # one attempt of each task
         self.plan.commit([file for _, message in sorted(chosen.items()) for file in message.files])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

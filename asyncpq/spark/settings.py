@@ -146,7 +146,7 @@ class SparkSettings:
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         provider = self.credentials_provider
         if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
-            raise InvalidOptionError("credentials_provider: must be 'module:function', a module's path and a function")
+            raise InvalidOptionError("credentials_provider: must be 'module:function', such as 'my_package.keys:fetch'")
         if self.work_folder is not None and safe_url(self.work_folder) != self.work_folder:
             raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
 
@@ -219,7 +219,8 @@ class SparkSettings:
             raise
         except Exception as error:
             raise CredentialsError(
-                f"the credentials provider {self.credentials_provider!r} failed: {type(error).__name__}"
+                f"the credentials provider {self.credentials_provider!r} failed: {type(error).__name__}",
+                hint="Call it yourself to see its message, which is not shown, since it may hold secrets.",
             ) from error
         if not isinstance(given, Mapping):
             raise InvalidOptionError(

@@ -123,7 +123,10 @@ def _encoded(value: object) -> object:
         return {"decimal": str(value)}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
-    raise ExpressionError(f"the option predicate does not support values of the type {type(value).__name__}")
+    raise ExpressionError(
+        f"the option predicate does not support values of the type {type(value).__name__}",
+        hint=f"Supported are str, int, bool, None and {', '.join(_TYPED)}.",
+    )
 
 
 def _decoded(value: dict[str, Any]) -> object:
@@ -371,6 +374,8 @@ def with_nullability(batches: Iterable[pa.RecordBatch], schema: StructType) -> I
         for asked, values in zip(target, batch.columns, strict=True):
             if not asked.nullable and values.null_count:
                 raise SchemaMismatchError(
-                    "the schema declares the column NOT NULL, but a file contains a null", column=asked.name
+                    "the schema declares the column NOT NULL, but a file contains a null",
+                    column=asked.name,
+                    hint="Declare it nullable in .schema(...).",
                 )
         yield pa.RecordBatch.from_arrays(batch.columns, schema=target)

@@ -276,7 +276,9 @@ class ListedStream:
             files.append(ListedFile(round(item.modified * 1e6), name, item.url, item.size, item.validator))
         if taken and not files:
             raise InvalidOptionError(
-                "the path is a single file, but a stream requires a folder or a pattern", url=safe_url(target.url)
+                "the path is a single file, but a stream requires a folder or a pattern",
+                url=safe_url(target.url),
+                hint="Pass the folder of the file.",
             )
         return files
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, nearest_column
 from asyncpq.options import KIB, MIB
 from asyncpq.spark.settings import camel_case, flag_option, option_spelling, require_whole
 
@@ -124,7 +124,9 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
         for column in columns:
             if column not in types:
                 raise InvalidOptionError(
-                    f"{option}: there is no such column among the leaf columns of the files", column=column
+                    f"{option}: the files have no such leaf column",
+                    column=column,
+                    hint=nearest_column(column, list(types)),
                 )
     for column in blooms:
         if types[column] == "BOOLEAN":
@@ -143,7 +145,9 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
             orders += pq.SortingColumn.from_ordering(schema, [(key.column, order)], nulls)
         except ValueError as error:
             raise InvalidOptionError(
-                "sorted_by: the column does not exist, or its type has no sort order", column=key.column
+                "sorted_by: the column does not exist, or its type has no sort order",
+                column=key.column,
+                hint="Name a column, or a field of a struct by its dotted path; lists and maps have no order.",
             ) from error
     return orders or None
 

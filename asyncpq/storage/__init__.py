@@ -54,9 +54,15 @@ def open_store(
     if protocol not in known_implementations and protocol not in registry:
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
     if protocol == "reference":
-        raise UnsupportedStoreError("asyncpq does not support reference:// urls, whose data choose which urls are read")
+        raise UnsupportedStoreError(
+            "asyncpq does not support reference:// urls, whose data choose which urls are read",
+            hint="Pass the urls that it refers to.",
+        )
     if protocol in _WRAPPERS:
-        raise UnsupportedStoreError(f"asyncpq does not support {protocol}:// urls, which wrap another filesystem")
+        raise UnsupportedStoreError(
+            f"asyncpq does not support {protocol}:// urls, which wrap another filesystem",
+            hint="Copy the Parquet files out of it, and pass their own urls.",
+        )
     from asyncpq.storage.fsspec import FsspecStore
     from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 

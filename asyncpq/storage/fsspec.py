@@ -94,7 +94,10 @@ class FsspecStore(Unpicklable):
                 f"{protocol}:// urls require a package that is not installed", hint=str(error)
             ) from error
         if any("target_protocol" in _parameters(base) for base in class_.__mro__):
-            raise UnsupportedStoreError(f"asyncpq does not support {protocol}:// urls, which wrap another filesystem")
+            raise UnsupportedStoreError(
+                f"asyncpq does not support {protocol}:// urls, which wrap another filesystem",
+                hint="Copy the Parquet files out of it, and pass their own urls.",
+            )
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
         self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
@@ -123,7 +126,11 @@ class FsspecStore(Unpicklable):
         """Return a handle on an object, without a call of the filesystem."""
         self.check_open()
         if "::" in url:
-            raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
+            raise UnsupportedStoreError(
+                "asyncpq does not support chained urls (a::b)",
+                url=safe_url(url),
+                hint="Copy the Parquet files out, and pass their own urls.",
+            )
         return FsspecObject(self, self.filesystem._strip_protocol(url), url)
 
     async def list_objects(
@@ -351,7 +358,7 @@ class FsspecObject(Unpicklable):
         with counted("info", "stat", RangeRequest(0, 0, self.url), attempt, context):
             info = await self._store.call(request, "info", self._path)
         if info.get("type") == "directory":
-            raise ObjectNotFoundError("it is a directory", url=self.url)
+            raise ObjectNotFoundError("the url names a directory, not a file", url=self.url)
         self._young = is_young(info)
         return validator_of(info, self.url)
 
@@ -377,9 +384,10 @@ def counted(
 
 
 def validator_of(info: Mapping[str, Any], url: str = "") -> Validator:
-    """Return the validator in a filesystem's ``info``; raise InvalidResponseError if ``info`` has no size.
+    """Return the object's version as a filesystem's ``info()`` describes it: size with generation, ETag or times.
 
-    A generation is enough: ETag and times of Google's objects change with their metadata too.
+    A generation is used alone: ETag and times of Google's objects also change with their metadata. Raises
+    InvalidResponseError if ``info`` has no size.
     """
     size = info.get("size")
     if not isinstance(size, int):
@@ -430,11 +438,15 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
                 else ObjectNotFoundError("the object does not exist", url=url)
             )
         case IsADirectoryError():
-            return ObjectNotFoundError("it is a directory", url=url)
+            return ObjectNotFoundError("the url names a directory, not a file", url=url)
         case PermissionError():
             return AccessDeniedError("the filesystem refused access", url=url)
         case NotImplementedError():
-            return UnsupportedStoreError("the filesystem cannot read ranges", url=url)
+            return UnsupportedStoreError(
+                "the filesystem cannot read ranges of bytes, which asyncpq needs",
+                url=url,
+                hint="Copy the file to another store.",
+            )
         case OSError():
             message = f"the filesystem failed ({type(error).__name__})"
             return RetryableError(TransportError(message, url=url, byte_range=byte_range))

@@ -92,7 +92,7 @@ async def test_indexes_that_are_named(lake: Path, tmp_path: Path) -> None:
             dataset = await session.open_dataset(str(lake), index=named)
             assert (await dataset.lookup({"id": 1}))["id"].to_pylist() == [1]
             assert dataset.metrics.files_ruled_out == 1
-        with pytest.raises(InvalidOptionError, match="2 are asyncpq indexes, and at most one is possible"):
+        with pytest.raises(InvalidOptionError, match="2 asyncpq indexes, and at most one is possible"):
             await session.open_dataset(str(lake), index=[index, index.url])
         with pytest.raises(ObjectNotFoundError, match="there is no index"):
             await session.open_dataset(str(lake), index=str(tmp_path / "none"))

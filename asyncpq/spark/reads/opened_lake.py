@@ -182,7 +182,10 @@ class _LakeOpener:
         if asked is not None or not self._is_table:
             schema = self._lake_schema(struct)
             if len(set(schema.names)) != len(schema.names):
-                raise errors.InvalidOptionError("two columns of the argument schema match the same column of the files")
+                raise errors.InvalidOptionError(
+                    "schema: two of its columns match the same column of the files",
+                    hint="Leave one of them out, or set spark.sql.caseSensitive=true.",
+                )
             source = narrowed_for_index(self.state.source, schema, self._partitions, self._conf)
             self.state = replace(self.state, source=source, columns=self.state.columns._replace(schema=schema))
         return struct
@@ -299,7 +302,11 @@ class _LakeOpener:
             except errors.AsyncpqError:
                 if not state.skips:
                     raise
-        raise errors.ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+        raise errors.ObjectNotFoundError(
+            "the dataset has no file that can be read: all were skipped",
+            url=state.url,
+            hint='Pass on_bad_file="raise" to see the first error.',
+        )
 
     async def _merged(self, files: Sequence[DataFile]) -> StructType:
         """Merge the columns that Spark infers from each file, those of the first file first. Errors name the file."""
@@ -333,7 +340,11 @@ class _LakeOpener:
                     struct = spark_schema(metadata, conf)
                     merged = struct if merged is None else merged_schema([merged, struct], conf)
         if merged is None:
-            raise errors.ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+            raise errors.ObjectNotFoundError(
+                "the dataset has no file that can be read: all were skipped",
+                url=state.url,
+                hint='Pass on_bad_file="raise" to see the first error.',
+            )
         return merged
 
     async def _type_partitions(self) -> None:

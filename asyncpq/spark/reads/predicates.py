@@ -232,7 +232,9 @@ class _SparkColumns:
         if isinstance(value, Timestamp):
             if value.nanoseconds % 1000:
                 raise ExpressionError(
-                    f"the literal {value} has nanoseconds, but Spark's timestamps only have microseconds", column=path
+                    f"the literal {value} has nanoseconds, but Spark's timestamps only have microseconds",
+                    column=path,
+                    hint="Round the literal to microseconds.",
                 )
             moment = _EPOCH + dt.timedelta(microseconds=value.nanoseconds // 1000)
             value = moment if value.timezone is None else moment.replace(tzinfo=dt.UTC)

@@ -181,7 +181,10 @@ def decode_files(data: bytes) -> list[PlannedFile]:
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise CorruptIndexError("the data of the split is damaged and cannot be decoded") from error
+        raise CorruptIndexError(
+            "the data of the split is damaged and cannot be decoded",
+            hint="Make the DataFrame again, which plans again.",
+        ) from error
     files: list[PlannedFile] = []
     for row in rows:
         if row["validator"] is not None:

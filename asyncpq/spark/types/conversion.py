@@ -50,7 +50,10 @@ def _refuse_void(kind: T.DataType) -> None:
 def _file_type(kind: T.DataType) -> pa.DataType:
     if isinstance(kind, T.StructType):
         if not kind.fields:
-            raise UnsupportedFeatureError("the type is a struct without fields, which Parquet cannot store")
+            raise UnsupportedFeatureError(
+                "the type is a struct without fields, which Parquet cannot store",
+                hint="Leave the column out, or add a field.",
+            )
         return pa.struct([file_field(field) for field in kind.fields])
     if isinstance(kind, T.ArrayType):
         _refuse_void(kind.elementType)
@@ -276,7 +279,9 @@ def _converted(convert: Convert | None, array: pa.Array, arrow: pa.Field) -> pa.
                 hint="Read fewer rows at once.",
             ) from error
         raise SchemaMismatchError(
-            f"a value of the type {array.type} cannot be converted to {arrow.type}: {error}", column=arrow.name
+            f"a value of the type {array.type} cannot be converted to {arrow.type}: {error}",
+            column=arrow.name,
+            hint="Declare a wider type in .schema(...).",
         ) from error
 
 
@@ -307,7 +312,7 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
 
     def conversions(source: pa.Schema) -> list[Convert | None]:
         if len(source) != len(target):
-            raise SchemaMismatchError(f"a batch has {len(source)} columns, expected the schema's {len(target)} columns")
+            raise SchemaMismatchError(f"a batch from Spark has {len(source)} columns, but the schema has {len(target)}")
         made = []
         for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
             with within(field.name):

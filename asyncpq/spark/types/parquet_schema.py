@@ -54,7 +54,10 @@ def _safe(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError(f"the type is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str) and _UNKNOWN_TO_PYSPARK.fullmatch(value):
-        raise UnsupportedFeatureError(f"the file's Spark schema has the type {value}, which pyspark does not have")
+        raise UnsupportedFeatureError(
+            f"the file's Spark schema has the type {value}, which pyspark does not have",
+            hint="Read the file with spark.read.parquet.",
+        )
     if isinstance(value, list):
         return [_safe(item, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -68,12 +71,17 @@ def _safe(value: Any, depth: int) -> Any:
 
 
 _MOST_DIGITS: Final = 38
+_DECLARE: Final = "Declare only the other columns, with .schema(...), or read the file with asyncpq itself."
 _NANOS_HINT: Final = "Set spark.sql.legacy.parquet.nanosAsLong=true to read nanoseconds as BIGINT."
 _VARIANT: Final = 16  # LogicalType.VARIANT of parquet.thrift
 _UNITS: Final = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
 _TIMES: Final = frozenset({LogicalKind.TIME, LogicalKind.TIMESTAMP})
 _SPATIAL: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 _TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON})
+
+
+def _refused(message: str, hint: str = _DECLARE) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(message, hint=hint)
 
 
 class _Node(NamedTuple):
@@ -87,7 +95,7 @@ def spark_schema(metadata: FileMetadata, conf: read_conf.ReadConf) -> T.StructTy
     """Return the schema that ``spark.read.parquet`` infers from a file's footer, with all parts nullable.
 
     Raises UnsupportedFeatureError if Spark has no type for a column, and AmbiguousColumnError if two columns have the
-    same name under Spark's case sensitivity. Both errors have Spark's messages.
+    same name under Spark's case sensitivity.
     """
     schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
     if schema is None:
@@ -102,12 +110,12 @@ def spark_schema(metadata: FileMetadata, conf: read_conf.ReadConf) -> T.StructTy
 def check_types(kind: T.DataType, conf: read_conf.ReadConf) -> None:
     """Raise UnsupportedFeatureError if a type is or contains one that Spark's Parquet reader refuses."""
     if isinstance(kind, T.TimeType) and not conf.time_type:
-        raise UnsupportedFeatureError(
-            "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
+        raise _refused(
+            "Spark does not support the type TIME by default (Spark: UNSUPPORTED_TIME_TYPE)",
             hint="Set spark.sql.timeType.enabled=true.",
         )
     if isinstance(kind, T.CalendarIntervalType):
-        raise UnsupportedFeatureError("Spark does not read intervals of months, days and microseconds from Parquet")
+        raise _refused("Spark does not read intervals of months, days and microseconds from Parquet")
     check_spatial(kind)
     for name, inner in read_conf.inner_types(kind):
         with read_conf.within(name):
@@ -158,13 +166,13 @@ class _TypeReader:
             and logical_parameters(self._metadata, node.element, _VARIANT).get(1) == 1
         ):
             return self.struct(node.children) if self._conf.ignore_variant_annotation else T.VariantType()
-        raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
+        raise _refused(f"Spark has no type for Parquet's {logical.kind.value} group")
 
     def _list(self, node: _Node) -> T.DataType:
         """Return the type of a LIST group, by the rules of Parquet's LogicalTypes.md, also those for old writers."""
         repeated = _repeated(node)
         if repeated is None:
-            raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
+            raise _refused("the LIST group must have one child, which is repeated")
         name = repeated.element.name
         is_element = len(repeated.children) != 1 or name == "array" or name == f"{node.element.name}_tuple"
         return T.ArrayType(self._field(repeated if is_element else repeated.children[0]))
@@ -173,7 +181,7 @@ class _TypeReader:
         """Return the type of a MAP group, by the rules of Parquet's LogicalTypes.md."""
         entries = _repeated(node)
         if entries is None or len(entries.children) != 2:
-            raise UnsupportedFeatureError(f"Invalid map type: group {node.element.name} (MAP)")
+            raise _refused("the MAP group must have one child, which is repeated and has a key and a value")
         key, value = entries.children
         return T.MapType(self._field(key), self._field(value))
 
@@ -185,10 +193,10 @@ class _TypeReader:
             logical = None
         kind = self._leaf_type(element, physical, logical)
         if kind is None:
-            hint = _NANOS_HINT if logical and (logical.kind, logical.unit) == (LogicalKind.TIMESTAMP, "ns") else None
-            raise UnsupportedFeatureError(
-                f"Illegal Parquet type: {physical.name} ({_described(logical)}) (Spark: PARQUET_TYPE_ILLEGAL)",
-                hint=hint,
+            is_nanos = logical is not None and (logical.kind, logical.unit) == (LogicalKind.TIMESTAMP, "ns")
+            raise _refused(
+                f"Spark has no type for Parquet's {physical.name}, {_described(logical)} (Spark: PARQUET_TYPE_ILLEGAL)",
+                _NANOS_HINT if is_nanos else _DECLARE,
             )
         return kind
 
@@ -225,7 +233,7 @@ class _TypeReader:
                 if self._conf.nanos_as_long:
                     return T.LongType()
                 if self._conf.timestamp_nanos_types:
-                    raise UnsupportedFeatureError(
+                    raise _refused(
                         "the column has timestamps in nanoseconds, which pyspark does not have", hint=_NANOS_HINT
                     )
                 return None
@@ -237,8 +245,8 @@ class _TypeReader:
 
     def _int96(self) -> T.DataType:
         if not self._conf.int96_as_timestamp:
-            raise UnsupportedFeatureError(
-                "INT96 is not supported unless it's interpreted as timestamp",
+            raise _refused(
+                "Spark reads INT96 only as timestamps, which a setting forbids",
                 hint="Set spark.sql.parquet.int96AsTimestamp=true.",
             )
         return T.TimestampType()
@@ -254,7 +262,7 @@ def annotation(element: SchemaElement) -> LogicalType | None:
     if logical is None:
         return None
     if logical.kind is LogicalKind.UNRECOGNISED:
-        raise UnsupportedFeatureError(f"Spark does not support the column's Parquet annotation ({logical.kind.value})")
+        raise _refused(f"Spark does not support the column's Parquet annotation ({logical.kind.value})")
     if converted is not None and converted is not _converted(logical):
         return from_converted(converted, element.precision, element.scale)
     return logical
@@ -280,12 +288,13 @@ def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalTyp
         digits = {PhysicalType.INT32: 9, PhysicalType.INT64: 18, PhysicalType.BYTE_ARRAY: _MOST_DIGITS}
         most = digits.get(physical, 0)
     if not 1 <= precision <= most or not 0 <= scale <= precision:
-        raise UnsupportedFeatureError(
-            f"Invalid decimal: {physical.name} cannot store {precision} digits, {scale} of them fractional"
+        raise _refused(
+            f"the file's decimal({precision},{scale}) is invalid: {physical.name} cannot store {precision} digits"
         )
     if precision > _MOST_DIGITS:
-        raise UnsupportedFeatureError(
-            f"Decimal precision {precision} exceeds max precision 38 (Spark: DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION)"
+        raise _refused(
+            f"the column has {precision} digits, and Spark's decimals have 38 at most"
+            " (Spark: DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION)"
         )
     return T.DecimalType(precision, scale)
 

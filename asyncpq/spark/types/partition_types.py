@@ -69,14 +69,20 @@ def partition_scalar(value: str | None, kind: T.DataType, conf: ReadConf) -> pa.
     except AsyncpqError:
         raise
     except (ValueError, OverflowError, decimal.InvalidOperation, pa.ArrowException) as error:
-        raise PartitionError(f"the value {value!r} in the path is not a valid {kind.simpleString()}") from error
+        raise PartitionError(
+            f"the value {value!r} in the path is not a valid {kind.simpleString()}",
+            hint="Declare the column as a string in .schema(...), or rename the folder.",
+        ) from error
 
 
 def _value_type(value: str | None, conf: ReadConf) -> T.DataType:
     if value is None or value == DEFAULT_PARTITION:
         return T.NullType()
     if not value:
-        raise PartitionError("the partition value is empty (Spark: EMPTY_PARTITION_COLUMN_VALUE)")
+        raise PartitionError(
+            "a folder has an empty partition value (Spark: EMPTY_PARTITION_COLUMN_VALUE)",
+            hint=f"Rename the folder: key=value, or key={DEFAULT_PARTITION} for null.",
+        )
     if not conf.infer_partition_types:
         return T.StringType()
     if _DIGITS.fullmatch(value):
@@ -174,7 +180,10 @@ def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
         return _moment(unescaped(value))
     if isinstance(kind, T.TimestampType):
         return _instant(_moment(unescaped(value)), conf.session_time_zone)
-    raise UnsupportedFeatureError(f"Spark does not support partition columns of the type {kind.simpleString()}")
+    raise UnsupportedFeatureError(
+        f"Spark does not support partition columns of the type {kind.simpleString()}",
+        hint="Declare the column as a string in .schema(...).",
+    )
 
 
 def _float(value: str) -> float:

@@ -85,8 +85,9 @@ def check_spatial(kind: T.DataType) -> None:
     coordinate reference system for a column. Other types pass."""
     if isinstance(kind, (T.GeometryType, T.GeographyType)) and int(kind.srid) < 0:
         raise UnsupportedFeatureError(
-            f"The Parquet datasource doesn't support the type {kind.simpleString()}"
-            " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)"
+            f"Parquet cannot store the type {kind.simpleString()}, which mixes coordinate reference systems"
+            " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)",
+            hint="Cast the column to a type of one system, such as GEOMETRY(4326).",
         )
 
 

@@ -1,6 +1,6 @@
-"""S3: urls come in; signed range requests, listings and writes go out, and checked bytes come back.
+"""The S3 store: urls and byte ranges come in, checked bytes of one version of an object come out.
 
-``client`` gets credentials, endpoint and region from s3fs and botocore. ``store`` makes a bucket of these, for
-objects, listings (``key_listing``) and writes (``writer``): ``direct`` signs with ``sigv4`` and corrects refused
-requests; ``s3fs_fallback`` serves buckets whose options ``direct`` cannot honour.
+``store`` opens objects, lists keys (``key_listing``) and writes (``writer``). ``client`` gets credentials, endpoint and
+region from s3fs and botocore. ``direct`` sends requests that ``sigv4`` signs, and sends them again where S3 refused
+region or clock; ``s3fs_fallback`` sends them through s3fs where a storage option is one that ``direct`` does not have.
 """
