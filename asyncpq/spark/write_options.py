@@ -124,7 +124,7 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
         for column in columns:
             if column not in types:
                 raise InvalidOptionError(
-                    f"{option}: the files have no such leaf column",
+                    f"{option}: there is no such column among the files' leaves",
                     column=column,
                     hint=nearest_column(column, list(types)),
                 )
