@@ -203,7 +203,7 @@ class OpenFile:
         row = 0
         for page in PageWalker(chunk, max_page_bytes=LIMITS.max_page_bytes).feed(self.bytes_of(chunk)):
             if page.header.type is PageType.DICTIONARY_PAGE:
-                dictionary = page.data
+                dictionary = bytes(page.data)
             elif page.header.num_values:
                 pages.append(DataPage(page.data, row, page.header.num_values))
                 row += page.header.num_values

@@ -77,7 +77,7 @@ def _lengths(values: pa.Array) -> pa.Array:
 # -- DELTA_BYTE_ARRAY -------------------------------------------------------------------------------
 
 
-def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int:
+def prefix_bytes(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int) -> int:
     """Return the bytes that a DELTA_BYTE_ARRAY page repeats from previous values: the sum of its prefix lengths.
 
     The prefix lengths stand first, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they are decoded alone as a
@@ -105,7 +105,7 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     return int(pc.sum(lengths).as_py())
 
 
-def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
+def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
     """Return the decompressed bytes of a data page behind its levels."""
     payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
@@ -237,7 +237,7 @@ class LeafSize:
         self._index_bits = overhead + 32
 
     def check_pages(
-        self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
+        self, headers: Sequence[PageHeader], pages: Sequence[bytes | memoryview], encoded: bool, codec: int, limit: int
     ) -> None:
         """Raise ResourceLimitError if pages would decode to more than ``limit`` bytes.
 
@@ -364,7 +364,7 @@ class SizeEstimate:
             return _Content(len(value.values), held, value.lacks_dictionary, False)
         if isinstance(value, PackedPage):
             return _Content(item.num_rows, len(value.content), value.value_bytes < 0, False)
-        if not isinstance(value, bytes):
+        if not isinstance(value, (bytes, memoryview)):
             return None
         if item.kind == "part":
             chunk = self._version.chunk(self._plan.ordinal, item.leaf)

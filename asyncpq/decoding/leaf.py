@@ -115,7 +115,7 @@ class LeafDecoder:
 
     # -- dictionaries -----------------------------------------------------------------------------
 
-    def decode_dictionary(self, chunk: ColumnChunk, page: bytes, limits: DecodeLimits) -> Dictionary:
+    def decode_dictionary(self, chunk: ColumnChunk, page: bytes | memoryview, limits: DecodeLimits) -> Dictionary:
         """Decode a dictionary page. Raises CorruptFileError if it is malformed, ResourceLimitError if too large."""
         header = page_header(page, chunk, self.leaf, limits.max_page_bytes)
         if header.type != PageType.DICTIONARY_PAGE:
@@ -137,7 +137,7 @@ class LeafDecoder:
         return Dictionary(decoded[0], identity_dictionary(chunk.codec, len(decoded[0])), decoded[1])
 
     def _read_dictionary(
-        self, chunk: ColumnChunk, header: PageHeader, payload: bytes, limits: DecodeLimits
+        self, chunk: ColumnChunk, header: PageHeader, payload: bytes | memoryview, limits: DecodeLimits
     ) -> pa.Array:
         data_page = dictionary_as_data_page(
             payload,
@@ -277,6 +277,8 @@ class LeafDecoder:
 
     def _data_header(self, page: DataPage, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         """Return the header of a page; PageLocationError if it is not a data page with the planned number of rows."""
+        if page.header is not None and page.checked:
+            return page.header
         header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
             raise PageLocationError(
@@ -293,7 +295,9 @@ class LeafDecoder:
             check_crc_alike(self._has_crc, header, chunk, self.leaf)
         return header
 
-    def _read_values(self, chunk: ColumnChunk, pages: Sequence[bytes], num_rows: int, limits: DecodeLimits) -> pa.Array:
+    def _read_values(
+        self, chunk: ColumnChunk, pages: Sequence[bytes | memoryview], num_rows: int, limits: DecodeLimits
+    ) -> pa.Array:
         """Decode pages of values. Decimals of no bytes, which mean 0 and which pyarrow refuses, get one byte."""
         try:
             return self._read(self._template(chunk), b"", pages, num_rows, limits)
@@ -317,7 +321,7 @@ class LeafDecoder:
         self,
         template: FooterTemplate,
         dictionary_page: bytes,
-        pages: Sequence[bytes],
+        pages: Sequence[bytes | memoryview],
         num_rows: int,
         limits: DecodeLimits,
     ) -> pa.Array:
@@ -380,7 +384,7 @@ def leaf_decoder(
 
 
 def page_header(
-    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
+    page: bytes | memoryview, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
 ) -> PageHeader:
     """Decode the header of one page of ``chunk``, and check it against the footer and the OffsetIndex.
 

@@ -53,7 +53,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def has_dictionary(self) -> bool:
         return self.dictionary is not None
 
-    def add_dictionary(self, page: bytes, limits: DecodeLimits) -> Dictionary:
+    def add_dictionary(self, page: bytes | memoryview, limits: DecodeLimits) -> Dictionary:
         """Decode the fetched dictionary page, keep the dictionary for later pages, and return it."""
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
         return dictionary
@@ -192,7 +192,12 @@ class StreamedSource:
         self._pages = PagedSource(decoder, chunk, num_rows)
         self._keep = keep
         self._walker = PageWalker(
-            chunk, max_page_bytes=limits.max_page_bytes, padded=padded, verify_crc=limits.verify_crc, drop=decoder.drop
+            chunk,
+            max_page_bytes=limits.max_page_bytes,
+            leaf=decoder.leaf,
+            padded=padded,
+            verify_crc=limits.verify_crc,
+            drop=decoder.drop,
         )
         self._decoder = decoder
         self._chunk = chunk
@@ -214,14 +219,14 @@ class StreamedSource:
     def pages_decoded(self) -> int:
         return self._pages.pages_decoded
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Add the chunk's next bytes; raise CorruptFileError if page headers contradict the footer."""
         try:
             self._feed(data)
         except AsyncpqError as error:
             raise error.locate(column=self._decoder.leaf.dotted) from error.__cause__
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         for page in self._walker.feed(data):
             if page.header.type == PageType.DICTIONARY_PAGE:
                 dictionary = self._pages.add_dictionary(page.data, self._limits)
@@ -237,7 +242,7 @@ class StreamedSource:
                         f"pages have more rows than the row group, which has {self._num_rows}",
                         column=self._decoder.leaf.dotted,
                     )
-                self._pages.add(DataPage(page.data, self._next_row, rows))
+                self._pages.add(DataPage(page.data, self._next_row, rows, page.header, checked=True))
                 if self._keep is not None:
                     self._keep(ChunkPage(page.offset, page.data, self._next_row + rows, None))
                 self._offsets.append(page.offset)

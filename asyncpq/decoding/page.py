@@ -42,10 +42,11 @@ _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them f
 class DataPage(NamedTuple):
     """A data page as fetched."""
 
-    data: bytes  # header and payload
+    data: bytes | memoryview  # header and payload
     first_row: int  # counted in the row group
     num_rows: int  # that it must hold, planned from the OffsetIndex or from its own header
-    header: PageHeader | None = None  # if it is decoded already; not checked
+    header: PageHeader | None = None  # if it is decoded already
+    checked: bool = False  # the header was checked
 
     @property
     def stop_row(self) -> int:
@@ -100,7 +101,7 @@ class ChunkPage(NamedTuple):
     """A page that came with its whole column chunk."""
 
     start: int  # its offset in the object
-    data: bytes
+    data: bytes | memoryview
     stop_row: int  # the page is good once the row group's rows before this one are decoded
     dictionary: Dictionary | None  # the decoded values of a dictionary page
 
@@ -295,7 +296,14 @@ def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
 
 
 def decode_plain(
-    page: bytes, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int, *, verify_crc: bool
+    page: bytes | memoryview,
+    header: PageHeader,
+    leaf: Leaf,
+    codec: int,
+    arrow_type: pa.DataType,
+    width: int,
+    *,
+    verify_crc: bool,
 ) -> pa.Array | None:
     """Return a data page's values as an array over its decompressed bytes; None if pyarrow has to decode the page.
 
@@ -320,7 +328,7 @@ class PresentValues(NamedTuple):
 
 
 def present_values(
-    page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
+    page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
 ) -> PresentValues | None:
     """Return the encoded values of a page; None if the page has nulls or its decompressed size is not certain.
 

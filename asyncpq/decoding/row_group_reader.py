@@ -7,9 +7,10 @@ the filter on the rows that are complete, and gives the output's columns for the
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from threading import Lock, Semaphore
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
-from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.objects.read_plan import Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
@@ -135,6 +136,51 @@ class Allowance:
     def __init__(self, max_bytes: int) -> None:
         self.remaining = max_bytes
 
+    def decode(self, select: Callable[[int], pa.Array]) -> pa.Array:
+        """Return ``select(remaining bytes)``, and count its bytes."""
+        array = select(self.remaining)
+        self.spend(held_bytes(array))  # a dictionary is counted in the cache that holds it
+        return array
+
+    def spend(self, num_bytes: int) -> None:
+        """Count decoded bytes."""
+        self.remaining = max(0, self.remaining - num_bytes)
+
+
+class SharedAllowance(Allowance):
+    """An allowance of up to ``threads`` threads, so that together they take no more than one alone.
+
+    Each column may take one thread's share. A column that needs more is decoded again while no other is.
+    """
+
+    __slots__ = ("_alone", "_spending", "_threads", "_turns")
+
+    def __init__(self, max_bytes: int, threads: int) -> None:
+        super().__init__(max_bytes)
+        self._threads = threads
+        self._turns = Semaphore(threads)
+        self._alone = Lock()
+        self._spending = Lock()
+
+    def decode(self, select: Callable[[int], pa.Array]) -> pa.Array:
+        """See :class:`Allowance`. Raises ResourceLimitError if even alone the column takes too many bytes."""
+        try:
+            with self._turns:
+                return super().decode(lambda remaining: select(remaining // self._threads))
+        except ResourceLimitError:
+            with self._alone:
+                for _ in range(self._threads):
+                    self._turns.acquire()
+            try:
+                return super().decode(select)
+            finally:
+                self._turns.release(self._threads)
+
+    def spend(self, num_bytes: int) -> None:
+        """See :class:`Allowance`."""
+        with self._spending:
+            super().spend(num_bytes)
+
 
 class RowGroupReader:
     """Decodes the fetched pages of a row group and returns its matching rows, piece by piece.
@@ -163,20 +209,20 @@ class RowGroupReader:
         self._allowance = Allowance(shape.limits.max_decoded_bytes)
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
-        field, allowance = self._sources.fields.get(projection.field), self._allowance
-        limits = self._shape.limits._replace(max_decoded_bytes=allowance.remaining)
-        try:
+        field, limits = self._sources.fields.get(projection.field), self._shape.limits
+
+        def select(max_bytes: int) -> pa.Array:
+            allowed = limits._replace(max_decoded_bytes=max_bytes)
             if field is not None:
-                array = field.select(rows, limits, projection.leaves)
-            else:
-                array = self._sources.flat[projection.field].select(rows, limits)
+                return field.select(rows, allowed, projection.leaves)
+            return self._sources.flat[projection.field].select(rows, allowed)
+
+        try:
+            return self._allowance.decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
             raise error.locate(byte_range=span) from error.__cause__
-        # A dictionary is counted in the cache that holds it.
-        allowance.remaining = max(0, allowance.remaining - held_bytes(array))
-        return array
 
     # -- input ------------------------------------------------------------------------------------
 
@@ -190,7 +236,7 @@ class RowGroupReader:
         """Return a coarse upper bound of the bytes that ``items`` decode to; the next ``values`` are their contents."""
         return self._estimate.of(items, values)
 
-    def add(self, item: Item, data: bytes) -> None:
+    def add(self, item: Item, data: bytes | memoryview) -> None:
         """Add a fetched page or a part of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
             header = self._estimate.headers.pop(item, None)
@@ -290,27 +336,41 @@ class RowGroupReader:
                 items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         return items
 
-    def emit(self, matched: Matched) -> pa.Table:
-        """Return the output's columns for the matched rows, and release decoded pages that end before ``stop_row``."""
-        shape = self._shape
-        columns: list[pa.Array] = []
+    def column_sets(self) -> list[list[int]]:
+        """Return the positions of the output's columns, in sets that may be decoded side by side."""
+        view, by_field = self._shape.view, dict[int | None, list[int]]()
+        projections = self._shape.output if view is None else [column.projection for column in view.output]
+        for number, projection in enumerate(projections):
+            by_field.setdefault(None if projection is None else projection.field, []).append(number)
+        return list(by_field.values())
+
+    def columns(self, matched: Matched, numbers: Iterable[int]) -> list[pa.Array]:
+        """Return the output's columns at the positions ``numbers``, for the matched rows."""
         try:
-            if not matched.num_rows:
-                columns = [pa.nulls(0, field.type) for field in shape.schema]
-            elif shape.view is None:
-                for projection in shape.output:
-                    columns.append(self._output(projection, matched))
-            else:
-                for column in shape.view.output:
-                    source = None if column.projection is None else self._output(column.projection, matched)
-                    columns.append(self._adapted(column, source, matched.num_rows))
-            if shape.limits.validate_utf8:
-                for field, values in zip(shape.schema, columns, strict=True):
-                    self._check_utf8(field, values, matched)
+            return [self._column(number, matched) for number in numbers]
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
+
+    def emit(self, matched: Matched, columns: Sequence[pa.Array] | None = None) -> pa.Table:
+        """Return the matched rows, of the output's ``columns`` if these are decoded, and release decoded pages that end
+        before ``stop_row``."""
+        schema = self._shape.schema
+        if columns is None:
+            columns = self.columns(matched, range(len(schema)))
         self.skip(matched)
-        return pa.Table.from_arrays(columns, schema=shape.schema) if columns else counted(matched.num_rows)
+        return pa.Table.from_arrays(columns, schema=schema) if columns else counted(matched.num_rows)
+
+    def _column(self, number: int, matched: Matched) -> pa.Array:
+        shape = self._shape
+        if shape.view is None:
+            values = self._output(shape.output[number], matched)
+        else:
+            column = shape.view.output[number]
+            source = None if column.projection is None else self._output(column.projection, matched)
+            values = self._adapted(column, source, matched.num_rows)
+        if shape.limits.validate_utf8:
+            self._check_utf8(shape.schema.field(number), values, matched)
+        return values
 
     def _output(self, projection: Projection, matched: Matched) -> pa.Array:
         """Return the values of a field, or of a part of one, for the matched rows."""
@@ -344,7 +404,7 @@ class RowGroupReader:
                 raise refuse("constant values", size, allowance.remaining, column.field.name)
         array = column.array(source, num_rows)
         if array is not source:
-            allowance.remaining = max(0, allowance.remaining - held_bytes(array))
+            allowance.spend(held_bytes(array))
         return array
 
     def skip(self, matched: Matched) -> None:

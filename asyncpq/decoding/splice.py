@@ -74,7 +74,7 @@ class FooterTemplate:
         self._without = parts(None)
 
     def splice(
-        self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
+        self, dictionary_page: bytes, pages: Sequence[bytes | memoryview], *, num_values: int, num_rows: int
     ) -> bytes:
         """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); counts are the planned ones + 1."""
         body = sum(map(len, pages)) + len(dictionary_page)
@@ -142,7 +142,9 @@ def _template(
     )
 
 
-def page_bytes(page_type: PageType, uncompressed_size: int, payload: bytes, numbers: Sequence[int]) -> bytes:
+def page_bytes(
+    page_type: PageType, uncompressed_size: int, payload: bytes | memoryview, numbers: Sequence[int]
+) -> bytes:
     """Return a page with a header; ``numbers`` are the fields of the page type's own header struct, from field 1 on."""
     writer = CompactWriter()
     for field_id, number in enumerate((page_type, uncompressed_size, len(payload)), 1):
@@ -154,7 +156,9 @@ def page_bytes(page_type: PageType, uncompressed_size: int, payload: bytes, numb
     return writer.getvalue() + payload
 
 
-def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, level: int) -> bytes:
+def dictionary_as_data_page(
+    payload: bytes | memoryview, *, num_values: int, uncompressed_size: int, level: int
+) -> bytes:
     """Return a dictionary page's payload as a V2 data page that contains each value once.
 
     A dictionary page has only PLAIN values. A V2 data page has its levels outside the compressed part, so the payload
@@ -303,7 +307,7 @@ class LeafContent(NamedTuple):
 
     chunk: ColumnChunk
     dictionary: bytes  # a dictionary page with its header; empty for none
-    pages: Sequence[bytes]  # data pages with their headers
+    pages: Sequence[bytes | memoryview]  # data pages with their headers
     num_values: int  # values in ``pages``, by their headers
 
 
@@ -327,7 +331,7 @@ class FieldTemplate:
 
         ``num_rows`` must be larger than the number of rows in any leaf's pages.
         """
-        body: list[bytes] = [MAGIC]
+        body: list[bytes | memoryview] = [MAGIC]
         position = len(MAGIC)
         chunks: list[bytes] = []
         for leaf, empty in zip(self._leaves, self._without_pages, strict=True):

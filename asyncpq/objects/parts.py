@@ -31,14 +31,14 @@ PARTS_A_STEP: Final = 10  # see Runtime.off_loop
 class _Group(NamedTuple):
     """The parts that one task fetched."""
 
-    data: dict[ContentKey, bytes]
+    data: dict[ContentKey, bytes | memoryview]
     validated: bool
 
 
 class Parts(NamedTuple):
     """The bytes of the requested parts, and where they came from."""
 
-    data: dict[ContentKey, Any]  # for each key the bytes, or the decoded form that memory holds
+    data: dict[ContentKey, Any]  # for each key the bytes (views for parts of chunks), or the decoded form in memory
     asked: Collection[ContentKey] = ()  # keys that were requested from the store
     validated: bool = False  # a response since the read began has validated the version
     fetched: Collection[ContentKey] = ()  # keys that this call, not a concurrent one, requested
@@ -291,7 +291,7 @@ async def _fetch_groups(
     part_bytes: int,
 ) -> _Group:
     """Fetch ``groups`` one after the other, ranges longer than ``part_bytes`` in parts."""
-    data: dict[ContentKey, bytes] = {}
+    data: dict[ContentKey, bytes | memoryview] = {}
     validated = False
     for members in groups:
         results = await _fetch_group(source, version, members, context, part_bytes)
@@ -326,13 +326,16 @@ async def _get(source: ObjectSource, version: FileVersion, part: ByteRange, cont
 
 def _cut_out(
     source: ObjectSource, members: Sequence[ContentKey], results: Sequence[RangeResult], admit: RequestContext | None
-) -> dict[ContentKey, bytes]:
+) -> dict[ContentKey, bytes | memoryview]:
     """Return the parts in adjacent ranges; keep pages in memory for ``admit``."""
+    parts: dict[ContentKey, bytes | memoryview]
     if len(results) == 1:
         (result,) = results
-        data, start = result.data, members[0].start
-        # a copy where the response is a view: no part keeps the memory of a whole response alive
-        parts = {key: bytes(data[key.start - start : key.stop - start]) for key in members}
+        data, start = memoryview(result.data), members[0].start
+        views = {key: data[key.start - start : key.stop - start] for key in members}
+        # Parts of chunks are views: they are used together and kept by nobody. What is kept is copied, or it would keep
+        # the memory of a whole response alive.
+        parts = {key: part if key.kind == "part" else bytes(part) for key, part in views.items()}
     else:
         parts = {key: _joined(results, key) for key in members}
     if admit is not None:
@@ -340,20 +343,19 @@ def _cut_out(
     return parts
 
 
-def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes:
+def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes | memoryview:
     """Return a part's bytes out of adjacent ranges."""
-    return b"".join(
-        [
-            result.data[max(0, key.start - result.start) : key.stop - result.start]
-            for result in results
-            if result.start < key.stop and key.start < result.stop
-        ]
-    )
+    pieces = [
+        memoryview(result.data)[max(0, key.start - result.start) : key.stop - result.start]
+        for result in results
+        if result.start < key.stop and key.start < result.stop
+    ]
+    return pieces[0] if key.kind == "part" and len(pieces) == 1 else b"".join(pieces)
 
 
-def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: RequestContext) -> None:
+def _keep_pages(source: ObjectSource, parts: Mapping[ContentKey, bytes | memoryview], context: RequestContext) -> None:
     """Keep pages in memory; callers keep parts of other kinds, parsed or decoded."""
-    pages = {key: value for key, value in parts.items() if key.kind == "page"}
+    pages = {key: bytes(value) for key, value in parts.items() if key.kind == "page"}
     if pages:
         source.runtime.memory.put_many(pages, scan=context.probation)
 

@@ -94,6 +94,8 @@ class ColumnPlan:
     predicate: bool  # the filter needs it
     num_rows: int  # rows of the row group
     rows: InitVar[RowRanges]
+    # it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes first
+    repeated: bool = False
     # ordinals of the pages that hold candidate rows; none without ``offsets``
     pages: list[int] = dataclass_field(init=False)
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
@@ -322,7 +324,9 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
         length = whole.stop - whole.start
         pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
         for number, piece in enumerate(pieces):
-            slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
+            slices[0 if group.columns[whole.column].repeated else number * count // len(pieces)].append(
+                whole._replace(start=piece.start, stop=piece.stop)
+            )
     if count == 1:
         return [RowGroupPiece(group, tuple(slices[0]), late_sizes[0], True)]
     # one without anything to fetch first still has rows

@@ -297,6 +297,29 @@ class Runtime:
                 await _ended(running)
             raise
 
+    async def in_threads(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]:
+        """Run ``works`` in up to ``threads`` decode threads, started in their order; return their results. If some
+        fail, raise the error of the first of these."""
+        todo = deque(enumerate(works))
+        results: dict[int, T] = {}
+        errors: dict[int, Exception] = {}
+
+        def run() -> None:
+            while todo and not errors:
+                try:
+                    number, work = todo.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                try:
+                    results[number] = work()
+                except Exception as error:  # noqa: BLE001
+                    errors[number] = error
+
+        await asyncio.gather(*[self.in_thread(run) for _ in range(max(1, min(threads, len(works))))])
+        if errors:
+            raise errors[min(errors)]
+        return [results[number] for number in range(len(works))]
+
 
 async def _ended(running: Future[Any]) -> None:
     """Wait until ``running`` has ended, even if cancelled meanwhile: its thread still uses the read's data."""

@@ -32,6 +32,7 @@ MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hol
 _PAGE_TYPES: Final = tuple(PageType)
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
+_WINDOW: Final = 4096
 _IS_COMPRESSED_FALSE: Final = b"\x12"
 
 # Headers of data pages as writers write them, all fields in the order of their ids. Groups: uncompressed
@@ -89,7 +90,7 @@ class PageHeader(NamedTuple):
 
 
 def decode_page_header(
-    data: bytes, offset: int = 0, *, max_bytes: int = MAX_HEADER_BYTES, complete: bool = False
+    data: bytes | memoryview, offset: int = 0, *, max_bytes: int = MAX_HEADER_BYTES, complete: bool = False
 ) -> PageHeader | NeedMore:
     """Decode the page header at ``data[offset:]``; return NEED_MORE if ``data`` ends inside the header.
 
@@ -169,20 +170,24 @@ def _too_long(max_bytes: int) -> ResourceLimitError:
     return ResourceLimitError(f"a page header is longer than {max_bytes} bytes")
 
 
-def _unusual_header(data: bytes, offset: int, max_bytes: int, complete: bool) -> PageHeader | NeedMore:
-    reader = CompactReader(data, offset, max_elements=_MAX_ELEMENTS)
-    try:
-        fields = reader.struct()
-    except EndOfDataError as error:
-        if len(data) - offset >= max_bytes:
-            raise _too_long(max_bytes) from error
-        if complete:
-            raise CorruptFileError("the bytes end inside a page header") from error
-        return NeedMore.NEED_MORE
-    size = reader.pos - offset
-    if size > max_bytes:
-        raise _too_long(max_bytes)
-    return _page_header(fields, size)
+def _unusual_header(data: bytes | memoryview, offset: int, max_bytes: int, complete: bool) -> PageHeader | NeedMore:
+    window = _WINDOW  # of a copy, since the data may be a whole column chunk
+    while True:
+        reader = CompactReader(bytes(data[offset : offset + window]), max_elements=_MAX_ELEMENTS)
+        try:
+            fields = reader.struct()
+        except EndOfDataError as error:
+            if offset + window < len(data):
+                window *= 16
+                continue
+            if len(data) - offset >= max_bytes:
+                raise _too_long(max_bytes) from error
+            if complete:
+                raise CorruptFileError("the bytes end inside a page header") from error
+            return NeedMore.NEED_MORE
+        if reader.pos > max_bytes:
+            raise _too_long(max_bytes)
+        return _page_header(fields, reader.pos)
 
 
 def _page_header(fields: Fields, size: int) -> PageHeader:
@@ -328,14 +333,14 @@ class RawPage:
 
     header: PageHeader
     offset: int  # of the header in the file
-    data: bytes  # header and content as in the file
+    data: bytes | memoryview  # header and content as in the file
 
 
 class PageWalker:
     """Cuts the bytes of one chunk into pages as they come.
 
-    Feed the chunk's bytes in order from ``chunk.start``, in pieces of any size, then call :meth:`finish`. The walker
-    buffers at most one incomplete page.
+    Feed the chunk's bytes in order from ``chunk.start``, in pieces of any size, then call :meth:`finish`. Pages are
+    views of these bytes; only a page that comes in several pieces is copied.
 
     Args:
         chunk: the column chunk.
@@ -377,19 +382,30 @@ class PageWalker:
 
         Raises CorruptFileError if the bytes are not pages of this chunk, ResourceLimitError if a page is too large.
         """
-        if self._buffer or len(data) < self._needed:
-            self._buffer += data
-            if len(self._buffer) < self._needed:
-                return []
-            whole = bytes(self._buffer)
-            self._buffer.clear()
-        else:
-            whole = bytes(data)  # no copy if it is bytes already
         pages: list[RawPage] = []
+        view = memoryview(data)
+        while self._buffer and not self._is_complete:  # the first bytes of a page, or of its header
+            missing = self._needed - len(self._buffer)
+            self._buffer += view[:missing]
+            view = view[missing:]
+            if len(self._buffer) < self._needed:
+                return pages
+            begun = memoryview(bytes(self._buffer))
+            self._buffer.clear()
+            self._buffer += self._take_pages(begun, pages)
+        self._buffer += self._take_pages(view, pages)
+        return pages
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._padded and self._values == self._chunk.num_values
+
+    def _take_pages(self, data: memoryview, pages: list[RawPage]) -> memoryview:
+        """Append the pages that are whole in ``data``; return the bytes behind them."""
         pos = 0
-        while pos < len(whole) and not (self._padded and self._values == self._chunk.num_values):
-            header = decode_page_header(whole, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
-            remaining = len(whole) - pos
+        while pos < len(data) and not self._is_complete:
+            header = decode_page_header(data, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
+            remaining = len(data) - pos
             if isinstance(header, NeedMore):
                 # Doubling keeps the number of attempts low; a header at the chunk's end does not wait for more.
                 self._needed = max(remaining + 1, min(2 * remaining, self._chunk.stop - self._offset))
@@ -398,13 +414,11 @@ class PageWalker:
             if remaining < header.page_size:
                 self._needed = header.page_size
                 break
-            pages.append(RawPage(header, self._offset, whole[pos : pos + header.page_size]))
+            pages.append(RawPage(header, self._offset, data[pos : pos + header.page_size]))
             pos += header.page_size
             self._offset += header.page_size
             self._count(header)
-            self._needed = 1
-        self._buffer += whole[pos:]
-        return pages
+        return data[pos:]
 
     def _count(self, header: PageHeader) -> None:
         self._pages += 1

@@ -34,6 +34,7 @@ class ReadLeaf(NamedTuple):
     leaf: int  # its index in the schema
     field: int  # ordinal of its top-level field
     predicate: bool  # the filter needs it
+    repeated: bool  # it has lists
 
 
 class ReadColumns:
@@ -62,8 +63,10 @@ class ReadColumns:
         # those of the predicate that are leaves with bounds that count rows
         self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
         filtering = [column.projection for column in self.predicate.values()]
-        self.leaves = _leaves(filtering, output)  # what is read of a row group that is filtered, the filter's first
-        self.unfiltered = _leaves((), output)  # what is read of one that is not
+        self.leaves = _leaves(
+            schema, filtering, output
+        )  # what is read of a row group that is filtered, the filter's first
+        self.unfiltered = _leaves(schema, (), output)  # what is read of one that is not
         self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
 
@@ -75,13 +78,17 @@ class ReadColumns:
         return other
 
 
-def _leaves(filtering: Iterable[Projection], output: Iterable[Projection]) -> tuple[ReadLeaf, ...]:
+def _leaves(
+    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection]
+) -> tuple[ReadLeaf, ...]:
     leaves: dict[int, ReadLeaf] = {}
     for predicate, projections in ((True, filtering), (False, output)):
         for projection in projections:
             for index in projection.leaves:
                 if index not in leaves:
-                    leaves[index] = ReadLeaf(index, projection.field, predicate)
+                    leaves[index] = ReadLeaf(
+                        index, projection.field, predicate, schema.leaves[index].max_repetition_level > 0
+                    )
     return tuple(leaves.values())
 
 

@@ -11,8 +11,9 @@ times larger.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow as pa
 from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
-from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader
+from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader, SharedAllowance
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
 from asyncpq.objects.parts import PARTS_A_STEP, Parts, discard_parts, fetch_parts, share_pages, share_parts
@@ -32,6 +33,7 @@ from asyncpq.storage.base import RequestContext
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
+_SHARED_BYTES = 1 << 20  # units of so many bytes are decoded by several threads: a thread more costs 0.1 ms
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
@@ -39,7 +41,9 @@ class Fetched(NamedTuple):
     """The fetched bytes of a list of items, in the same order."""
 
     keys: list[ContentKey]  # of the items
-    values: list[bytes | Dictionary | LeafArray | PackedPage]  # bytes, or arrays that the memory cache held decoded
+    values: list[
+        bytes | memoryview | Dictionary | LeafArray | PackedPage
+    ]  # bytes, or arrays that the memory cache held decoded
     parts: Parts  # their sources
 
 
@@ -53,6 +57,23 @@ class _Unproven(NamedTuple):
     stop_row: int  # once the row group's rows before this one were decoded, it is not
     # its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex
     data: bytes | None
+
+
+class _Match(NamedTuple):
+    """A piece whose rows were filtered."""
+
+    piece: RowGroupPiece
+    reader: RowGroupReader
+    matched: Matched
+    late: list[Item]  # to fetch of the other columns
+
+
+class _Decoded(NamedTuple):
+    """A piece that is done with."""
+
+    match: _Match
+    table: pa.Table | None  # its rows; None if none match, or rows are only counted
+    pages: int  # that were decoded
 
 
 class PageKeeper:
@@ -101,9 +122,9 @@ class PageKeeper:
         keep_part = partial(self._keep_part, plan) if (self._admit or self._shares) and self._may_decode else None
         return RowGroupReader(self._version, plan, self._shape, keep=keep, keep_part=keep_part)
 
-    def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
+    def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterable[tuple[ContentKey, object]]) -> None:
         """Pass the next fetched values to the reader of their row group."""
-        for item, (key, value) in zip(items, arrived, strict=False):
+        for item, (key, value) in zip(items, arrived, strict=True):
             if isinstance(value, Dictionary):
                 reader.set_dictionary(item, value)
             elif item.kind == "dictionary" and isinstance(value, bytes):
@@ -117,7 +138,7 @@ class PageKeeper:
                     self._memory.put(key, made, weight, scan=probation)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
-            elif isinstance(value, bytes):
+            elif isinstance(value, (bytes, memoryview)):
                 # most pages are used once: without room, they are kept decoded from their second use on
                 if self._keep_decoded and item.kind == "page" and (key not in self.new or self._room()):
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
@@ -142,7 +163,7 @@ class PageKeeper:
         known = self._memory.get(key, scan=True) is not None
         if self._admit and not known:
             if made is None:
-                self._memory.offer(key, page.data, len(page.data))
+                self._memory.offer(key, bytes(page.data), len(page.data))
             else:
                 self._memory.offer(key, made, made.weight)
         found_again = (
@@ -152,7 +173,7 @@ class PageKeeper:
             and plan.rows.num_rows == plan.num_rows
             and indexed_chunk(self._version, row_group, leaf).offsets is not None
         )
-        unproven = _Unproven(key, page.stop_row, page.data if found_again else None)
+        unproven = _Unproven(key, page.stop_row, bytes(page.data) if found_again else None)
         self.unproven.setdefault(row_group, []).append(unproven)
 
     def prove(self, row_group: int, stop_row: int) -> None:
@@ -173,7 +194,7 @@ class PageKeeper:
 
     def share_proven(self) -> None:
         """Write the pages that proved to be good to the tiers, once."""
-        pages, self._proven = self._proven, {}
+        pages = dict([self._proven.popitem() for _ in range(len(self._proven))])  # others are proven meanwhile
         share_pages(self._source, self._version, pages, read_bytes=self._read_bytes, scan=self._context.scan)
 
 
@@ -315,27 +336,70 @@ class FileScan:
         self.current = True
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        runtime = self._source.runtime
-        if not self.plan.late:
-            size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
-            limit = runtime.options.limits.inline_decode_bytes
-            few = size < limit and len(fetched.keys) <= _INLINE_PARTS
-            if few and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
-                return self._decode_all(unit, fetched)
-            return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
-        matches, late = await runtime.in_thread(lambda: self._match_first(unit, fetched))
-        items = [item for some in late for item in some]
+        runtime, late = self._source.runtime, self.plan.late
+        limits = runtime.options.limits
+        size = sum([len(value) for value in fetched.values if isinstance(value, (bytes, memoryview))])
+        threads = 1 if size < _SHARED_BYTES else max(1, limits.decode_threads)
+        if late or threads > 1:
+            matches = await runtime.in_threads(self._match_works(unit, fetched, threads), threads)
+            rest = await self._fetch_late([item for match in matches for item in match.late])
+            try:
+                decoded = await self._emit_all(matches, rest, threads)
+            except AsyncpqError as error:
+                self._discard(error, rest)
+                raise
+            if self._keeper.has_tiers:
+                self._keeper.share(rest.parts)
+        else:
+            limit = limits.inline_decode_bytes
+            small = size < limit and len(fetched.keys) <= _INLINE_PARTS
+            small = small and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH
+            decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched), small=small)
+        for (_, _, matched, _), _, pages in decoded:
+            self._rows_seen += matched.seen
+            self.rows_matched += matched.num_rows
+            self.context.metrics.rows_scanned += matched.seen
+            self.context.metrics.pages_read += pages
+        return [each.table for each in decoded if each.table is not None]
+
+    async def _fetch_late(self, items: Sequence[Item]) -> Fetched:
+        """Fetch what the other columns need for the rows that match the filter."""
+        if not items:
+            return NOTHING
         asked = time.perf_counter()
-        rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
+        rest = await self.fetch(items, self.context.round + 1)
         self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
-        try:
-            tables = await runtime.in_thread(lambda: self._emit_all(matches, late, rest))
-        except AsyncpqError as error:
-            self._discard(error, rest)
-            raise
-        if self._keeper.has_tiers:
-            self._keeper.share(rest.parts)
-        return tables
+        return rest
+
+    async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int) -> list[_Decoded]:
+        """Decode the output's columns, those of all pieces side by side; ``rest`` are the late items."""
+        runtime = self._source.runtime
+        arrived = zip(rest.keys, rest.values, strict=True)
+        works: list[Callable[[], object]] = [
+            partial(self._keeper.add, match.reader, match.late, [*islice(arrived, len(match.late))])
+            for match in matches
+            if match.late
+        ]
+        columns = [dict[int, pa.Array]() for _ in matches]
+        if threads > 1:
+            if works:
+                await runtime.in_threads(works, threads)
+            works = [
+                partial(_decode_set, match, numbers, decoded)
+                for match, decoded in zip(matches, columns, strict=True)
+                if self._emits(match)
+                for numbers in match.reader.column_sets()
+            ]
+            if works:
+                await runtime.in_threads(works, threads)
+            works = []
+
+        def finish() -> list[_Decoded]:
+            for work in works:
+                work()
+            return list(map(self._finish, matches, columns))
+
+        return await runtime.in_thread(finish)
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
         """Return an upper bound of the bytes of a unit's decoded pages."""
@@ -353,64 +417,53 @@ class FileScan:
 
     # -- in a thread ------------------------------------------------------------------------------
 
-    def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        matches = self._match_all(unit, fetched)
-        return self._emit_all(matches, [()] * len(matches), NOTHING)
+    def _decode_all(self, unit: Unit, fetched: Fetched) -> list[_Decoded]:
+        matches = [work() for work in self._match_works(unit, fetched, 1)]
+        return [self._finish(match, {}) for match in matches]
 
-    def _match_first(
-        self, unit: Unit, fetched: Fetched
-    ) -> tuple[list[tuple[RowGroupPiece, RowGroupReader, Matched]], list[list[Item]]]:
-        """Match the rows of a unit; also return what to fetch of the other columns, for each of its pieces."""
-        matches = self._match_all(unit, fetched)
-        plan = self.plan
-        return matches, [
-            reader.late_items(matched, plan.first_columns(piece.row_group)) for piece, reader, matched in matches
-        ]
-
-    def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[RowGroupPiece, RowGroupReader, Matched]]:
-        matches: list[tuple[RowGroupPiece, RowGroupReader, Matched]] = []
+    def _match_works(self, unit: Unit, fetched: Fetched, threads: int) -> list[Callable[[], _Match]]:
+        """Return a function for each piece, which adds its items to its reader and filters its rows."""
+        works: list[Callable[[], _Match]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
         limit = self._shape.limits.max_decoded_bytes
         allowance: Allowance | None = None
         for piece in unit.pieces:
-            reader, plan = self._reader(piece.row_group), piece.row_group
             # a small read in one unit: each of its row groups has the full allowance
             if allowance is None or self._whole:
-                allowance = Allowance(limit)
-            self._keeper.add(reader, piece.items, arrived)
-            first = self.plan.first_columns(plan) if self.plan.late else range(len(plan.columns))
-            matched = reader.match(first, allowance)
-            self._rows_seen += matched.seen
-            self.context.metrics.rows_scanned += matched.seen
-            matches.append((piece, reader, matched))
-        return matches
+                allowance = Allowance(limit) if threads == 1 else SharedAllowance(limit, threads)
+            works.append(partial(self._match, piece, [*islice(arrived, len(piece.items))], allowance))
+        return works
 
-    def _emit_all(
-        self,
-        matches: Sequence[tuple[RowGroupPiece, RowGroupReader, Matched]],
-        late: Sequence[Sequence[Item]],
-        rest: Fetched,
-    ) -> list[pa.Table]:
-        tables: list[pa.Table] = []
-        arrived = zip(rest.keys, rest.values, strict=True)
-        for (piece, reader, matched), items in zip(matches, late, strict=True):
-            self._keeper.add(reader, items, arrived)
-            self.rows_matched += matched.num_rows
-            if matched.num_rows and not self._rows_only:
-                tables.append(reader.emit(matched))
-            else:
-                reader.skip(matched)
-            self.context.metrics.pages_read += reader.take_pages_decoded()
-            if self.version.drops or self.version.metadata.dropped:
-                leaves = [column.chunk.leaf for column in piece.row_group.columns]
-                self.context.metrics.fall_back_all(self.version.dropped(leaves))
-            if self._keeper.unproven:
-                self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
-            if piece.last:
-                for leaf, index in reader.locations():
-                    learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
-                self._readers.pop(piece.row_group.ordinal, None)
-        return tables
+    def _match(
+        self, piece: RowGroupPiece, arrived: Sequence[tuple[ContentKey, object]], allowance: Allowance
+    ) -> _Match:
+        reader, plan = self._reader(piece.row_group), piece.row_group
+        self._keeper.add(reader, piece.items, arrived)
+        first = self.plan.first_columns(plan) if self.plan.late else range(len(plan.columns))
+        matched = reader.match(first, allowance)
+        return _Match(piece, reader, matched, reader.late_items(matched, first) if self.plan.late else [])
+
+    def _emits(self, match: _Match) -> bool:
+        return match.matched.num_rows > 0 and not self._rows_only
+
+    def _finish(self, match: _Match, columns: Mapping[int, pa.Array]) -> _Decoded:
+        """Return the table of a piece, whose ``columns`` are decoded, by position, or none is."""
+        piece, reader, matched, _ = match
+        table: pa.Table | None = None
+        if self._emits(match):
+            table = reader.emit(matched, [columns[number] for number in range(len(columns))] if columns else None)
+        else:
+            reader.skip(matched)
+        if self.version.drops or self.version.metadata.dropped:
+            leaves = [column.chunk.leaf for column in piece.row_group.columns]
+            self.context.metrics.fall_back_all(self.version.dropped(leaves))
+        if self._keeper.unproven:
+            self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
+        if piece.last:
+            for leaf, index in reader.locations():
+                learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
+            self._readers.pop(piece.row_group.ordinal, None)
+        return _Decoded(match, table, reader.take_pages_decoded())
 
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
         reader = self._readers.get(plan.ordinal)
@@ -418,3 +471,8 @@ class FileScan:
             reader = self._readers[plan.ordinal] = self._keeper.reader(plan)
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
+
+
+def _decode_set(match: _Match, numbers: Sequence[int], columns: dict[int, pa.Array]) -> None:
+    """Decode the output's columns at the positions ``numbers`` into ``columns``."""
+    columns.update(zip(numbers, match.reader.columns(match.matched, numbers), strict=True))

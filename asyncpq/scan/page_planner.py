@@ -201,6 +201,7 @@ class PagePlanner:
                     item.predicate,
                     num_rows,
                     rows,
+                    item.repeated,
                 )
                 for item in (self.columns.leaves if filtered else self.columns.unfiltered)
             ]

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from asyncpq.objects.read_plan import Unit
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.file_scan import FileScan
 
-DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
+# Units that may be decoded before their consumer comes, with the one it has. With 2, units of one column were mostly
+# decoded by one thread, since a row group's units follow one another.
+DECODED_AHEAD = 4
 
 
 class Job(NamedTuple):
@@ -41,6 +44,7 @@ class _Running(NamedTuple):
 
     job: Job
     task: asyncio.Task[list[pa.Table]]
+    begun: asyncio.Future[bool]  # whether its decoding has begun; False if it failed before
 
 
 async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
@@ -48,6 +52,23 @@ async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
     todo = list(units)
     for unit in todo:
         yield Job(scan, unit, unit is todo[-1])
+
+
+async def _may_follow(previous: _Running, job: Job) -> bool:
+    """Wait until ``job`` may be decoded: ``previous`` has begun, or is done if its row group goes on in ``job``. Return
+    False if that failed."""
+    continued = previous.job.scan is job.scan and not previous.job.unit.pieces[-1].last
+    before: asyncio.Future[Any] = previous.task if continued else previous.begun
+    if not before.done():
+        await asyncio.wait((before,))
+    if continued:
+        return not before.cancelled() and before.exception() is None
+    return previous.begun.result()
+
+
+def _failed_to_begin(begun: asyncio.Future[bool], task: asyncio.Task[Any]) -> None:
+    if not begun.done():
+        begun.set_result(False)
 
 
 class Pipeline:
@@ -58,7 +79,7 @@ class Pipeline:
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
-    delivered as they become ready.
+    delivered as they become ready. Units of different row groups are decoded side by side.
     """
 
     def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
@@ -94,8 +115,10 @@ class Pipeline:
                     self._runtime.budget.release(job.unit.num_bytes)
                     continue
                 after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
-                work = self._run(job, None if after is None else after.task)
-                previous = _Running(job, asyncio.get_running_loop().create_task(work))
+                loop = asyncio.get_running_loop()
+                begun: asyncio.Future[bool] = loop.create_future()
+                previous = _Running(job, loop.create_task(self._run(job, begun, after)), begun)
+                previous.task.add_done_callback(partial(_failed_to_begin, begun))
                 self._running.append(previous)
                 self._drained.clear()
                 self._started.set()
@@ -121,20 +144,19 @@ class Pipeline:
         finally:
             drained.cancel()
 
-    async def _run(self, job: Job, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
+    async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
         items = [item for piece in unit.pieces for item in piece.items]
         fetched = await scan.fetch(items, scan.context.round)
         if not scan.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
             await scan.ensure_current()
-        if previous is not None:
-            if not previous.done():
-                await asyncio.wait((previous,))
-            if previous.cancelled() or previous.exception() is not None:
-                # the consumer meets that one first; those behind this one are not to take the turns of those before
-                raise asyncio.CancelledError
+        if previous is not None and not await _may_follow(previous, job):
+            # the consumer meets that one first; those behind this one are not to take the turns of those before
+            raise asyncio.CancelledError
+        previous = None  # whose rows would stay in memory
         await self._decode_slots.acquire()
         self._holding_slots.add(id(job))
+        begun.set_result(True)
         return await scan.decode(unit, fetched)
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:

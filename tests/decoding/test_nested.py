@@ -260,7 +260,7 @@ def test_rows_that_v2_headers_make_up(change: int) -> None:
     whole = pages(file, 0, 0)
     some: list[DataPage] = []
     for page, more in ((whole[3], change), (whole[6], -change)):
-        header, start = decode(page.data)
+        header, start = decode(bytes(page.data))
         rows = page.num_rows + more
         header.value(8).put(3, rows)
         some.append(DataPage(encode(header) + page.data[start:], page.first_row, rows))
@@ -329,7 +329,7 @@ def test_a_dictionary_where_a_page_belongs() -> None:
         paged(file, 0, 0, [DataPage(dictionary, 0, ROWS)]).select(rows, LIMITS)
     (page,) = pages(file, 0, 0)
     with pytest.raises(CorruptFileError, match="where a dictionary page is expected"):
-        paged(file, 0, 0, [page], page.data).select(rows, LIMITS)
+        paged(file, 0, 0, [page], bytes(page.data)).select(rows, LIMITS)
     with pytest.raises(CorruptFileError):
         paged(file, 0, 0, [page]).select(rows, LIMITS)
     found = paged(file, 0, 0, [page], dictionary).select(rows, LIMITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import asyncpq
+from asyncpq.decoding.row_group_reader import SharedAllowance
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
 from asyncpq.scan.file_scan import Fetched, FileScan
@@ -27,11 +29,11 @@ class Watch:
         self.threads: list[int] = []
         decode = FileScan._decode_all
 
-        def watched(read: FileScan, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        def watched(read: FileScan, unit: Unit, fetched: Fetched) -> list[Any]:
             self.threads.append(threading.get_ident())
             expected = read._expected_bytes(unit, fetched)
             found = decode(read, unit, fetched)
-            self.units.append((expected, sum([_copied(table) for table in found])))
+            self.units.append((expected, sum([_copied(each.table) for each in found if each.table is not None])))
             return found
 
         patch.setattr(FileScan, "_decode_all", watched)
@@ -115,3 +117,24 @@ def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
     assert ask(data, question) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
     assert set(watch.threads) == {threading.get_ident()}
     assert all(found <= expected < 8 * MIB for expected, found in watch.units[1:])
+
+
+def test_a_column_that_needs_more_than_a_threads_share_is_decoded_alone() -> None:
+    """Two columns fail with half of what is allowed; then each has all that the other left, one after the other."""
+    allowance = SharedAllowance(2000, 2)
+    both = threading.Barrier(2, timeout=60)
+    limits: list[int] = []
+
+    def select(limit: int) -> pa.Array:
+        limits.append(limit)
+        if limit == 1000:
+            both.wait()
+        if limit < 1100:
+            raise ResourceLimitError("too much")
+        return pa.array(range(100), pa.int64())
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*map(len, pool.map(allowance.decode, [select, select]))] == [100, 100]
+    assert limits == [1000, 1000, 2000, 1200]
+    with pytest.raises(ResourceLimitError):
+        allowance.decode(select)

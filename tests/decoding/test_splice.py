@@ -201,7 +201,7 @@ def test_page_cut_off(lied_about: OpenFile, size: int) -> None:
 
 def test_page_with_something_behind(lied_about: OpenFile) -> None:
     _, pages = lied_about.pages()
-    refused(lied_about, [pages[2]._replace(data=pages[2].data + pages[3].data)], lied_about.dictionary())
+    refused(lied_about, [pages[2]._replace(data=bytes(pages[2].data) + pages[3].data)], lied_about.dictionary())
 
 
 @pytest.mark.parametrize("encoded", [True], indirect=True)

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.objects.prices import Prices
-from asyncpq.objects.read_plan import ChunkSpan, ColumnPlan, FetchPlan, Item, RowGroupPlan, estimate, skips_pages
+from asyncpq.objects.read_plan import (
+    PART_BYTES,
+    ChunkSpan,
+    ColumnPlan,
+    FetchPlan,
+    Item,
+    RowGroupPlan,
+    estimate,
+    skips_pages,
+)
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
@@ -66,6 +75,16 @@ def test_units_hold_every_page_once_in_row_order(
                 *[item.start for item in items],
                 column.chunk.stop,
             ]
+
+
+def test_whole_chunks_of_lists_come_first() -> None:
+    """None of their rows are known before, and those of the other columns would wait for them."""
+    rows = RowRanges.all(NUM_ROWS)
+    flat, lists = whole(0, rows, 4 * PART_BYTES), whole(1, rows, 3 * PART_BYTES)
+    lists.repeated = True
+    plan = planned(RowGroupPlan(0, NUM_ROWS, rows, (flat, lists), False), late=False)
+    pieces = [piece for unit in plan.units(2 * PART_BYTES) for piece in unit.pieces]
+    assert [[item.column for item in piece.items] for piece in pieces] == [[0, 1, 1, 1], [0], [0], [0]]
 
 
 def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:

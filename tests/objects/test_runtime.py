@@ -1,11 +1,15 @@
-"""The budget of bytes in flight, and the sizes of tails that a session learns."""
+"""The budget of bytes in flight, the sizes of tails that a session learns, and work in threads."""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
+
+import pytest
 
 import asyncpq
-from asyncpq.objects.runtime import ByteBudget, TailSizes
+from asyncpq.objects.runtime import ByteBudget, Runtime, TailSizes
+from asyncpq.options import LimitOptions, SessionOptions
 
 
 async def test_budget_is_first_come_first_served() -> None:
@@ -40,3 +44,40 @@ async def test_many_steps_run_in_a_thread_and_few_where_they_are() -> None:
         here = threading.get_ident()
         assert await session.runtime.off_loop(threading.get_ident, 5) == here
         assert await session.runtime.off_loop(threading.get_ident, 5000) != here
+
+
+async def test_work_in_threads_is_done_side_by_side() -> None:
+    runtime = Runtime(SessionOptions(limits=LimitOptions(decode_threads=2)), {})
+    pair = threading.Barrier(2, timeout=60)
+
+    def work(number: int) -> tuple[int, int]:
+        pair.wait()
+        return number, threading.get_ident()
+
+    try:
+        done = await runtime.in_threads([partial(work, number) for number in range(10)], 2)
+    finally:
+        await runtime.close()
+    assert [number for number, _ in done] == [*range(10)]
+    assert len({thread for _, thread in done}) == 2
+    assert threading.get_ident() not in {thread for _, thread in done}
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+async def test_the_first_work_that_fails_is_told_of(threads: int) -> None:
+    runtime = Runtime(SessionOptions(limits=LimitOptions(decode_threads=threads)), {})
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number in (3, 4):
+            raise ValueError(number)
+        return number
+
+    try:
+        with pytest.raises(ValueError, match="3"):
+            await runtime.in_threads([partial(work, number) for number in range(100)], threads)
+    finally:
+        await runtime.close()
+    assert begun[:3] == [0, 1, 2]
+    assert len(begun) < 100

@@ -247,7 +247,7 @@ def test_what_the_walker_refuses() -> None:
     with pytest.raises(CorruptFileError, match="or more values, but its metadata say"):
         walk(chunk._replace(num_values=chunk.num_values - 1), raw)
     with pytest.raises(CorruptFileError, match="not the first page"):
-        walk(chunk._replace(total_compressed_size=10**6), dictionary.data * 2 + body)
+        walk(chunk._replace(total_compressed_size=10**6), bytes(dictionary.data) * 2 + body)
     with pytest.raises(ResourceLimitError, match="max_page_bytes"):
         walk(chunk, raw, max_page_bytes=100)
 

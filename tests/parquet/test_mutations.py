@@ -211,7 +211,7 @@ def headers() -> list[bytes]:
             chunk = metadata.row_groups[0].chunk(leaf.index)
             walker = PageWalker(chunk, max_page_bytes=1 << 28)
             pages = walker.feed(sample(name)[chunk.start : chunk.stop])
-            found += [page.data[: page.header.header_size] for page in pages[:3]]
+            found += [bytes(page.data[: page.header.header_size]) for page in pages[:3]]
     return found
 
 

@@ -36,7 +36,9 @@ class MadeScan:
         numbers = range(len(self.rows))
         units = [list(numbers)] if unit_bytes is None else [[number] for number in numbers]
         size = self.num_bytes // max(1, len(units))
-        return [SimpleNamespace(num_bytes=size, pieces=[SimpleNamespace(items=unit)]) for unit in units if unit]
+        return [
+            SimpleNamespace(num_bytes=size, pieces=[SimpleNamespace(items=unit, last=True)]) for unit in units if unit
+        ]
 
     async def run(self, unit: Any) -> list[pa.Table]:
         self.runs.append("at once")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,7 @@ from asyncpq.testing import Fault, ObjectServer
 
 URL = "s3://lake/file.parquet"
 ROWS = 20_000
+MIB = 1 << 20
 
 
 def parquet() -> bytes:
@@ -300,3 +302,23 @@ async def test_a_scan_is_iterated_in_its_own_loop(server: ObjectServer) -> None:
         with pytest.raises(asyncpq.UsageError, match="event loop and process"):
             await asyncio.to_thread(asyncio.run, elsewhere())
         assert (await anext(scan)).num_rows == 100  # it goes on where it belongs
+
+
+async def test_a_scan_holds_its_budget_and_a_few_decoded_units() -> None:
+    """Not a row group, though the rows of a list column are known only once its whole chunk has come."""
+    num_rows = 1 << 20
+    numbers = pa.array(np.random.default_rng(5).integers(1, 1 << 62, num_rows))
+    offsets = pa.array(np.arange(num_rows + 1) // 16, pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, numbers.slice(0, num_rows // 16))
+    sink = io.BytesIO()
+    table = pa.table({"a": numbers, "b": numbers, "c": numbers, "d": numbers, "lists": lists})
+    pq.write_table(table, sink, compression="none", use_dictionary=False, data_page_size=64 * 1024)
+    async with ObjectServer() as server, session(server, unit_bytes=2 * MIB, in_flight_bytes=4 * MIB) as s:
+        server.put("lake/file.parquet", sink.getvalue())
+        scan = (await s.open_file(URL)).scan()
+        before = pa.total_allocated_bytes()
+        async with scan:
+            held = [pa.total_allocated_bytes() - before async for _ in scan]
+    assert scan.metrics.rows_returned == num_rows
+    # the budget, four units, and the list column; the row group has 33 MiB, and as much decoded
+    assert max(held) < (4 + 4 * 2 + 8 + 2) * MIB

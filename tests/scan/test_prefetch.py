@@ -1,4 +1,4 @@
-"""A pipeline that is closed leaves nothing, also when closing is cancelled."""
+"""What a pipeline decodes at once, and that a closed one leaves nothing, also when closing is cancelled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
     pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
 
@@ -72,7 +72,7 @@ class NeverDone:
 async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     """As by a session that ends under its reads."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
     jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
     pipeline = Pipeline(jobs, cast("Any", runtime), ordered=ordered)
     pipeline.start()
@@ -102,7 +102,7 @@ class DoneAtOnce:
 async def test_who_consumes_is_told_that_it_was_closed() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
-    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]) for number in range(3)]
     pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
     assert await pipeline.next() is not None
@@ -110,3 +110,47 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
     with pytest.raises(UsageError, match="closed"):
         pipeline.done_with_head()
     assert budget.used == 0
+
+
+class InPairs:
+    """A read whose units are decoded only while another is."""
+
+    current = True
+    context = SimpleNamespace(round=1)
+
+    def __init__(self, patience_s: float) -> None:
+        self.pair = asyncio.Barrier(2)
+        self.patience_s = patience_s
+
+    async def fetch(self, items: list[int], round_: int) -> None:
+        return None
+
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        async with asyncio.timeout(self.patience_s):
+            await self.pair.wait()
+        return [unit.number]
+
+
+async def _run_in_pairs(last: bool, patience_s: float) -> list[object]:
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
+    pieces = [[SimpleNamespace(items=[number], last=last)] for number in range(10)]
+    units = [SimpleNamespace(num_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)]
+    pipeline = Pipeline(jobs_of(cast("Any", InPairs(patience_s)), cast("Any", units)), cast("Any", runtime))
+    pipeline.start()
+    delivered: list[object] = []
+    try:
+        while (landed := await pipeline.next()) is not None:
+            delivered += landed.tables
+            pipeline.done_with_head()
+    finally:
+        await pipeline.close()
+    return delivered
+
+
+async def test_units_of_different_row_groups_are_decoded_side_by_side() -> None:
+    assert await _run_in_pairs(last=True, patience_s=60) == [*range(10)]
+
+
+async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
+    with pytest.raises(TimeoutError):
+        await _run_in_pairs(last=False, patience_s=0.05)
