@@ -61,9 +61,7 @@ class SqlBackend:
 
     def __init__(self, database: str | sa.URL | sa.Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
         if not _NAME.fullmatch(name):
-            raise InvalidOptionError(
-                f"name={name!r}: must have at most 40 letters, digits and _, and not begin with a digit"
-            )
+            raise InvalidOptionError(f"name={name!r}: must have 1-40 letters, digits or _, and not begin with a digit")
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
         # without user, password and query, which may hold secrets
@@ -125,13 +123,11 @@ class SqlBackend:
         schema = segment.table.schema
         schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         least = sa.true() if at_least is None else rows.c[at_least[0]] >= at_least[1]
-        searches: list[list[sa.ColumnElement[bool]]] = [[sa.true()]]
-        if ranges is not None:
-            starts = range(0, max(1, len(ranges)), _MAX_RANGES)
-            searches = [_conditions(rows.c.key, ranges[start : start + _MAX_RANGES]) for start in starts]
+        all_rows = [KeyRange(b"", None)] if ranges is None else ranges
         tables: list[pa.Table] = []
         num_rows = 0
-        for search in searches:
+        for start in range(0, max(1, len(all_rows)), _MAX_RANGES):
+            search = _conditions(rows.c.key, all_rows[start : start + _MAX_RANGES])
             most = None if limit is None else limit - num_rows + 1
             tables.append(await self._select(operation, segment, schema, search, least, most))
             num_rows += tables[-1].num_rows
@@ -185,7 +181,7 @@ class SqlBackend:
             *(matches.where(whole, search, where) for search in searches),
         )
         ordered = query.order_by(query.selected_columns.key.asc().nulls_first(), query.selected_columns.ordinal)
-        limited = ordered if limit is None else ordered.limit(limit + 1)
+        limited = ordered.limit(None if limit is None else limit + 1)
 
         def work(connection: sa.Connection, sent: SentRequest) -> list[Any]:
             records = connection.execute(limited).fetchall()
@@ -225,15 +221,13 @@ class SqlBackend:
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         table = self._tables.manifests
         query = sa.select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
-        for number, content in await self._records(operation, query):
-            return int(number), bytes(content)
-        return None
+        records = await self._records(operation, query)
+        return (int(records[0][0]), bytes(records[0][1])) if records else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         table = self._tables.manifests
-        for (content,) in await self._records(operation, sa.select(table.c.content).where(table.c.number == number)):
-            return bytes(content)
-        return None
+        records = await self._records(operation, sa.select(table.c.content).where(table.c.number == number))
+        return bytes(records[0][0]) if records else None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
@@ -282,10 +276,8 @@ class SqlBackend:
         query = sa.select(table.c[name], self._clock - table.c.created)
         return {row[0]: max(0.0, float(row[1])) for row in await self._records(operation, query, "list")}
 
-    async def _records(
-        self, operation: Operation | None, query: sa.Select[Any], purpose: Purpose = "table"
-    ) -> list[Any]:
-        return await self._read(operation, lambda connection, sent: list(connection.execute(query)), purpose)
+    async def _records(self, operation: Operation | None, query: sa.Select[Any], purpose: Purpose = "table") -> Any:
+        return await self._read(operation, lambda connection, _: list(connection.execute(query)), purpose)
 
     async def _read(
         self,
@@ -314,8 +306,7 @@ class SqlBackend:
         await self._write(operation, method, lambda connection: connection.execute(statement))
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
-        """Return the result of ``work``, run in one transaction; create the index's tables first if they do not
-        exist."""
+        """Return the result of ``work``, run in one transaction. Create missing tables of the index first."""
         with counted_request(operation, method, "write"):
 
             def run() -> T:
@@ -380,17 +371,7 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
     try:
         url = sa.make_url(database) if engine is None else engine.url  # type: ignore[arg-type]
         dialect = url.get_backend_name()
-        if dialect not in ("postgresql", "sqlite"):
-            raise InvalidOptionError(
-                f"an index cannot be kept in {dialect}",
-                hint="Use SQLite or PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
-            )
-        if dialect == "sqlite" and url.database in (None, "", ":memory:"):
-            raise InvalidOptionError(
-                "an index cannot be in a SQLite database in memory, which only one thread can use",
-                hint="Use a MemoryBackend, or a file: sqlite:///index.sqlite.",
-            )
-        if engine is None:
+        if engine is None and dialect in ("postgresql", "sqlite"):
             options = {"timeout": _BUSY_S} if dialect == "sqlite" else {}
             engine = sa.create_engine(url, connect_args=options, hide_parameters=True)
     except ImportError as error:
@@ -398,13 +379,21 @@ def _engine(database: str | sa.URL | sa.Engine) -> tuple[sa.Engine, bool]:
             f"the driver of the index's database is not installed: {error.name}",
             hint="Install the driver's package, or name another driver: postgresql+psycopg://host/database.",
         ) from error
-    except InvalidOptionError:
-        raise
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError) as error:  # the text may hold the password
         raise InvalidOptionError(
             f"the url of the index's database cannot be used: {type(error).__name__}",
             hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
         ) from None
+    if engine is None or dialect not in ("postgresql", "sqlite"):
+        raise InvalidOptionError(
+            f"an index cannot be kept in {dialect}",
+            hint="Use SQLite or PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+        )
+    if dialect == "sqlite" and url.database in (None, "", ":memory:"):
+        raise InvalidOptionError(
+            "an index cannot be in a SQLite database in memory, which only one thread can use",
+            hint="Use a MemoryBackend, or a file: sqlite:///index.sqlite.",
+        )
     return engine, engine is not database
 
 
@@ -416,8 +405,7 @@ def _write_ahead(connection: sa.Connection) -> None:
     stop = time.monotonic() + _BUSY_S
     while True:
         try:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            return
+            return connection.exec_driver_sql("PRAGMA journal_mode=WAL").close()
         except sa.exc.OperationalError as error:
             if getattr(error.orig, "sqlite_errorname", None) != "SQLITE_BUSY" or time.monotonic() > stop:
                 raise
@@ -478,7 +466,7 @@ def _conditions(key: sa.ColumnElement[bytes], ranges: Sequence[KeyRange]) -> lis
     """Return conditions that each need one search in the index of ``key``, and together select the keys in ``ranges``.
     With a single condition of ORs, SQLite would scan the whole segment."""
     points = [low for low, high in ranges if high == low + b"\x00"]
-    spans = [wanted for wanted in ranges if wanted.high != wanted.low + b"\x00"]
+    spans = [(low, high) for low, high in ranges if high != low + b"\x00"]
     conditions = [key >= low if high is None else sa.and_(key >= low, key < high) for low, high in spans]
     return [*conditions, key.in_(points)] if points else conditions
 
@@ -504,10 +492,8 @@ def _inserted(insert: sa.Insert, connection: sa.Connection) -> bool:
 
 def _to_table(records: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     """Return the records as a table. Raises ValueError or TypeError if the values do not fit ``schema``."""
-    columns = list(zip(*records, strict=True)) if records else [()] * len(schema)
-    arrays = []
-    for values, field in zip(columns, schema, strict=True):
+    columns: list[Any] = list(zip(*records, strict=True)) if records else [()] * len(schema)
+    for position, field in enumerate(schema):
         if pa.types.is_list(field.type):
-            values = tuple(None if value is None else json.loads(value) for value in values)
-        arrays.append(pa.array(values, field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+            columns[position] = tuple([None if value is None else json.loads(value) for value in columns[position]])
+    return pa.table(columns, schema=schema)
