@@ -46,7 +46,10 @@ class Flight(Generic[T]):
         task = self.task
         if task.cancelled():
             # only close() cancels a flight that has waiters
-            raise UsageError("the session was closed while this read was under way")
+            raise UsageError(
+                "the session was closed while this read was under way",
+                hint="Close a session after its reads have ended.",
+            )
         return task.result()
 
     def pass_gate(self, gate: _Gate) -> None:

@@ -236,7 +236,10 @@ class Index(Unpicklable):
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than
         if not isinstance(age, timedelta) or age < timedelta(0):
-            raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0 seconds")
+            raise InvalidOptionError(
+                f"older_than={older_than!r}: must be a timedelta of at least 0 seconds",
+                hint="Pass for example datetime.timedelta(days=7).",
+            )
         with self._operation("vacuum") as operation:
             return await vacuum(
                 self._backend,
@@ -416,12 +419,15 @@ async def open_index(
     return index
 
 
+_FILES_HINT: Final = "Pass the urls of files of the dataset, or None for all files."
+
+
 def _urls(files: object) -> list[str] | None:
     if files is None:
         return None
     if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidOptionError(f"files= must be a list of urls, not a {type(files).__name__}")
+        raise InvalidOptionError(f"files= must be a list of urls, not a {type(files).__name__}", hint=_FILES_HINT)
     urls = list(files)
     if not all(isinstance(url, str) and url for url in urls):
-        raise InvalidOptionError("files= must be a list of urls; an item of the list is empty or is not a string")
+        raise InvalidOptionError("files= must be a list of urls, but has an item that is not a url", hint=_FILES_HINT)
     return urls

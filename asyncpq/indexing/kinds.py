@@ -94,7 +94,10 @@ class Bloom(IndexKind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
         share: Any = false_positives
         if not isinstance(share, (int, float)) or not 1e-6 <= share <= 0.5:
-            raise InvalidOptionError(f"false_positives must be between 0.000001 and 0.5, not {share!r}")
+            raise InvalidOptionError(
+                f"false_positives must be between 0.000001 and 0.5, not {share!r}",
+                hint="It is the share of files that a filter lets through in vain; 0.01 is the default.",
+            )
         object.__setattr__(self, "false_positives", float(share))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
@@ -123,7 +126,9 @@ class NGrams(IndexKind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
         object.__setattr__(self, "n", whole_number("n", n, 1))
         if n > MAX_GRAM_BYTES:
-            raise InvalidOptionError(f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes")
+            raise InvalidOptionError(
+                f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes", hint="Pass n=3, for example."
+            )
         object.__setattr__(self, "max_ngrams", whole_number("max_ngrams", max_ngrams, 1))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
@@ -195,15 +200,16 @@ class Pages(IndexKind):
         return [IndexTable("pages")]
 
 
+_NAMES_HINT = "Pass names of columns, for example Keys('user')."
+
+
 def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in columns):
-        raise InvalidOptionError(f"the names of columns must be strings, not {columns!r}")
+        raise InvalidOptionError(f"the names of columns must be strings, not {columns!r}", hint=_NAMES_HINT)
     if len(columns) < at_least:
-        raise InvalidOptionError(
-            "an index of this kind needs the name of a column", hint="Pass a name, for example Keys('user')."
-        )
+        raise InvalidOptionError("an index of this kind needs the name of a column", hint=_NAMES_HINT)
     if len(set(columns)) < len(columns):
-        raise InvalidOptionError(f"a column is named twice: {', '.join(columns)}")
+        raise InvalidOptionError(f"a column is named twice: {', '.join(columns)}", hint="Name each column once.")
     return columns
 
 
@@ -234,7 +240,11 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
     if type_ is None or not (
         pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
     ):
-        raise InvalidOptionError(f"{what} are made of strings, not of {type_of(schema, name)}", column=name)
+        raise InvalidOptionError(
+            f"{what} are made of strings, not of {type_of(schema, name)}",
+            column=name,
+            hint="Use Bounds, ValueSet or Keys.",
+        )
     return True
 
 

@@ -48,7 +48,7 @@ async def build(
     options.check()
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
-        raise InvalidOptionError("kinds: must be a list of index kinds, such as [Bounds(), Keys('id')]")
+        raise InvalidOptionError("kinds: must be a list of index kinds", hint="For example [Bounds(), Keys('id')].")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:
@@ -84,7 +84,7 @@ def place_below(files: Target | None) -> str:
     """Return the default url of the index of a prefix. Raises InvalidOptionError for other targets; None is a table."""
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
-            "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
+            "at: is needed, as only the index of a prefix has a default place, which is below the prefix",
             url=None if files is None else safe_url(files.url),
             hint=_SAY_WHERE,
         )

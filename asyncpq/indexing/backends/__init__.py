@@ -24,6 +24,7 @@ __all__ = ["FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend", "op
 #: Schemes of a url, up to a "+". The url of an object store names a folder. SqlBackend refuses most of its own, with a
 #: hint.
 _SQL: Final = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")
+_PLACE_HINT: Final = "Pass a url such as 's3://bucket/indexes/trips/', or a backend such as MemoryBackend()."
 _VALKEY: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
@@ -34,10 +35,12 @@ async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool
     cannot be written."""
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
-            raise InvalidOptionError(f"the place of an index must be a url or a backend, not a {type(at).__name__}")
+            raise InvalidOptionError(
+                f"the place of an index must be a url or a backend, not a {type(at).__name__}", hint=_PLACE_HINT
+            )
         return at
     if not at:
-        raise InvalidOptionError("the place of an index must be a url or a backend, not ''")
+        raise InvalidOptionError("the place of an index must be a url or a backend, not ''", hint=_PLACE_HINT)
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     backend: IndexBackend
     if scheme in _SQL:

@@ -200,7 +200,9 @@ class FolderBackend(ObjectBackend):
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
                 hint = _HINT if isinstance(error, OSError) else None
-                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=hint) from error
+                raise StoreError(
+                    f"a segment of the index cannot be written: {error}", url=safe_url(url), hint=hint
+                ) from error
             finally:
                 with suppress(pa.ArrowException, OSError):  # the first error is the one to raise
                     spool.close()
@@ -313,7 +315,9 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="asyncpq-segment-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         where = parent or tempfile.gettempdir()
-        raise StoreError(f"no local file can be made for a segment: {error}", url=where, hint=_HINT) from error
+        raise StoreError(
+            f"no local file can be made to collect rows of the index: {error}", url=where, hint=_HINT
+        ) from error
 
 
 MAX_ROWS: Final = 10_000  # of a segment
@@ -339,14 +343,18 @@ class JsonBackend(ObjectBackend):
 
     def __init__(self, session: HasRuntime | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not is_json(url):
-            raise InvalidOptionError(f"the url of an index in JSON must end in {_SUFFIX}, not {safe_url(url)!r}")
+            raise InvalidOptionError(
+                f"the url of a JSON index must end in {_SUFFIX}, not {safe_url(url)!r}", hint=_JSON_HINT
+            )
         super().__init__(session, url, single_writer=single_writer)
 
     def check(self, kinds: Sequence[str]) -> None:
         refused = sorted(set(kinds) - _KINDS)
         if refused:
             raise InvalidOptionError(
-                f"the index in JSON at {self.description} cannot have {refused[0]!r}: too large", hint=_JSON_HINT
+                f"a JSON index cannot have the table {refused[0]!r}, which grows too large for JSON",
+                url=self.description,
+                hint=_JSON_HINT,
             )
 
     async def write_segment(
@@ -371,7 +379,7 @@ class JsonBackend(ObjectBackend):
             batches.append(order.take(batch))
             if order.num_rows > MAX_ROWS:
                 raise ResourceLimitError(
-                    f"{index_table} has more than {MAX_ROWS:,} rows, the limit of a segment in JSON",
+                    f"the table {index_table} has more than {MAX_ROWS:,} rows, the limit of a JSON index",
                     url=safe_url(url),
                     hint=_JSON_HINT,
                 )

@@ -37,7 +37,9 @@ def decode_latest(data: bytes, url: str) -> tuple[int, bytes]:
     number, newline, content = data.partition(b"\n")
     if not (newline and number.isdigit() and len(number) == _DIGITS):
         raise CorruptIndexError(
-            "the object does not begin with a manifest's number", url=url, hint="Drop the index and build it again."
+            "the index's object `latest` is damaged: it does not begin with the number of a snapshot",
+            url=url,
+            hint="Drop the index and build it again.",
         )
     return int(number), content
 
@@ -70,7 +72,10 @@ class ObjectBackend:
 
     def __init__(self, session: HasRuntime | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not isinstance(single_writer, bool):
-            raise InvalidOptionError(f"single_writer={single_writer!r}: must be True or False")
+            raise InvalidOptionError(
+                f"single_writer={single_writer!r}: must be True or False",
+                hint="True promises that only one process writes to this index.",
+            )
         self._runtime = session if isinstance(session, Runtime) else session.runtime
         self._folder = url if url.endswith("/") else f"{url}/"
         self._segments = f"{self._folder}segments/"

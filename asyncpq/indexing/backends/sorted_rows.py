@@ -33,7 +33,7 @@ def segment_gone(
     segment: Segment, url: str, hint: str = "Open the index again: a vacuum may have removed the snapshot."
 ) -> StaleSnapshotError:
     """Return the error that reports that the backend does not have the segment."""
-    return StaleSnapshotError(f"segment {segment.name} of the index is gone", url=url, hint=hint)
+    return StaleSnapshotError(f"segment {segment.name} of the index no longer exists", url=url, hint=hint)
 
 
 def segment_corrupt(
@@ -307,7 +307,10 @@ class SegmentSpool:
             if name in self._schema.names:
                 longest = pc.max(pc.binary_length(batch.column(name))).as_py()
                 if longest > _MAX_BOUND_BYTES:
-                    raise StoreError(f"a key has {longest} bytes; at most {_MAX_BOUND_BYTES} are supported")
+                    raise StoreError(
+                        f"a key of the index has {longest} bytes; at most {_MAX_BOUND_BYTES} are supported",
+                        hint="Leave the column with such long values out of the index.",
+                    )
                 self._longest[name] = max(self._longest.get(name, 0), longest)
         self._weight += pc.sum(weights_of(batch)).as_py()
         self._writer.write_batch(batch)

@@ -70,8 +70,7 @@ class SqlBackend:
         self._tables = _IndexTables(name, schema)
         self._clock = _clock(self._engine.dialect.name)
         self._threads: Threads | None = None
-        self._is_closed = False
-        self._is_there = False  # the tables exist
+        self._is_closed = self._is_there = False  # closed; the tables exist
 
     def __repr__(self) -> str:
         return f"SqlBackend({self.description!r})"
@@ -331,7 +330,9 @@ class SqlBackend:
         except sa.exc.SQLAlchemyError as error:
             first, _, _ = str(getattr(error, "orig", None) or error).strip().partition("\n")
             raise StoreError(
-                f"the index's database failed ({type(error).__name__}: {first})", url=self.description
+                f"the index's database failed ({type(error).__name__}: {first})",
+                url=self.description,
+                hint="Check that the database runs, and that its user may read and write the index's tables.",
             ) from error
 
     def _check_open(self) -> None:

@@ -326,7 +326,11 @@ class ValkeyBackend:
             raise self._unexpected() from None
 
     def _unexpected(self) -> StoreError:
-        return StoreError("the server sent a reply of the wrong type for its command", url=self.description)
+        return StoreError(
+            "the server sent a reply of the wrong type for its command",
+            url=self.description,
+            hint="Check that the url is that of a Valkey or Redis server.",
+        )
 
     async def _ask(
         self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
@@ -394,7 +398,9 @@ class ValkeyBackend:
                 return replies
             except TimeoutError as error:
                 raise DeadlineExceededError(
-                    f"the server did not answer within {self._timeout_s} s", url=self.description
+                    f"the server did not answer within {self._timeout_s} s",
+                    url=self.description,
+                    hint="Raise timeout_s of the ValkeyBackend if the server is slow.",
                 ) from error
             except OSError as error:
                 if attempt == _ATTEMPTS:

@@ -195,7 +195,9 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
     newest = await load(backend, operation)
     if newest is None:
         raise ObjectNotFoundError(
-            "there is no index", url=backend.description, hint="No write to this folder was committed yet."
+            "there is no index of this folder, because no write to it was committed yet",
+            url=backend.description,
+            hint="Write to the folder first, or check its url.",
         )
     check_lake(newest, backend)
     seen, paths = RowRanges(), set[str]()

@@ -76,7 +76,9 @@ class EmbeddedIndexWriter:
         """Add an index, which is written when the file is closed. Raises InvalidOptionError if the file already has an
         index with this name."""
         if index.name in self._indexes:
-            raise InvalidOptionError(f"the file already has an index with the name {index.name!r}")
+            raise InvalidOptionError(
+                f"the file already has an embedded index named {index.name!r}", hint="Embed each index once."
+            )
         self._indexes[index.name] = index
 
     def close(self) -> None:
@@ -111,7 +113,9 @@ def embed_indexes(
     named: dict[str, EmbeddedIndex] = {}
     for index in indexes:
         if named.setdefault(index.name, index) is not index:
-            raise InvalidOptionError(f"two of the indexes have the same name, {index.name!r}")
+            raise InvalidOptionError(
+                f"two of the indexes have the same name, {index.name!r}", hint="Give each index a name of its own."
+            )
     target = Path(target)
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
@@ -158,5 +162,8 @@ def _footer(file: IO[bytes]) -> tuple[int, bytes]:
         footer.metadata_bytes, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
     )
     if metadata.has_encryption:
-        raise UnsupportedFeatureError("the file's footer is signed, so it cannot be changed", hint="Write a new file.")
+        raise UnsupportedFeatureError(
+            "the file's footer is signed, so no index can be added to it",
+            hint="Write the file again with EmbeddedIndexWriter.",
+        )
     return footer.start, footer.metadata_bytes

@@ -157,7 +157,9 @@ class _Build:
         if base is not None:
             self._check(base)
         elif self.tables is None:
-            raise ObjectNotFoundError("there is no index", url=self.backend.description, hint="Build it first.")
+            raise ObjectNotFoundError(
+                "there is no index", url=self.backend.description, hint="Build it with Session.build_index()."
+            )
         before = RowRanges() if self.base is None else self.base.live
         return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 
@@ -320,7 +322,11 @@ class _Build:
             last = todo.replaced[work.path]
             self.removed[last.id] = last
         if self.source.required and (rows.gone or rows.problem is not None):
-            raise rows.problem or ObjectNotFoundError("the file was deleted before it could be indexed", url=url)
+            raise rows.problem or ObjectNotFoundError(
+                "the file was deleted before it could be indexed",
+                url=url,
+                hint="Leave the file out, or write it again.",
+            )
         if rows.gone:
             return
         if rows.problem is not None:

@@ -77,7 +77,9 @@ class IndexSource:
         """Return the files by path; raise InvalidOptionError if a file is named twice."""
         by_path = {self.path(file.url): file for file in self.files}
         if len(by_path) < len(self.files):
-            raise InvalidOptionError("a file occurs twice, but an index lists each file once", url=self.url)
+            raise InvalidOptionError(
+                "a file occurs twice among the files to index", url=self.url, hint="Name each file once."
+            )
         return by_path
 
     def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:

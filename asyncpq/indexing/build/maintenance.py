@@ -57,7 +57,9 @@ async def compact(
     """
     manifest = await load(backend, operation)
     if manifest is None:
-        raise ObjectNotFoundError("there is no index", url=backend.description, hint="Build it first.")
+        raise ObjectNotFoundError(
+            "there is no index", url=backend.description, hint="Build it with Session.build_index()."
+        )
     compaction = _Compaction(runtime, backend, options, operation, manifest)
     chosen = {
         index_table: _chosen(manifest.segments_of(index_table), compaction.unused, max_segments, options)
@@ -129,7 +131,7 @@ class _Compaction:
             yield batch
         if num_rows != segment.num_rows:
             raise CorruptIndexError(
-                f"segment {segment.name} has {num_rows} rows, expected {segment.num_rows}",
+                f"segment {segment.name} of the index has {num_rows} rows, expected {segment.num_rows}",
                 url=self._backend.description,
             )
 
