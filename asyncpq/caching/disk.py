@@ -191,7 +191,7 @@ class DiskCache(TierCounters):
         return values
 
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
-        """Return the outcome of ``reading``; None if it is not there within ``timeout_s``, or was cancelled."""
+        """Return the outcome of ``reading``; None if the read takes longer than ``timeout_s``, or was cancelled."""
         done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
@@ -235,10 +235,10 @@ class DiskCache(TierCounters):
 
 
 class _PointerChanges:
-    """Orders the drops and puts of pointers: a drop does not queue behind the writes.
+    """Orders drops and puts of pointers, so that a drop takes effect at once, without waiting for running writes.
 
-    A dropped pointer counts as missing, and puts that began before the drop do not write it, until these puts have
-    ended and the disk has removed the pointer. Drops and puts are numbered together, from 1.
+    A dropped pointer counts as missing until the disk has removed it. A put that began before the drop does not write
+    the pointer. All drops and puts have numbers, in the order in which they began, from 1.
     """
 
     def __init__(self) -> None:

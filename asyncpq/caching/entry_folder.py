@@ -260,9 +260,9 @@ class EntryFolder:
             pass
 
     def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
-        """Read the value of each key into ``outcome.values``, where None stands for each key before, and return
-        ``outcome``. Entries that do not decode are removed. A caller that stops waiting takes the values so far and
-        sets ``outcome.abandoned``. An OSError is not raised but put into ``outcome.error``."""
+        """Read the value of each key, put it into ``outcome.values`` in place of a None, and return ``outcome``.
+        Entries that do not decode are removed. A caller that stops waiting sets ``outcome.abandoned``, and has the
+        values that were read so far. An OSError is not raised but put into ``outcome.error``."""
         try:
             with self._opened(create=False) as folder:
                 for place, key in enumerate(keys):

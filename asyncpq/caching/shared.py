@@ -40,8 +40,8 @@ _MAX_FORGIVEN: Final = 3
 
 
 class Patience:
-    """Ends an entered timeout after ``allowed_s`` seconds, or up to four times as late if the event loop was busy.
-    While the loop decodes, the reply may be waiting in the socket: that is not the server's failure."""
+    """Lets ``timeout``, which was entered, expire after ``allowed_s`` seconds. If the event loop was busy meanwhile,
+    the reply may be waiting in the socket: then the timeout expires up to four times as late."""
 
     def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
         self._timeout = timeout

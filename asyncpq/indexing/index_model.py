@@ -164,10 +164,10 @@ _WHOLE_DATA = 4
 
 
 def comes_whole(segment: Segment, most: int) -> bool:
-    """Return whether a lookup fetches all of the segment and keeps it in memory, rather than some of its row groups.
+    """Return whether a lookup fetches the whole segment and keeps it in memory, rather than some of its row groups.
 
-    ``most`` is ``RequestOptions.whole_segment_bytes``. Rows that compress well do not count as small: each lookup in a
-    new process would decode all of them.
+    ``most``, ``RequestOptions.whole_segment_bytes``, limits the stored bytes; four times as much limits the decoded
+    ones, since the first lookup of each process decodes them all.
     """
     return segment.size <= most and segment.data_bytes <= _WHOLE_DATA * most
 

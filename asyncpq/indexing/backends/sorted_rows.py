@@ -180,9 +180,9 @@ Bounds = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class KeyGroups:
-    """Key ranges of the row groups of a segment file, or of chunks in another backend. ``num_rows`` has the rows of
-    each group; ``bounds`` the least and the greatest value of each group, by column: at least for ``key``. ``weight``
-    is approximately the bytes in memory once all bounds are parsed."""
+    """Key ranges of the groups of rows in a segment: row groups of a file, or chunks of another backend. ``num_rows``
+    has the number of rows of each group. ``bounds`` has by column the least and the greatest value of each group;
+    ``key`` is always among the columns. ``weight`` approximates the bytes in memory once all bounds are parsed."""
 
     __slots__ = ("_bounds", "group_rows", "num_rows", "weight")
 

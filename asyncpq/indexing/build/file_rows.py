@@ -231,7 +231,7 @@ async def footer_rows(source: ObjectSource, version: FileVersion, file: int, con
 
 
 def is_small(version: FileVersion) -> bool:
-    """Whether a footer has so few column chunks that it can be processed on the event loop; some have 100,000."""
+    """Return whether a footer has few enough column chunks to be processed on the event loop; some have 100,000."""
     metadata = version.metadata
     return len(metadata.row_groups) * len(metadata.schema.leaves) <= _FEW_CHUNKS
 

@@ -238,7 +238,7 @@ def _grouped(
 def _limited(
     keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join postings of keys with more than ``limit``, and keep the widest gaps. Returns keys, first rows and stops."""
+    """Join postings across the smallest gaps, until no key has more than ``limit``. Return keys, first rows, stops."""
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.cast(pa.int64())
     counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))

@@ -56,10 +56,10 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
 
 
 def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
-    """Return the positions of 64-bit numbers in sorted order; equal numbers in the order of ``order``, or by position.
+    """Return the positions that sort 64-bit numbers; equal numbers are sorted by ``order``, or by position.
 
-    A radix sort by as many of the highest digits as distinguish random numbers. A comparison sort then sorts the nearly
-    sorted result.
+    A radix sort by the highest digits comes first, by as many as tell random numbers apart. A comparison sort then
+    finishes the nearly sorted result.
     """
     count = len(numbers)
     ordered = numbers if order is None else numbers.take(order)

@@ -119,9 +119,9 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
 
 
 class Head:
-    """The newest snapshot that was loaded. ``checked_at`` is the ``time.monotonic()`` at which a newer one was last
-    looked for. ``root`` replaces the manifest's url that paths of files are relative to; None keeps the manifest's. A
-    pinned head stays at its snapshot."""
+    """The newest snapshot of an index that this process has loaded. ``checked_at`` is the ``time.monotonic()`` at which
+    a newer one was last looked for. ``root`` replaces the manifest's root, the url that paths of files are relative to;
+    None keeps it. A pinned head stays at its snapshot."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ class Manifest:
         return self.segments_by_table.get(table, ())
 
     def covered(self, table: IndexTable) -> RowRanges:
-        """Return the ids of the files of which the table has all rows."""
+        """Return the ids of the files that the table covers: it has all of their rows, so a missing key is absent."""
         lists = {id(segment.files): segment.files for segment in self.segments_of(table)}  # one build's share a list
         return union(RowRanges(files) for files in lists.values())
 

@@ -444,8 +444,9 @@ def _version_of(held: KnownVersion | weakref.ref[KnownVersion] | None) -> KnownV
 
 
 def first_reads(read: SnapshotRead, *, whole: bool) -> Reads:
-    """Return reads that load the tables by file into memory, for later lookups. Without ``whole``, these load only the
-    directories of segments; with ``whole``, all rows of small segments, because files are looked up next."""
+    """Return reads that load tables whose keys begin with file ids, such as the list of files, into memory for later
+    lookups. With ``whole``, they load all rows of small segments, because files are looked up next; otherwise only the
+    footers of segments, with the bounds of their keys."""
     reads: Reads = []
     ranges: list[KeyRange] | None = None if whole else []
     limit = 0 if whole else None  # no rows are returned
