@@ -68,7 +68,7 @@ def _entries(split: bool) -> list[tuple[int, bytes, Any]]:
 @pytest.mark.usefixtures("split")
 def test_a_footer_larger_than_allowed_is_refused() -> None:
     payload = by_file(kept_of(WRITER.write(TABLE)).footers)[FILE][-1]
-    with pytest.raises(CorruptIndexError, match="the limit is 100"):
+    with pytest.raises(CorruptIndexError, match="max_footer_bytes=100"):
         decode_shared(FILE, payload, 100)
 
 
