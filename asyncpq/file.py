@@ -229,7 +229,7 @@ class File(Unpicklable):
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
         wanted, names = LookupKeys(keys), column_names(columns)
-        dictionaries = dictionary_names(read_dictionary)
+        dictionaries = dictionary_names(read_dictionary) if read_dictionary else ()
         plain = wanted.exact and not with_keys
         request = ScanRequest(
             columns=names,

@@ -6,6 +6,7 @@ The environment variable ``ASYNCPQ_CORPUS`` names the folder of apache/parquet-t
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import functools
@@ -142,7 +143,7 @@ LIMITS = DecodeLimits(verify_crc=True, max_page_bytes=256 * MIB, max_decoded_byt
 
 
 def limited(max_decoded_bytes: int) -> DecodeLimits:
-    return LIMITS._replace(max_decoded_bytes=max_decoded_bytes)
+    return dataclasses.replace(LIMITS, max_decoded_bytes=max_decoded_bytes)
 
 
 def write(table: pa.Table, **options: Any) -> bytes:

@@ -91,24 +91,20 @@ class MemoryCache:
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
         """Return the value of ``key``; None if the cache lacks it. With ``scan``, the entry stays on probation;
         otherwise it moves to ``main``."""
-        return self.get_many((key,), scan=scan)[0]
+        with self._lock:
+            return self._get(key, scan)
 
     def get_many(self, keys: Iterable[Hashable], *, scan: bool = False) -> list[Any]:
         """Return the value of each key in order, None for a missing one, as :meth:`get` does; take the lock once."""
         values: list[Any] = []
         with self._lock:
-            main, probation = self._main.entries, self._probation.entries
+            main = self._main.entries
             for key in keys:
-                entry = main.get(key)
-                if entry is not None:
+                if key in main:
                     main.move_to_end(key)
-                elif (entry := probation.get(key)) is not None:
-                    if scan:
-                        probation.move_to_end(key)
-                    else:  # a lookup uses it
-                        self._probation.pop(key)
-                        self._main.put(key, *entry)
-                values.append(None if entry is None else entry[0])
+                    values.append(main[key][0])
+                else:
+                    values.append(self._get(key, scan))
         return values
 
     def put(self, key: Hashable, value: Any, weight: int, *, scan: bool = False) -> None:
@@ -152,6 +148,21 @@ class MemoryCache:
             self._probation.clear()
             self._remembered.clear()
             self._remembered_weight = 0
+
+    def _get(self, key: Hashable, scan: bool) -> Any:
+        entry = self._main.entries.get(key)
+        if entry is not None:
+            self._main.entries.move_to_end(key)
+            return entry[0]
+        entry = self._probation.entries.get(key)
+        if entry is None:
+            return None
+        if scan:
+            self._probation.entries.move_to_end(key)
+        else:  # a lookup uses it
+            self._probation.pop(key)
+            self._main.put(key, *entry)
+        return entry[0]
 
     def _put(self, key: Hashable, value: Any, weight: int, scan: bool) -> None:
         main = self._main

@@ -28,6 +28,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FEW_ROWS = 8  # are picked from their pages one by one, and copied
 _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
+OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}  # kernels that views lack
 _SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
 _LISTS = {
     pa.lib.Type_LIST: pa.list_,
@@ -193,10 +194,9 @@ def _zstd_content_size(data: memoryview) -> int | None:
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
     """Return ``values.take(indices)``, null where an index is null; also for views, for which pyarrow has no kernel."""
     type_ = values.type
-    if pa.types.is_string_view(type_):
-        return values.cast(pa.large_string()).take(indices).cast(type_)
-    if pa.types.is_binary_view(type_):
-        return values.cast(pa.large_binary()).take(indices).cast(type_)
+    plain = OF_VIEWS.get(type_)
+    if plain is not None:
+        return values.cast(plain).take(indices).cast(type_)
     try:
         return values.take(indices)
     except pa.ArrowNotImplementedError:  # a view type inside a nested one
@@ -220,12 +220,12 @@ def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
 
 def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
     """Return the elements of ``values`` at ``rows``; the first element is row ``first_row``."""
-    if rows.num_ranges == 1:
-        start, stop = rows.start, rows.stop
+    if len(rows.starts) == 1:
+        start, stop = rows.starts[0], rows.stops[0]
         if start == first_row and stop - start == len(values):
             return values
         return values.slice(start - first_row, stop - start)
-    if rows.num_ranges <= _TAKE_RANGES:
+    if len(rows.starts) <= _TAKE_RANGES:
         return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
     if rows.num_rows * 4 > len(values):
         return keep(values, _mask(rows, first_row, len(values)))

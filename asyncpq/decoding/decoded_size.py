@@ -313,6 +313,14 @@ class _Content(NamedTuple):
     delta: bool  # values may be DELTA_BYTE_ARRAY
 
 
+class ExpectedBytes(NamedTuple):
+    """Bounds of the bytes that items decode to."""
+
+    size: int  # whatever the filter accepts
+    spread: int  # more, if it accepts all rows: their values, of any length, in columns that it does not need
+    per_row: int  # of ``spread``, for each row that it accepts
+
+
 class SizeEstimate:
     """Coarse upper bounds of the bytes that a row group's items decode to, found without decoding them.
 
@@ -328,22 +336,30 @@ class SizeEstimate:
         self._slots = slots
         self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
 
-    def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """Return the bound in bytes for ``items``, in row order within each column, dictionaries first.
+    def of(self, items: Sequence[Item], values: Iterator[object]) -> ExpectedBytes:
+        """Return the bounds for ``items``, in row order within each column, dictionaries first.
 
         ``values`` are the contents of ``items``, as fetched or decoded; values of other items may follow.
         """
-        total = 0
+        total = spread = per_row = 0
+        plan = self._plan
         for item, value in zip(items, values, strict=False):
             if isinstance(value, Dictionary):
                 self._largest[item.column] = value.largest
                 total += value.values.nbytes  # is part of the output if the column comes as dictionary arrays
                 continue
-            content = self._content(item, value)
-            if content is None:
-                total = UNKNOWN
-                continue
-            num_values, size, indexed, delta = content
+            delta = False
+            if isinstance(value, PackedPage):
+                num_values, size, indexed = item.num_rows, len(value.content), value.value_bytes < 0
+            elif isinstance(value, LeafArray):  # its buffers may be copied
+                num_values, size = len(value.values), value.values.get_total_buffer_size()
+                indexed = value.lacks_dictionary
+            else:
+                content = self._content(item, value)
+                if content is None:
+                    total = UNKNOWN
+                    continue
+                num_values, size, indexed, delta = content
             total += size
             if item.kind == "dictionary":
                 self._largest[item.column] = size
@@ -352,18 +368,18 @@ class SizeEstimate:
             total += num_values * slot.bits // 8
             if indexed and slot.has_lengths:
                 largest = size if item.kind == "part" else self._largest.get(item.column, UNKNOWN)
-                total += largest * (num_values if slot.repeated else min(num_values, self._plan.rows.num_rows))
+                count = num_values if slot.repeated else min(num_values, plan.rows.num_rows)
+                if slot.repeated or not plan.filtered or plan.columns[item.column].predicate:
+                    total += largest * count
+                else:
+                    spread += largest * count
+                    per_row += largest
             if delta:
                 total += size * num_values
-        return total
+        return ExpectedBytes(total, spread, per_row)
 
     def _content(self, item: Item, value: object) -> _Content | None:
-        """Return the size properties of one item; None if they are unknown."""
-        if isinstance(value, LeafArray):
-            held: int = value.values.get_total_buffer_size()  # may be copied
-            return _Content(len(value.values), held, value.lacks_dictionary, False)
-        if isinstance(value, PackedPage):
-            return _Content(item.num_rows, len(value.content), value.value_bytes < 0, False)
+        """Return the size properties of one item by its bytes; None if they are unknown."""
         if not isinstance(value, (bytes, memoryview)):
             return None
         if item.kind == "part":
@@ -382,9 +398,9 @@ class SizeEstimate:
                 return None
             if item.kind == "page" and position == 0:
                 self.headers[item] = header
-            position += header.page_size
+            position += header.header_size + header.compressed_size
             size += header.uncompressed_size
-            if header.is_data:
+            if header.type is PageType.DATA_PAGE or header.type is PageType.DATA_PAGE_V2:
                 num_values += header.num_values
                 indexed |= header.encoding in DICTIONARY_ENCODINGS
                 delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY

@@ -73,11 +73,12 @@ class FieldSource:
 
     def _select(self, rows: RowRanges, limits: DecodeLimits, leaves: tuple[int, ...]) -> pa.Array:
         parts: list[PartialField] = []
+        limits = limits.copy()
         for leaf in leaves:
             if leaf in self._alone:
                 array = self._alone[leaf].select(rows, limits)
                 parts.append(PartialField((leaf,), array))
-                limits = limits._replace(max_decoded_bytes=max(0, limits.max_decoded_bytes - held_bytes(array)))
+                limits.max_decoded_bytes = max(0, limits.max_decoded_bytes - held_bytes(array))
         paged = [leaf for leaf in leaves if leaf in self._leaves and self._leaves[leaf].paged]
         whole = tuple([leaf for leaf in leaves if leaf in self._leaves and not self._leaves[leaf].paged])
         pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}

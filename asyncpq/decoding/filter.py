@@ -15,7 +15,7 @@ import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.decoding.expression_engine import COMPARE, EngineAtom, Kernel, any_element, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
+    Convert,
     between_values,
     converter,
     exact_array,
@@ -41,6 +42,7 @@ _NULL = null_scalar(pa.bool_())
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
 
+_FLIPPED: Mapping[tree.CompareOp, tree.CompareOp] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FEW_KEYS = 4
 _SEARCHED_VALUES = 256  # for each key: so many sorted values are searched, fewer hashed
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
@@ -84,9 +86,7 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
     ColumnNotFoundError for a column that is not in ``schema``, PredicateTypeError for a column that cannot be compared
     with a literal, or is inside a list or map.
     """
-    compiler = _Compiler(_types(schema))
-    evaluate = compiler.compile(expr)
-    return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
+    return FilterCompiler(_types(schema)).compile(expr)
 
 
 def column_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
@@ -141,9 +141,30 @@ def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, li
     return held, others
 
 
-class _Compiler:
+_Compared: TypeAlias = dict[str, "tuple[_Column, pa.DataType, Convert | None]"]
+
+
+class FilterCompiler:
+    """Compiles predicates about the same columns. It keeps what the types of compared columns alone decide, so that
+    lookups that differ only in their key find that out once. Threads may share it."""
+
+    __slots__ = ("_compared", "types")
+
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        self.types = types
+        self._compared: _Compared = {}
+
+    def compile(self, expr: Expression) -> Filter:
+        """Do what :func:`compile_filter` does."""
+        compiler = _Compiler(self.types, self._compared)
+        evaluate = compiler.compile(expr)
+        return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
+
+
+class _Compiler:
+    def __init__(self, types: Mapping[str, pa.DataType], compared: _Compared) -> None:
         self._types = types
+        self._compared = compared
         self.keys: dict[str, None] = {}
         self.engine_atoms: list[tree.Atom] = []
 
@@ -193,10 +214,15 @@ class _Compiler:
         return evaluate if len(compiled) > 1 else compiled[0]
 
     def _comparison(self, expr: tree.Comparison) -> Evaluate:
-        column = self._column(expr.column)
-        type_ = storage_type(column.type)
-        scalar = exact_scalar(expr.value, type_)
-        if scalar is None and expr.value is None and converter(type_) is not None:
+        known = self._compared.get(expr.column)
+        if known is None:
+            column = _Column(expr.column, self._types)
+            type_ = storage_type(column.type)
+            known = self._compared[expr.column] = (column, type_, converter(type_))
+        column, type_, convert = known
+        self.keys[column.key] = None
+        scalar = None if convert is None else exact_scalar(expr.value, type_, convert)
+        if scalar is None and expr.value is None and convert is not None:
             scalar = null_scalar(type_)
         op = expr.op
         if scalar is None:
@@ -208,8 +234,7 @@ class _Compiler:
                 _refuse_uuid(expr.value, column)
                 return self._engine(expr)
             op, scalar = near
-        compare = COMPARE[op]
-        return _on_values(column, lambda values: compare(values, scalar))
+        return _on_values(column, partial(COMPARE[_FLIPPED[op]], scalar))
 
     def _membership(self, expr: tree.In | tree.KeyIn) -> Evaluate:
         column = self._column(expr.column)
@@ -295,7 +320,7 @@ class _Compiler:
                 column=expr.column,
                 hint="Compare a column of single values with ==.",
             )
-        elements = _Compiler({expr.column: column.type.value_type})
+        elements = _Compiler({expr.column: column.type.value_type}, {})
         equal = elements.compile(tree.Comparison(expr.column, "==", expr.value))
         if elements.engine_atoms:
             self.engine_atoms.append(expr)
@@ -362,7 +387,15 @@ def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> 
 
     ``null`` is the kernel's result for a null value.
     """
-    return lambda arrays: _on_array(column.get(arrays), kernel, null)
+    key, type_ = column.key, column.type
+    if column.path or isinstance(type_, (pa.DictionaryType, pa.BaseExtensionType)):
+        return lambda arrays: _on_array(column.get(arrays), kernel, null)
+
+    def evaluate(arrays: Columns) -> Any:
+        array = arrays[key]
+        return kernel(array) if array.type == type_ else _on_array(array, kernel, null)
+
+    return evaluate
 
 
 def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:

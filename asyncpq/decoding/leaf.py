@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from itertools import repeat
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,13 +70,20 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 
 
-class DecodeLimits(NamedTuple):
-    """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`)."""
+@dataclass(slots=True)
+class DecodeLimits:
+    """The limits and checks for the pages of one read (see :class:`asyncpq.options.LimitOptions`).
+
+    ``max_decoded_bytes`` is what remains allowed: a reader lowers that of its own :meth:`copy` with each column.
+    """
 
     verify_crc: bool
     max_page_bytes: int
     max_decoded_bytes: int
     validate_utf8: bool = False
+
+    def copy(self) -> DecodeLimits:
+        return DecodeLimits(self.verify_crc, self.max_page_bytes, self.max_decoded_bytes, self.validate_utf8)
 
 
 class LeafDecoder:
@@ -220,15 +229,15 @@ class LeafDecoder:
         if values is None:
             return None
         if is_indices:
-            return PackedPage(page, *values, -1)
+            return PackedPage(page, page.first_row, page.stop_row, *values, -1)
         if width:
             whole = len(values.data) == values.start + width * header.num_values
-            return PackedPage(page, *values, width) if whole else None
+            return PackedPage(page, page.first_row, page.stop_row, *values, width) if whole else None
         length = common_length(*values, header.num_values)
         if length is None:
             self._packs_plain = False  # other pages are then not decompressed in vain
             return None
-        return PackedPage(page, *values, length, LENGTH_BYTES)
+        return PackedPage(page, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
         """Return the values at a few ascending ``positions`` in an opened page; None if it has to be decoded whole."""
@@ -244,7 +253,7 @@ class LeafDecoder:
             if max(indices) >= len(values):
                 raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
             # Copies, since a slice keeps the whole dictionary alive. Faster than a take.
-            picked = pa.concat_arrays([values.slice(index, 1) for index in indices])
+            picked = pa.concat_arrays(list(map(values.slice, indices, repeat(1))))
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
     def dense(self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits) -> pa.Array:

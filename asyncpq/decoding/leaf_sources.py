@@ -117,7 +117,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             return None
         if self._keep is not None and packed is not page:
             self._keep(packed)
-        first, stop = packed.page.first_row, packed.page.first_row + packed.page.num_rows
+        first, stop = packed.first_row, packed.stop_row
         positions: list[int] = []
         for low, high in zip(rows.starts, rows.stops, strict=True):
             positions += range(max(low, first) - first, min(high, stop) - first)

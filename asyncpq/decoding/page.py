@@ -94,7 +94,7 @@ class LeafArray(NamedTuple):
             raise CorruptFileError(
                 "the column chunk has dictionary-encoded pages, but no dictionary page", column=column
             )
-        return self._replace(dictionary=dictionary.values, lacks_dictionary=False)
+        return LeafArray(self.first_row, self.values, dictionary.values)
 
 
 class ChunkPage(NamedTuple):
@@ -114,18 +114,12 @@ class PackedPage(NamedTuple):
     """A page without nulls that is decompressed, but not decoded."""
 
     page: DataPage  # as fetched
+    first_row: int  # first_row, stop_row: of the page
+    stop_row: int
     content: bytes  # its bytes
     start: int  # of the encoded values in ``content``
     value_bytes: int  # the length that all PLAIN values have; -1 for dictionary indices
     prefix_bytes: int = 0  # before each PLAIN value: 4 of length, or none
-
-    @property
-    def first_row(self) -> int:
-        return self.page.first_row
-
-    @property
-    def stop_row(self) -> int:
-        return self.page.stop_row
 
     @property
     def weight(self) -> int:
@@ -167,15 +161,17 @@ class PackedPage(NamedTuple):
         """Return the PLAIN values at ``positions`` as an array of ``arrow_type``."""
         length = self.value_bytes
         stride = length + self.prefix_bytes
-        first = self.start + self.prefix_bytes
-        starts = [first + position * stride for position in positions]
-        data = pa.py_buffer(b"".join([self.content[start : start + length] for start in starts]))
+        first, count, data = self.start + self.prefix_bytes, len(positions), b""
+        for position in positions:
+            start = first + position * stride
+            data += self.content[start : start + length]
         if not self.prefix_bytes:
-            return pa.Array.from_buffers(arrow_type, len(starts), [None, data])
+            return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(data)])
         code = "q" if arrow_type in (pa.large_string(), pa.large_binary()) else "i"
-        offsets = [number * length for number in range(len(starts) + 1)]
-        buffers = [None, pa.py_buffer(struct.pack(f"<{len(offsets)}{code}", *offsets)), data]
-        return pa.Array.from_buffers(arrow_type, len(starts), buffers)
+        # (count + 1) * length, since a range of step 0 is none
+        offsets = range(0, (count + 1) * length, length) if length else (0,) * (count + 1)
+        buffers = [None, pa.py_buffer(struct.pack(f"<{count + 1}{code}", *offsets)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(arrow_type, count, buffers)
 
 
 def _run_at(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
@@ -242,7 +238,8 @@ class PageQueue(Generic[P]):
         for start, stop in zip(rows.starts, rows.stops, strict=True):
             low = max(bisect_right(first_rows, start) - 1, following)
             following = max(bisect_left(first_rows, stop), low)
-            holding += [page for page in pages[low:following] if page.stop_row > start]
+            if low < following:  # only the first of them may end before the row
+                holding += pages[low:following] if pages[low].stop_row > start else pages[low + 1 : following]
         return holding
 
     def discard_before(self, row: int) -> None:

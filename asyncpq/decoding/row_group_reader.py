@@ -21,7 +21,7 @@ from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value
 from asyncpq.decoding.encrypted import read_encrypted
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
@@ -51,6 +51,7 @@ class QueryShape(NamedTuple):
     filter: Filter | None
     limits: DecodeLimits
     extensions: frozenset[str]  # the allowed extension types
+    decoders: dict[int, LeafDecoder]  # those of the version's leaves that were used, by leaf
     dictionaries: frozenset[int] = frozenset()  # ordinals of flat fields that are read as dictionary arrays
     view: AdaptedColumns | None = None
 
@@ -78,8 +79,12 @@ def open_sources(
     for position, column in enumerate(plan.columns):
         leaf, paged = column.chunk.leaf, column.offsets is not None
         chunk = version.chunk(group, leaf)
-        as_dictionary = column.field in shape.dictionaries
-        decoder = leaf_decoder(version, leaf, shape.extensions, as_dictionary) if version.decryption is None else None
+        decoder = shape.decoders.get(leaf)
+        if decoder is None and version.decryption is None:
+            as_dictionary = column.field in shape.dictionaries
+            decoder = leaf_decoder(version, leaf, shape.extensions, as_dictionary)
+            if decoder is not None:
+                shape.decoders[leaf] = decoder
         source: PagedSource | StreamedSource
         if decoder is None:
             drop = partial(version.drop, leaf)
@@ -129,22 +134,22 @@ class Matched(NamedTuple):
 
 
 class Allowance:
-    """The decoded bytes that remain allowed for one unit of rows, over all of its columns."""
+    """The decoded bytes that remain allowed for one unit of rows, over all of its columns: ``limits`` are lowered."""
 
-    __slots__ = ("remaining",)
+    __slots__ = ("limits",)
 
-    def __init__(self, max_bytes: int) -> None:
-        self.remaining = max_bytes
+    def __init__(self, limits: DecodeLimits) -> None:
+        self.limits = limits.copy()
 
-    def decode(self, select: Callable[[int], pa.Array]) -> pa.Array:
-        """Return ``select(remaining bytes)``, and count its bytes."""
-        array = select(self.remaining)
+    def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
+        """Return ``select(limits)``, and count its bytes."""
+        array = select(self.limits)
         self.spend(held_bytes(array))  # a dictionary is counted in the cache that holds it
         return array
 
     def spend(self, num_bytes: int) -> None:
         """Count decoded bytes."""
-        self.remaining = max(0, self.remaining - num_bytes)
+        self.limits.max_decoded_bytes = max(0, self.limits.max_decoded_bytes - num_bytes)
 
 
 class SharedAllowance(Allowance):
@@ -155,18 +160,20 @@ class SharedAllowance(Allowance):
 
     __slots__ = ("_alone", "_spending", "_threads", "_turns")
 
-    def __init__(self, max_bytes: int, threads: int) -> None:
-        super().__init__(max_bytes)
+    def __init__(self, limits: DecodeLimits, threads: int) -> None:
+        super().__init__(limits)
         self._threads = threads
         self._turns = Semaphore(threads)
         self._alone = Lock()
         self._spending = Lock()
 
-    def decode(self, select: Callable[[int], pa.Array]) -> pa.Array:
+    def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
         """See :class:`Allowance`. Raises ResourceLimitError if even alone the column takes too many bytes."""
         try:
             with self._turns:
-                return super().decode(lambda remaining: select(remaining // self._threads))
+                share = self.limits.copy()
+                share.max_decoded_bytes //= self._threads
+                return super().decode(lambda _: select(share))
         except ResourceLimitError:
             with self._alone:
                 for _ in range(self._threads):
@@ -202,21 +209,20 @@ class RowGroupReader:
         self.plan = plan
         self._shape = shape
         self._version = version
-        self._sources = open_sources(version, plan, shape, keep, keep_part)
-        self._estimate = SizeEstimate(version, plan, self._sources.slots)
+        self.sources = open_sources(version, plan, shape, keep, keep_part)
+        # bounds what fetched items decode to
+        self.estimate = SizeEstimate(version, plan, self.sources.slots)
         self._next_row = 0
+        self._expecting = False  # more pieces follow
         self._pages_counted = 0
-        self._allowance = Allowance(shape.limits.max_decoded_bytes)
+        self._allowance = Allowance(shape.limits)  # of the unit that is decoded
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
-        field, limits = self._sources.fields.get(projection.field), self._shape.limits
-
-        def select(max_bytes: int) -> pa.Array:
-            allowed = limits._replace(max_decoded_bytes=max_bytes)
-            if field is not None:
-                return field.select(rows, allowed, projection.leaves)
-            return self._sources.flat[projection.field].select(rows, allowed)
-
+        source = self.sources.flat.get(projection.field)
+        if source is not None:
+            select = partial(source.select, rows)
+        else:
+            select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
         try:
             return self._allowance.decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
@@ -230,48 +236,40 @@ class RowGroupReader:
         """Announce pages that will arrive later; rows from the first announced page on are not available yet."""
         for item in items:
             if item.kind == "page":
-                self._sources.paged[item.column].expect(item.first_row)
-
-    def expected_bytes(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """Return a coarse upper bound of the bytes that ``items`` decode to; the next ``values`` are their contents."""
-        return self._estimate.of(items, values)
+                self._expecting = True
+                self.sources.paged[item.column].expect(item.first_row)
 
     def add(self, item: Item, data: bytes | memoryview) -> None:
         """Add a fetched page or a part of a chunk. Items of a column are added in row order."""
         if item.kind == "page":
-            header = self._estimate.headers.pop(item, None)
-            self._sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
+            header = self.estimate.headers.pop(item, None)
+            self.sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
             return
         try:
-            self._sources.streamed[item.column].feed(data)
+            self.sources.streamed[item.column].feed(data)
         except AsyncpqError as error:
             raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
-
-    def add_decoded(self, item: Item, page: LeafArray | PackedPage) -> None:
-        """Add a page from the cache of decoded pages. Pages of a column are added in row order."""
-        self._sources.decoding[item.column].add(page)
 
     def add_dictionary(self, item: Item, page: bytes) -> Dictionary | None:
         """Add a fetched dictionary page; return the dictionary, or None if it is decoded later, with the data pages."""
         try:
-            return self._sources.paged[item.column].add_dictionary(page, self._shape.limits)
+            return self.sources.paged[item.column].add_dictionary(page, self._shape.limits)
         except AsyncpqError as error:
             raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
-
-    def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
-        """Add the decoded dictionary of the column of ``item`` from the cache."""
-        self._sources.decoding[item.column].dictionary = dictionary
 
     # -- output -----------------------------------------------------------------------------------
 
     def match(self, positions: range, allowance: Allowance) -> Matched:
         """Filter the rows that became available since the last call; the columns at ``positions`` have been fetched."""
-        plan, where, leaves = self.plan, self._shape.filter, self._sources.leaves
+        plan, where, leaves = self.plan, self._shape.filter, self.sources.leaves
         self._allowance = allowance
         available = plan.num_rows
-        for position in positions:
-            available = min(available, leaves[position].rows_available)
-        rows = plan.rows.clip(self._next_row, available) if available > self._next_row else RowRanges.empty()
+        if self._expecting or self.sources.streamed:
+            for position in positions:
+                available = min(available, leaves[position].rows_available)
+        rows = plan.rows
+        if self._next_row or available < plan.num_rows:
+            rows = rows.clip(self._next_row, available) if available > self._next_row else RowRanges.empty()
         self._next_row = stop = max(self._next_row, available)
         if where is None or not plan.filtered or not rows.num_rows:
             return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
@@ -329,10 +327,10 @@ class RowGroupReader:
         for position in range(positions.stop, len(plan.columns)):
             column = plan.columns[position]
             if column.offsets is not None:
-                source, first_rows = self._sources.paged[position], column.offsets.first_rows
+                source, first_rows = self.sources.paged[position], column.offsets.first_rows
                 pages = [page for page in column.pages_of(matched.rows) if not source.has(first_rows[page])]
                 items.extend(column.items(position, pages, dictionary=not source.has_dictionary))
-            elif self._sources.streamed[position].rows_available < plan.num_rows:
+            elif self.sources.streamed[position].rows_available < plan.num_rows:
                 items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         return items
 
@@ -357,7 +355,8 @@ class RowGroupReader:
         schema = self._shape.schema
         if columns is None:
             columns = self.columns(matched, range(len(schema)))
-        self.skip(matched)
+        if matched.stop_row < self.plan.num_rows:
+            self.skip(matched)
         return pa.Table.from_arrays(columns, schema=schema) if columns else counted(matched.num_rows)
 
     def _column(self, number: int, matched: Matched) -> pa.Array:
@@ -399,9 +398,9 @@ class RowGroupReader:
         """Return a column of the dataset. A constant's bytes count against the allowance like decoded bytes."""
         allowance = self._allowance
         if source is None:
-            size = num_rows * constant_bytes(column.constant)
-            if size > allowance.remaining:
-                raise refuse("constant values", size, allowance.remaining, column.field.name)
+            size, limits = num_rows * constant_bytes(column.constant), allowance.limits
+            if size > limits.max_decoded_bytes:
+                raise refuse("constant values", size, limits.max_decoded_bytes, column.field.name)
         array = column.array(source, num_rows)
         if array is not source:
             allowance.spend(held_bytes(array))
@@ -411,19 +410,19 @@ class RowGroupReader:
         """Release decoded pages that end before ``matched.stop_row``."""
         if matched.stop_row >= self.plan.num_rows:
             return
-        for source in (*self._sources.leaves, *self._sources.fields.values()):
+        for source in (*self.sources.leaves, *self.sources.fields.values()):
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
         """Yield (leaf ordinal, page locations) of each leaf whose locations were found while its chunk was read."""
-        for position, source in self._sources.streamed.items():
+        for position, source in self.sources.streamed.items():
             if source.locations is not None:
                 yield self.plan.columns[position].chunk.leaf, source.locations
 
     def take_pages_decoded(self) -> int:
         """Return the number of data pages decoded since the last call."""
         total = 0
-        for source in (*self._sources.leaves, *self._sources.fields.values()):
+        for source in (*self.sources.leaves, *self.sources.fields.values()):
             total += source.pages_decoded
         new, self._pages_counted = total - self._pages_counted, total
         return new
@@ -432,6 +431,9 @@ class RowGroupReader:
 def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
     """Return the rows at ascending ``positions`` within ``rows``."""
     starts, stops = rows.starts, rows.stops
+    if len(starts) == len(positions) == 1:  # a lookup's
+        row = starts[0] + positions[0]
+        return RowRanges.single(row, row + 1)
     ends = list(accumulate(map(int.__sub__, stops, starts)))
     matching: list[int] = []
     current = 0

@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import plain_array, plain_scalar
+from asyncpq.decoding.arrow import OF_VIEWS, plain_array, plain_scalar
 from asyncpq.expressions import CompareOp
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
@@ -42,7 +42,6 @@ Convert = Callable[[Scalar], Any]
 _INEXACT = object()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _MOMENTS = (dt.datetime, Timestamp, dt.time, TimeOfDay, dt.timedelta, Duration)
-_OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
@@ -56,12 +55,12 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
         return storage_type(type_.storage_type)
     if isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type)):
         return pa.decimal128(type_.precision, type_.scale)
-    return _OF_VIEWS.get(type_, type_)
+    return OF_VIEWS.get(type_, type_)
 
 
 def lacks_kernels(type_: pa.DataType) -> bool:
     """Return whether pyarrow cannot compare, find or take all values of ``type_``: views and small decimals."""
-    return type_ in _OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
+    return type_ in OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
 
 
 def storage_values(array: pa.Array) -> pa.Array:
@@ -71,9 +70,12 @@ def storage_values(array: pa.Array) -> pa.Array:
     return array.cast(storage_type(array.type)) if lacks_kernels(array.type) else array
 
 
-def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
-    """Return ``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if that is not exact."""
-    convert = converter(type_)
+def exact_scalar(value: Scalar, type_: pa.DataType, convert: Convert | None = None) -> pa.Scalar | None:
+    """Return ``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`); None if that is not exact.
+
+    ``convert`` is :func:`converter` of the type, where the caller has it.
+    """
+    convert = convert or converter(type_)
     held = _INEXACT if convert is None or value is None else convert(value)
     return None if held is _INEXACT else plain_scalar(held, type_)
 

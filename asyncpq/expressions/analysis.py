@@ -29,6 +29,8 @@ class Truth(enum.Enum):
     FALSE = enum.auto()
     NULL = enum.auto()
 
+    __hash__ = object.__hash__  # Enum's is a Python function
+
 
 OPPOSITE: Final = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}
 COMPLEMENTS: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}

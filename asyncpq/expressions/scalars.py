@@ -107,7 +107,7 @@ Scalar: TypeAlias = (
     | RelativeTime
     | None
 )
-_PLAIN: frozenset[type] = frozenset(get_args(Scalar))
+SCALAR_TYPES: frozenset[type] = frozenset(get_args(Scalar))
 Moment: TypeAlias = dt.datetime | dt.time | dt.timedelta | Timestamp | TimeOfDay | Duration
 _BASES: tuple[type, ...] = (bool, int, float, Decimal, str, bytes, dt.date, dt.time, uuid.UUID)
 _ARROW_VALUES = frozenset({"extension<arrow.uuid>", "extension<arrow.bool8>"})  # of which as_py() is the value
@@ -125,7 +125,7 @@ def as_scalar(value: object) -> Scalar:
 
     Raises ExpressionError if the value is not a scalar of a known type.
     """
-    if type(value) in _PLAIN:
+    if type(value) in SCALAR_TYPES:
         return value  # type: ignore[return-value]  # just checked
     try:
         return _unwrapped(value)
@@ -291,7 +291,7 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
 
 def is_collection(value: object) -> bool:
     """Return whether ``value`` is a collection of literals; text and bytes are not."""
-    if type(value) in _PLAIN or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
+    if type(value) in SCALAR_TYPES or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
         return False
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 

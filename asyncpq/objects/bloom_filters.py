@@ -294,7 +294,7 @@ class RowGroupFilters:
             share_parts(source, version, found)
 
     def _tail_start(self) -> int:
-        tail: Tail | None = self._source.runtime.memory.get(self._version.key("tail", 0, 0))
+        tail: Tail | None = self._source.runtime.memory.get(self._version.tail_key)
         return self._version.size if tail is None else tail.start
 
     # -- what it costs ----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from asyncpq.caching.entry import ContentKey, PartKind
 from asyncpq.errors import FormatError
 from asyncpq.objects.parts import fetch_parts, share_parts
 from asyncpq.objects.read_plan import ChunkSpan
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import WRONG_UNCOMPRESSED_SIZE
@@ -81,50 +82,69 @@ class PageIndexes:
         A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is missing or
         unusable is noted among the metrics' fallbacks.
         """
-        off_loop, steps = self.source.runtime.off_loop, len(requests)
-        missing, bounded = await off_loop(partial(self._look_up, requests), steps)
+        runtime, steps = self.source.runtime, len(requests)
+        look_up = partial(self._look_up, requests)
+        missing, bounded = look_up() if steps <= INLINE_STEPS else await runtime.in_thread(look_up)
         if missing:
             keys = list(dict.fromkeys([key for _, key, _ in missing]))
             parts = await fetch_parts(self.source, self.version, keys, self.context.step("index", self.context.round))
-            if await off_loop(partial(self._decode, missing, parts.data), steps):
+            if await runtime.off_loop(partial(self._decode, missing, parts.data), steps):
                 share_parts(self.source, self.version, parts)
-        for request, chunk in bounded:
-            if chunk.bounds is None:
-                self._use_made_zones(request, chunk)
-            elif chunk.faults and (request.row_group, request.leaf) in self.zones:
-                self.context.metrics.fall_back_all(chunk.faults)
+        for request, chunk, known in bounded:
+            self._bound(request, chunk, known)
 
     def _look_up(
         self, requests: Sequence[IndexRequest]
-    ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk]]]:
-        """Take from memory what it has; return what is missing, and the requests for bounds."""
+    ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:
+        """Take from memory what it has; return what is missing, and the requests for bounds that are not simply in
+        memory, with what it has of them."""
         metrics = self.context.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
+        chunks: Mapping[tuple[int, int], IndexedChunk] = self.version.chunks
         for request in requests:
-            chunk = indexed_chunk(self.version, request.row_group, request.leaf)
+            place = (request.row_group, request.leaf)
+            chunk = chunks.get(place) or indexed_chunk(self.version, *place)
             wanted.append((request, chunk))
-            self.spans[request.row_group, request.leaf] = chunk.span
+            self.spans[place] = chunk.span
             keys.append(chunk.offsets or chunk.learnt)
             if request.bounds and chunk.bounds is not None:
                 keys.append(chunk.bounds)
         known = dict(zip(keys, self.source.runtime.memory.get_many(keys), strict=True))
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
-        bounded: list[tuple[IndexRequest, IndexedChunk]] = []
+        bounded: list[tuple[IndexRequest, IndexedChunk, Any]] = []
         for request, chunk in wanted:
-            located = self._locate(request, chunk, known[chunk.offsets or chunk.learnt], missing)
-            if not located or not request.bounds:
+            parsed = known[chunk.offsets or chunk.learnt]
+            if chunk.offsets is not None and isinstance(parsed, OffsetIndex):
+                metrics.cache_hits += 1
+                self.offsets[request.row_group, request.leaf] = parsed
+            elif not self._locate(request, chunk, parsed, missing):
+                continue
+            if not request.bounds:
                 continue  # bounds without locations are of no use
-            bounded.append((request, chunk))
             zones = None if chunk.bounds is None else known[chunk.bounds]
-            if chunk.bounds is not None and zones is None:
-                missing.append((request, chunk.bounds, chunk.chunk))
-            elif isinstance(zones, Unusable):
-                metrics.fall_back(zones.reason)
-            elif zones is not None:
+            if isinstance(zones, PageZones) and not chunk.faults:
                 metrics.cache_hits += 1
                 self.zones[request.row_group, request.leaf] = zones
+                continue
+            bounded.append((request, chunk, zones))
+            if chunk.bounds is not None and zones is None:
+                missing.append((request, chunk.bounds, chunk.chunk))
         return missing, bounded
+
+    def _bound(self, request: IndexRequest, chunk: IndexedChunk, known: Any) -> None:
+        """Use the bounds of a chunk without a sound ColumnIndex in memory. ``known`` is what memory had of it."""
+        place, metrics = (request.row_group, request.leaf), self.context.metrics
+        if chunk.bounds is None:
+            self._use_made_zones(request, chunk)
+            return
+        if isinstance(known, Unusable):
+            metrics.fall_back(known.reason)
+        elif known is not None:
+            metrics.cache_hits += 1
+            self.zones[place] = known
+        if chunk.faults and place in self.zones:
+            metrics.fall_back_all(chunk.faults)
 
     def _locate(
         self,
@@ -133,14 +153,11 @@ class PageIndexes:
         parsed: Any,
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
     ) -> bool:
-        """Whether the pages' places are known, or will be once what is ``missing`` has come."""
+        """Whether the pages' places are known without an OffsetIndex in memory, or will be once what is ``missing`` has
+        come."""
         place = (request.row_group, request.leaf)
         if chunk.offsets is not None and parsed is None and place not in self.version.made:
             missing.append((request, chunk.offsets, chunk.chunk))
-            return True
-        if chunk.offsets is not None and isinstance(parsed, OffsetIndex):
-            self.context.metrics.cache_hits += 1
-            self.offsets[place] = parsed
             return True
         return self._use_learnt(request, chunk, parsed)
 

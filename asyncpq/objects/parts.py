@@ -16,6 +16,7 @@ from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, R
 from asyncpq.events import Operation
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import MANY_REQUESTS, Prices
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.embedded_index import EmbeddedIndex, check_data, check_place, chunk_spans, decode_entry
@@ -76,7 +77,8 @@ async def fetch_parts(
     metrics = context.metrics
     tiers = source.tiers_of(version)
     local = partial(_from_memory, source, version, keys, context, decoded=decoded)
-    found, missing, inside = await source.runtime.off_loop(local, len(keys) // PARTS_A_STEP)
+    few = len(keys) <= INLINE_STEPS * PARTS_A_STEP
+    found, missing, inside = local() if few else await source.runtime.in_thread(local)
     if inside and tiers is not None:
         _keep_pages(source, inside, context)  # else each read would write them to the tiers
     if missing and tiers is not None:
@@ -107,7 +109,7 @@ def _from_memory(
     inside: dict[ContentKey, bytes] = {}
     if not missing:
         return found, missing, inside
-    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.probation)
+    tail: Tail | None = source.runtime.memory.get(version.tail_key, scan=context.probation)
     if tail is not None and (inside := tail.cut_out(missing)):
         found.update(inside)
         missing = [key for key in missing if key not in inside]
@@ -145,7 +147,7 @@ def share_pages(
 def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
     """Drop damaged parts from memory: the damage may have happened in transit."""
     memory = source.runtime.memory
-    memory.discard(version.key("tail", 0, 0))
+    memory.discard(version.tail_key)
     for key in keys:
         memory.discard(key)
 

@@ -101,14 +101,17 @@ class ColumnPlan:
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
 
     def __post_init__(self, rows: RowRanges) -> None:
-        if self.offsets is None:
+        offsets = self.offsets
+        if offsets is None:
             self.pages = []
             self.num_bytes = self.chunk.stop - self.chunk.start
+            return
+        if len(rows.starts) == 1:  # a lookup's
+            low = max(bisect_right(offsets.first_rows, rows.starts[0]) - 1, 0)
+            self.pages = list(range(low, bisect_left(offsets.first_rows, rows.stops[0], low)))
         else:
             self.pages = self.pages_of(rows)
-            self.num_bytes = sum(
-                map(self.offsets.sizes.__getitem__, self.pages), self.offsets.offsets[0] - self.chunk.start
-            )
+        self.num_bytes = sum(map(offsets.sizes.__getitem__, self.pages), offsets.offsets[0] - self.chunk.start)
 
     def pages_of(self, rows: RowRanges) -> list[int]:
         """Return the ordinals of the pages that hold any of ``rows``. Requires ``offsets``."""
@@ -150,7 +153,7 @@ class ColumnPlan:
             start, first = starts[page], firsts[page]
             count = (firsts[page + 1] if page < last else self.num_rows) - first
             items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
-        start, stop = self.dictionary
+        start, stop = self.chunk.start, starts[0]
         if dictionary and items and stop > start:
             items.insert(0, Item(column, leaf, "dictionary", start, stop))
         return items
@@ -213,9 +216,12 @@ class FetchPlan:
 
     def num_bytes(self) -> int:
         """The compressed bytes of the first step, before coalescing and caches."""
-        return sum(
-            [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
-        )
+        size = 0
+        for group in self.row_groups:
+            for column in group.columns:
+                if column.predicate or not (self.late and group.filtered):
+                    size += column.num_bytes
+        return size
 
     def units(self, unit_bytes: int) -> list[Unit]:
         """Cut the plan into units of about ``unit_bytes`` bytes, late columns included; small row groups share a

@@ -287,7 +287,7 @@ class ObjectSource:
         self.keep(version)
         if packed is None:
             runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version))
-            runtime.memory.put(version.key("tail", 0, 0), Tail(tail.start, data), len(data))
+            runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:

@@ -119,6 +119,7 @@ class FileVersion:
         self.digest = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = secrets.token_bytes(len(self.digest))
+        self.tail_key = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
         self.kept_weight = 0  # its weight when it was put into the memory cache

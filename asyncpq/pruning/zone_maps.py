@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import And, Atom, Expression, In, KeyIn, atoms, replace_atoms
-from asyncpq.expressions.analysis import Incomparable, ResultValues, ToKey, Truth, ValueDomain, keys_of, result_values
+from asyncpq.expressions.analysis import Incomparable, ResultValues, ToKey, Truth, ValueDomain, keys_of
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
@@ -23,7 +23,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
 
 # -- row groups -------------------------------------------------------------------------------------
 
@@ -69,12 +69,12 @@ class RowGroupZones:
 class RowGroupPruning:
     """The row groups that a predicate leaves to be read; the result of :func:`prune_row_groups`."""
 
-    __slots__ = ("_expr", "_zones", "kept", "num_row_groups")
+    __slots__ = ("_expr", "_zones", "kept", "num_row_groups", "values")
 
-    def __init__(
-        self, expr: Expression, kept: RowRanges, num_row_groups: int, zones: Mapping[str, RowGroupZones]
-    ) -> None:
-        self.kept = kept  # ordinals of the row groups in which the predicate may be true
+    def __init__(self, expr: Expression, num_row_groups: int, zones: Mapping[str, RowGroupZones]) -> None:
+        self.values: KnownValues = {}  # what the predicate's comparisons want, for searching pages as well
+        # ordinals of the row groups in which the predicate may be true
+        self.kept = rows_where(expr, Truth.TRUE, num_row_groups, zones, self.values)
         self.num_row_groups = num_row_groups
         self._expr = expr
         self._zones = zones
@@ -113,7 +113,7 @@ class RowGroupPruning:
                 reasons[f"column {atom.column!r} has no statistics of its own"] = None
             elif known.zones.column.is_repeated:
                 reasons[f"{atom.subject}: prunes nothing, the column is repeated"] = None
-            elif (why := result_values(atom, Truth.TRUE, known.domain).reason) is not None:
+            elif (why := known_values(atom, Truth.TRUE, known.domain, self.values).reason) is not None:
                 reasons[f"{atom.subject}: prunes nothing, {why}"] = None
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
@@ -125,7 +125,7 @@ def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_r
 
     ``zones``: the bounds in all row groups, keyed by column; a comparison of another column excludes no row group.
     """
-    return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
+    return RowGroupPruning(expr, num_row_groups, zones)
 
 
 # -- many keys --------------------------------------------------------------------------------------

@@ -69,16 +69,34 @@ class Searchable(Protocol):
     def holding(self) -> Callable[[ResultValues], RowRanges]: ...
 
 
-def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable]) -> RowRanges:
+# Values wanted of comparisons, by the comparison's id, the result and the rules: as long as the comparison lives.
+KnownValues: TypeAlias = dict[tuple[int, Truth, ValueDomain], ResultValues]
+
+
+def known_values(atom: Atom, truth: Truth, domain: ValueDomain, known: KnownValues) -> ResultValues:
+    """Return :func:`result_values`, from ``known`` if they are there."""
+    place = (id(atom), truth, domain)
+    values = known.get(place)
+    if values is None:
+        values = known[place] = result_values(atom, truth, domain)
+    return values
+
+
+def rows_where(
+    expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable], values: KnownValues | None = None
+) -> RowRanges:
     """Return the rows (or zones) in which ``expr`` may have the result ``truth``: those that do, perhaps others too.
 
     ``total``: the number of rows (or zones). ``columns``: bounds keyed by column; a comparison of another column may
-    have any result.
+    have any result. ``values`` keeps what the comparisons of ``expr`` want, for the next search with it.
     """
+    wanted: KnownValues = {} if values is None else values
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
         known = None if atom.column is None else columns.get(atom.column)
-        return RowRanges.all(total) if known is None else known.holding(result_values(atom, truth, known.domain))
+        if known is None:
+            return RowRanges.all(total)
+        return known.holding(known_values(atom, truth, known.domain, wanted))
 
     if isinstance(expr, Atom):
         return atom_rows(expr, truth)

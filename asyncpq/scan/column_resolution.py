@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 
 from asyncpq.decoding.field_types import dictionary_type, field_types, file_schema
+from asyncpq.decoding.filter import FilterCompiler
+from asyncpq.decoding.leaf import LeafDecoder
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns, SchemaAdapter, reads_as_dictionary
 from asyncpq.errors import AmbiguousColumnError, QueryError, UnsupportedFeatureError
 from asyncpq.expressions import Expression, atoms
@@ -44,7 +46,17 @@ class ReadColumns:
     Raises ColumnNotFoundError for a name that no column has, AmbiguousColumnError for one that several have.
     """
 
-    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered", "with_filters", "zones")
+    __slots__ = (
+        "apart",
+        "bounded",
+        "bounded_leaves",
+        "leaves",
+        "output",
+        "predicate",
+        "unfiltered",
+        "with_filters",
+        "zones",
+    )
 
     def __init__(
         self,
@@ -62,6 +74,7 @@ class ReadColumns:
             self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
         # those of the predicate that are leaves with bounds that count rows
         self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
+        self.bounded_leaves = {leaf.index for leaf in self.bounded.values()}
         filtering = [column.projection for column in self.predicate.values()]
         self.leaves = _leaves(
             schema, filtering, output
@@ -69,11 +82,14 @@ class ReadColumns:
         self.unfiltered = _leaves(schema, (), output)  # what is read of one that is not
         self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
+        # row groups (ordinal, whether filtered) whose chunks are known not to share bytes
+        self.apart: set[tuple[int, bool]] = set()
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """Return these columns, marked so that the statistics of ``names`` prune nothing."""
         other = copy.copy(self)
         other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
+        other.bounded_leaves = {leaf.index for leaf in other.bounded.values()}
         other.zones = other.with_filters = None
         return other
 
@@ -101,7 +117,8 @@ class Resolved(NamedTuple):
     columns: ReadColumns  # what is read
     schema: pa.Schema  # Arrow schema of the output
     dictionaries: frozenset[int]  # ordinals of the fields that come as dictionary arrays
-    types: Mapping[str, pa.DataType]  # of the columns that the predicate names, by the name of the top-level field
+    filters: FilterCompiler  # compiles filters of the columns that the predicate names
+    decoders: dict[int, LeafDecoder]  # of leaves that were read; they are kept with the version
     weight: int  # approximate bytes held in memory
     view: AdaptedColumns | None = None  # the columns as the file has them; None where they are the file's own
     # for columns of the predicate, types of literals that are not compared with statistics
@@ -153,7 +170,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
             arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
     read = ReadColumns(schema, output, wanted.pruning)
     weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
-    return Resolved(read, arrow, dictionaries, types, weight)
+    return Resolved(read, arrow, dictionaries, FilterCompiler(types), {}, weight)
 
 
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
@@ -239,7 +256,9 @@ def resolve_view(version: FileVersion, view: SchemaAdapter, wanted: WantedColumn
     )
     schema = pa.schema([column.field for column in output], metadata=view.schema.metadata)
     weight = 2000 + 800 * (len(output) + len(predicate) + len(read.leaves) + len(types))
-    return Resolved(read, schema, decoded, types, weight, AdaptedColumns(tuple(output), predicate), inexact)
+    return Resolved(
+        read, schema, decoded, FilterCompiler(types), {}, weight, AdaptedColumns(tuple(output), predicate), inexact
+    )
 
 
 def _dictionary_column(view: SchemaAdapter, name: str) -> int:

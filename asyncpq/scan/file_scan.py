@@ -14,24 +14,28 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.single_flight import Flight
+from asyncpq.decoding.decoded_size import ExpectedBytes
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader, SharedAllowance
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
 from asyncpq.objects.parts import PARTS_A_STEP, Parts, discard_parts, fetch_parts, share_pages, share_parts
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource, validation_ended
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.storage.base import RequestContext
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
+_NUM_PLANNED = attrgetter("rows.num_rows")
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
 _SHARED_BYTES = 1 << 20  # units of so many bytes are decoded by several threads: a thread more costs 0.1 ms
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
@@ -124,9 +128,12 @@ class PageKeeper:
 
     def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterable[tuple[ContentKey, object]]) -> None:
         """Pass the next fetched values to the reader of their row group."""
+        decoding = reader.sources.decoding
         for item, (key, value) in zip(items, arrived, strict=True):
-            if isinstance(value, Dictionary):
-                reader.set_dictionary(item, value)
+            if isinstance(value, (LeafArray, PackedPage)):
+                decoding[item.column].add(value)
+            elif isinstance(value, Dictionary):
+                decoding[item.column].dictionary = value
             elif item.kind == "dictionary" and isinstance(value, bytes):
                 made = reader.add_dictionary(item, value)
                 if made is None:
@@ -136,8 +143,6 @@ class PageKeeper:
                     weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
                     probation = self._context.probation and weight > _SMALL_DICTIONARY
                     self._memory.put(key, made, weight, scan=probation)
-            elif isinstance(value, (LeafArray, PackedPage)):
-                reader.add_decoded(item, value)
             elif isinstance(value, (bytes, memoryview)):
                 # most pages are used once: without room, they are kept decoded from their second use on
                 if self._keep_decoded and item.kind == "page" and (key not in self.new or self._room()):
@@ -241,21 +246,25 @@ class FileScan:
         """Cut the plan into units of about ``unit_bytes`` bytes, or into one unit for None. Call this once, before
         any fetch."""
         self._whole = unit_bytes is None
-        num_chunks = sum([len(group.columns) for group in self.plan.row_groups])
-        return await self._source.runtime.off_loop(partial(self._cut, unit_bytes or 1 << 62), num_chunks)
+        cut, num_chunks = partial(self._cut, unit_bytes or 1 << 62), 0
+        for group in self.plan.row_groups:
+            num_chunks += len(group.columns)
+        return cut() if num_chunks <= INLINE_STEPS else await self._source.runtime.in_thread(cut)
 
     def _cut(self, unit_bytes: int) -> list[Unit]:
         units = self.plan.units(unit_bytes)
-        for unit in units:
-            for piece in unit.pieces:
-                self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
+        if len(units) > 1:
+            for unit in units:
+                for piece in unit.pieces:
+                    self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
         return units
 
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
         """Fetch ``items``; all cache misses go out in one round."""
         context = self.context
-        off_loop = self._source.runtime.off_loop
-        keys = await off_loop(partial(self.version.keys, items), len(items) // PARTS_A_STEP)
+        make = partial(self.version.keys, items)
+        few = len(items) <= INLINE_STEPS * PARTS_A_STEP
+        keys = make() if few else await self._source.runtime.in_thread(make)
         parts = await fetch_parts(
             self._source,
             self.version,
@@ -284,7 +293,7 @@ class FileScan:
         beside the decoding, and the rows are returned after its response. Raises ObjectChangedError if the object has
         another version now.
         """
-        validation = self._start_validation()
+        validation = None if self.current else self._start_validation()
         started = time.perf_counter()
         try:
             tables = await self._decode(unit, fetched)
@@ -325,7 +334,7 @@ class FileScan:
         return bool(found)
 
     def _start_validation(self) -> Flight[None] | None:
-        if self.current or self._source.freshness.is_fresh(self.version):
+        if self._source.freshness.is_fresh(self.version):
             return None
         return self._source.start_validation(self.version, self.context)
 
@@ -338,7 +347,10 @@ class FileScan:
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         runtime, late = self._source.runtime, self.plan.late
         limits = runtime.options.limits
-        size = sum([len(value) for value in fetched.values if isinstance(value, (bytes, memoryview))])
+        size = 0
+        for value in fetched.values:
+            if isinstance(value, (bytes, memoryview)):
+                size += len(value)
         threads = 1 if size < _SHARED_BYTES else max(1, limits.decode_threads)
         if late or threads > 1:
             matches = await runtime.in_threads(self._match_works(unit, fetched, threads), threads)
@@ -350,11 +362,10 @@ class FileScan:
                 raise
             if self._keeper.has_tiers:
                 self._keeper.share(rest.parts)
+        elif size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS:
+            decoded = await self._decode_few(unit, fetched, limits.inline_decode_bytes * _INLINE_GROWTH)
         else:
-            limit = limits.inline_decode_bytes
-            small = size < limit and len(fetched.keys) <= _INLINE_PARTS
-            small = small and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH
-            decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched), small=small)
+            decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched))
         for (_, _, matched, _), _, pages in decoded:
             self._rows_seen += matched.seen
             self.rows_matched += matched.num_rows
@@ -401,15 +412,36 @@ class FileScan:
 
         return await runtime.in_thread(finish)
 
-    def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
-        """Return an upper bound of the bytes of a unit's decoded pages."""
+    async def _decode_few(self, unit: Unit, fetched: Fetched, room: int) -> list[_Decoded]:
+        """Decode a unit of few bytes on the event loop, unless it may decode to more than ``room`` bytes.
+
+        A unit that is so large only if the filter accepts many rows is filtered here; threads decode the other columns
+        of so many rows. (Small pages are slow in a thread: after each it waits for Python's lock, up to 5 ms while the
+        event loop is busy. Of 64 lookups at once, those that met a new dictionary took 350 ms to decode.)
+        """
+        expected, runtime = self._expected_bytes(unit, fetched), self._source.runtime
+        if expected.size + expected.spread < room:
+            return self._decode_all(unit, fetched)
+        if expected.size >= room:
+            return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
+        matches = [work() for work in self._match_works(unit, fetched, 1)]
+        spread = expected.per_row * sum([match.matched.num_rows for match in matches])
+        small = expected.size + spread < room
+        return await runtime.in_thread(lambda: [self._finish(match, {}) for match in matches], small=small)
+
+    def _expected_bytes(self, unit: Unit, fetched: Fetched) -> ExpectedBytes:
+        """Return upper bounds of the bytes of a unit's decoded pages."""
         values = iter(fetched.values)
-        return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
+        if len(unit.pieces) == 1:
+            (piece,) = unit.pieces
+            return self._reader(piece.row_group).estimate.of(piece.items, values)
+        bounds = [self._reader(piece.row_group).estimate.of(piece.items, values) for piece in unit.pieces]
+        return ExpectedBytes(*map(sum, zip(*bounds, strict=True)))
 
     def check_complete(self) -> None:
         """Compare the number of decoded rows with the plan's, after the last unit. Raises CorruptFileError if they
         differ."""
-        planned = sum([group.rows.num_rows for group in self.plan.row_groups])
+        planned = sum(map(_NUM_PLANNED, self.plan.row_groups))
         if self._rows_seen != planned:
             raise CorruptFileError(
                 f"{self._rows_seen} rows were read where {planned} were planned", url=self.version.url
@@ -425,12 +457,12 @@ class FileScan:
         """Return a function for each piece, which adds its items to its reader and filters its rows."""
         works: list[Callable[[], _Match]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
-        limit = self._shape.limits.max_decoded_bytes
+        limits = self._shape.limits
         allowance: Allowance | None = None
         for piece in unit.pieces:
             # a small read in one unit: each of its row groups has the full allowance
             if allowance is None or self._whole:
-                allowance = Allowance(limit) if threads == 1 else SharedAllowance(limit, threads)
+                allowance = Allowance(limits) if threads == 1 else SharedAllowance(limits, threads)
             works.append(partial(self._match, piece, [*islice(arrived, len(piece.items))], allowance))
         return works
 
@@ -460,7 +492,7 @@ class FileScan:
         if self._keeper.unproven:
             self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
         if piece.last:
-            for leaf, index in reader.locations():
+            for leaf, index in reader.locations() if reader.sources.streamed else ():
                 learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
             self._readers.pop(piece.row_group.ordinal, None)
         return _Decoded(match, table, reader.take_pages_decoded())
@@ -469,7 +501,8 @@ class FileScan:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
             reader = self._readers[plan.ordinal] = self._keeper.reader(plan)
-            reader.expect(self._future_items.pop(plan.ordinal, ()))
+            if self._future_items:
+                reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
 
 

@@ -32,13 +32,14 @@ from asyncpq.objects.read_plan import (
     estimate,
     skips_pages,
 )
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones, prune_row_groups
-from asyncpq.pruning.zones import rows_where
+from asyncpq.pruning.zones import KnownValues, rows_where
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.storage.base import RequestContext
 
@@ -88,9 +89,9 @@ class PagePlanner:
         pruned_before = isinstance(self.prune, Constant)
         if self.prune is None or self.where is None:
             self.prune = self.where
-        off_loop = self.source.runtime.off_loop
+        in_thread = self.source.runtime.in_thread
         num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded)
-        kept, statistics = await off_loop(self._row_groups, num_chunks)
+        kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
         candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
         proven, rows_known = _NONE, 0
         # The keys of a lookup hardly ever fill a row group: it is spared the search.
@@ -106,22 +107,36 @@ class PagePlanner:
             await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
             candidates = [item for item in candidates if item[0] not in filters.dropped]
         filtered = self.where is not None
-        to_filter = [(*item, filtered and (proven is _NONE or item[0] not in proven)) for item in candidates]
+        if proven is _NONE:
+            to_filter = [(*item, filtered) for item in candidates]
+        else:
+            to_filter = [(*item, filtered and item[0] not in proven) for item in candidates]
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
         num_chunks = len(to_filter) * len(self.columns.leaves)
-        groups, late = await off_loop(partial(self._row_group_plans, to_filter, indexes), num_chunks)
+        values = None if statistics is None else statistics.values
+        make_plans = partial(self._row_group_plans, to_filter, indexes, values)
+        groups, late = make_plans() if num_chunks <= INLINE_STEPS else await in_thread(make_plans)
         bloom: BloomReport | None = None
         if filters is not None:
             await filters.rule_out([group.ordinal for group in groups if group.filtered], _stakes(groups, late))
             bloom = filters.report()
             groups = [group for group in groups if group.ordinal not in bloom.dropped]
             late = self._late(groups)
-        report = await off_loop(partial(self._report, groups, kept.num_rows, bloom), num_chunks)
+        make_report = partial(self._report, groups, kept.num_rows, bloom)
+        report = make_report() if num_chunks <= INLINE_STEPS else await in_thread(make_report)
         if version.has_grown:
             self.source.keep(version)
         learnt = _learnt(groups, indexes) if indexes.learnt else ()
         estimates = partial(self._estimates, groups)
         return FetchPlan(tuple(groups), late, self.prices, estimates, report, statistics, bloom, learnt, rows_known)
+
+    def _refuse_overlaps(self, groups: list[RowGroupPlan]) -> None:
+        """Do what :func:`refuse_overlaps` does; the chunks of a single row group are checked once."""
+        place = (groups[0].ordinal, groups[0].filtered) if len(groups) == 1 else None
+        if place not in self.columns.apart:
+            refuse_overlaps(groups, self.version.metadata.schema.leaves)
+            if place is not None:
+                self.columns.apart.add(place)
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
         """Return the ordinals of the row groups that may have matching rows, and how statistics pruned the others."""
@@ -133,7 +148,8 @@ class PagePlanner:
         if self.prune is None:
             return accessed, None
         trust = self.source.runtime.options.read.trust_statistics
-        verdict = prune_row_groups(self.prune, row_group_zones(self.version, self.columns) if trust else {}, num_groups)
+        zones = (self.columns.zones or row_group_zones(self.version, self.columns)) if trust else {}
+        verdict = prune_row_groups(self.prune, zones, num_groups)
         if verdict.kept.num_rows == num_groups:
             for reason in verdict.reasons:
                 metrics.fall_back(reason)
@@ -160,7 +176,7 @@ class PagePlanner:
         wanted: list[IndexRequest] = []
         bounded: set[int] = set()
         if where is not None and not pruned_before and self.source.runtime.options.read.trust_statistics:
-            bounded = {leaf.index for leaf in columns.bounded.values()}
+            bounded = columns.bounded_leaves
         for ordinal, rows, filtered in candidates:
             if filtered:
                 wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
@@ -177,7 +193,7 @@ class PagePlanner:
         return skips_pages(rows, num_rows, chunks, self.prices.gap_bytes)
 
     def _row_group_plans(
-        self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes
+        self, candidates: Sequence[tuple[int, RowRanges, bool]], indexes: PageIndexes, values: KnownValues | None
     ) -> tuple[list[RowGroupPlan], bool]:
         """Return the plans of the row groups, with the pages that may match according to the page indexes, and whether
         to fetch the filter's columns first."""
@@ -186,25 +202,18 @@ class PagePlanner:
             num_rows = self.version.metadata.row_groups[ordinal].num_rows
             if self.prune is not None and indexes.zones:
                 zones: dict[str, PageZones] = {}
-                for name, leaf in self.columns.bounded.items():
-                    known = indexes.zones.get((ordinal, leaf.index))
+                for name, bounded in self.columns.bounded.items():
+                    known = indexes.zones.get((ordinal, bounded.index))
                     if known is not None:
                         zones[name] = known
-                rows &= rows_where(self.prune, Truth.TRUE, num_rows, zones)
-            if not rows:
+                rows &= rows_where(self.prune, Truth.TRUE, num_rows, zones, values)
+            if not rows.starts:
                 continue
-            plans = [
-                ColumnPlan(
-                    item.field,
-                    indexes.spans.get((ordinal, item.leaf)) or indexed_chunk(self.version, ordinal, item.leaf).span,
-                    indexes.offsets.get((ordinal, item.leaf)),
-                    item.predicate,
-                    num_rows,
-                    rows,
-                    item.repeated,
-                )
-                for item in (self.columns.leaves if filtered else self.columns.unfiltered)
-            ]
+            plans: list[ColumnPlan] = []
+            for leaf, field, predicate, repeated in self.columns.leaves if filtered else self.columns.unfiltered:
+                span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf).span
+                offsets = indexes.offsets.get((ordinal, leaf))
+                plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated))
             groups.append(RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered))
         return groups, self._late(groups)
 
@@ -220,9 +229,12 @@ class PagePlanner:
         num_bytes = num_ranges = 0
         for group in groups:
             if group.filtered:
-                others = [column.num_bytes for column in group.columns if not column.predicate]
-                num_bytes += sum(others)
-                num_ranges += len(others) * (len(group.rows.starts) + 1)  # a dictionary, and the pages of each run
+                count = 0
+                for column in group.columns:
+                    if not column.predicate:
+                        num_bytes += column.num_bytes
+                        count += 1
+                num_ranges += count * (len(group.rows.starts) + 1)  # a dictionary, and the pages of each run
         request_s = prices.request_s + prices.latency_s / prices.connections
         if num_bytes / prices.bandwidth_bytes_s + num_ranges * request_s <= prices.latency_s:
             return False
@@ -240,7 +252,7 @@ class PagePlanner:
         """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises
         CorruptFileError if chunks of the read share bytes."""
         if not self.version.padded_chunks:
-            refuse_overlaps(groups, self.version.metadata.schema.leaves)
+            self._refuse_overlaps(groups)
         pages = pages_kept = rows_kept = 0
         for group in groups:
             rows_kept += group.rows.num_rows

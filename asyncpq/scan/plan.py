@@ -172,7 +172,7 @@ def describe(
     by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
     options = source.runtime.options
     memory = source.runtime.memory
-    tail: Tail | None = memory.get(version.key("tail", 0, 0), scan=True)
+    tail: Tail | None = memory.get(version.tail_key, scan=True)
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
     requests: list[PlannedRequest] = []
     cached = 0

@@ -21,7 +21,8 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, FormatError, ObjectChangedError, QueryError
 from asyncpq.events import Operation
-from asyncpq.expressions import Constant, Expression, columns, simplify, without_contradictions
+from asyncpq.expressions import Atom, Constant, Expression, columns, simplify, without_contradictions
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
@@ -112,8 +113,9 @@ class ScanPlanner:
             view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("it has another version than the one whose columns were matched")
-            steps = self._num_columns(version)
-            resolved, shape = await source.runtime.off_loop(partial(self._resolve, version), steps)
+            resolve = partial(self._resolve, version)
+            few = self._num_columns(version) <= INLINE_STEPS
+            resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)
             request = self.request
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
@@ -142,10 +144,7 @@ class ScanPlanner:
             self._adopted = version
             self._adopt(version)
         memory = source.runtime.memory.max_bytes
-        if plan.late:
-            num_bytes = plan.num_bytes()
-        else:
-            num_bytes = sum([column.num_bytes for group in plan.row_groups for column in group.columns])
+        num_bytes = plan.num_bytes()
         source.describe(metrics)
         size = self.other_bytes + num_bytes
         # so large a count or take would push out what lookups use
@@ -193,7 +192,9 @@ class ScanPlanner:
         if self.request.unbound is not None:
             self._bind(version, self.request.unbound)
         resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
-        self._check_types(resolved.schema)
+        if self._schema is not None:
+            self._check_types(self._schema, resolved.schema)
+        self._schema = resolved.schema
         return resolved, self._shape(resolved, filter_)
 
     def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
@@ -217,20 +218,23 @@ class ScanPlanner:
         """Resolve the columns and compile the filter for the columns' types."""
         self._where = self._simplified
         resolved = self._resolved(version)
-        relative, types = self.request.relative, resolved.types
+        relative, filters = self.request.relative, resolved.filters
         if relative is not None:
-            self._replace_where(resolve_typed_times(relative, self._now, types))
+            self._replace_where(resolve_typed_times(relative, self._now, filters.types))
         if self.request.where is None or self._simplified is None:
             return resolved, None
-        filter_ = compile_filter(self.request.where, types)
-        self._where = without_contradictions(self._simplified, filter_.engine_atoms)
+        filter_ = filters.compile(self.request.where)
+        where = self._simplified
+        if not isinstance(where, Atom):
+            where = without_contradictions(where, filter_.engine_atoms)
+        self._where = where
         if self._where is self.request.where:
             return resolved, filter_
         if self._where not in (self._simplified, self.request.where):
             resolved = self._resolved(version)
         if self._where != self.request.where and not isinstance(self._where, Constant):
             # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
-            filter_ = compile_filter(self._where, types)
+            filter_ = filters.compile(where)
         return resolved, filter_
 
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
@@ -280,7 +284,9 @@ class ScanPlanner:
         )
         extensions = options.read.extension_types
         dictionaries, view = resolved.dictionaries, resolved.view
-        return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, dictionaries, view)
+        return QueryShape(
+            resolved.schema, resolved.columns.output, filter_, limits, extensions, resolved.decoders, dictionaries, view
+        )
 
     def _resolved(self, version: FileVersion) -> Resolved:
         """Return the request's names resolved to columns; requests that differ only in literals share the result."""
@@ -297,18 +303,17 @@ class ScanPlanner:
         resolved = version.recent((view, wanted), lambda: resolve_view(version, view, wanted))
         return resolved.for_literals(self._where, self._prune)
 
-    def _check_types(self, schema: pa.Schema) -> None:
+    def _check_types(self, before: pa.Schema, schema: pa.Schema) -> None:
         """Check that a new version still has the columns of the plan before it. Raises ObjectChangedError if a
         column is missing or has another type."""
-        if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
-            was, now = ({field.name: field.type for field in some} for some in (self._schema, schema))
+        if (before.names, before.types) != (schema.names, schema.types):
+            was, now = ({field.name: field.type for field in some} for some in (before, schema))
             changed = [f"{name} is {now.get(name, 'gone')} now" for name, kind in was.items() if now.get(name) != kind]
             raise _OtherColumnsError(
                 f"the object was replaced during the read, and has other columns: {', '.join(changed[:3])}",
                 url=self.source.handle.url,
                 hint="Call await file.refresh() and ask again.",
             )
-        self._schema = schema
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
         """Forget the version after the object has changed; raise ``error`` unless a new plan is allowed."""

@@ -14,7 +14,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_relative_times, parse_filters
-from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
+from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.column_resolution import ColumnNames
 
@@ -24,7 +24,7 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
     list."""
     if columns is None:
         return None
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
+    if type(columns) is not list and (isinstance(columns, str) or not isinstance(columns, Iterable)):
         raise InvalidOptionError(
             f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
         )
@@ -133,7 +133,7 @@ class LookupKeys:
     """The keys of one lookup: for each key column a value, or a list of values; lists pair up by position."""
 
     def __init__(self, keys: Any) -> None:
-        if not isinstance(keys, Mapping) or not keys:
+        if (type(keys) is not dict and not isinstance(keys, Mapping)) or not keys:
             raise QueryError(
                 "a lookup needs at least one key column",
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
@@ -231,6 +231,8 @@ def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
 
 def _values(name: str, value: Any) -> tuple[Scalar, ...]:
     """Return the keys of one column: the values of a collection, or the single value."""
+    if type(value) in SCALAR_TYPES:
+        return (value,)
     try:
         if not is_collection(value):
             return (as_scalar(value),)

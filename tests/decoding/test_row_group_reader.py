@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 
 import asyncpq
+from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group_reader import SharedAllowance
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
 from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.decoding.test_decoded_size import BOMBS
-from tests.parquet_samples import MIB, write
+from tests.parquet_samples import MIB, limited, write
 from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask
 
@@ -33,10 +35,20 @@ class Watch:
             self.threads.append(threading.get_ident())
             expected = read._expected_bytes(unit, fetched)
             found = decode(read, unit, fetched)
-            self.units.append((expected, sum([_copied(each.table) for each in found if each.table is not None])))
+            copied = sum([_copied(each.table) for each in found if each.table is not None])
+            self.units.append((expected.size + expected.spread, copied))
             return found
 
         patch.setattr(FileScan, "_decode_all", watched)
+        for step in ("_match", "_finish"):
+            patch.setattr(FileScan, step, self._noting_thread(getattr(FileScan, step)))
+
+    def _noting_thread(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            self.threads.append(threading.get_ident())
+            return step(*args)
+
+        return noted
 
 
 def _copied(table: pa.Table) -> int:
@@ -96,7 +108,7 @@ def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch)
 
 @pytest.mark.parametrize("key", ["number", "text"])
 def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
-    """Once their dictionaries are known; the handing over to a thread would cost more."""
+    """The handing over to a thread would cost more, also where a dictionary is not yet known."""
     rows = 20_000
     table = pa.table(
         {
@@ -111,7 +123,6 @@ def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
 
     async def question(file: asyncpq.File) -> list[Any]:
         await file.lookup({key: table.column(key)[0].as_py()})
-        watch.threads.clear()
         return [(await file.lookup({key: table.column(key)[row].as_py()})).to_pylist() for row in (7, 7777, 19_999)]
 
     assert ask(data, question) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
@@ -121,12 +132,12 @@ def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
 
 def test_a_column_that_needs_more_than_a_threads_share_is_decoded_alone() -> None:
     """Two columns fail with half of what is allowed; then each has all that the other left, one after the other."""
-    allowance = SharedAllowance(2000, 2)
+    allowance = SharedAllowance(limited(2000), 2)
     both = threading.Barrier(2, timeout=60)
     limits: list[int] = []
 
-    def select(limit: int) -> pa.Array:
-        limits.append(limit)
+    def select(allowed: DecodeLimits) -> pa.Array:
+        limits.append(limit := allowed.max_decoded_bytes)
         if limit == 1000:
             both.wait()
         if limit < 1100:
@@ -138,3 +149,23 @@ def test_a_column_that_needs_more_than_a_threads_share_is_decoded_alone() -> Non
     assert limits == [1000, 1000, 2000, 1200]
     with pytest.raises(ResourceLimitError):
         allowance.decode(select)
+
+
+@pytest.mark.parametrize("matching", [1, 500])
+def test_a_filter_decides_whether_a_bomb_goes_off(matching: int, watch: Watch) -> None:
+    """Each value takes 100 kB, so that one row is decoded on the loop and all rows are refused in a thread."""
+    rows = 500
+    key = [0] * matching + list(range(1, rows - matching + 1))
+    table = pa.table({"key": key, "bomb": pa.DictionaryArray.from_arrays(pa.array([0] * rows), ["x" * 100_000])})
+    data = write(
+        table.cast(pa.schema({"key": pa.int64(), "bomb": pa.string()})), compression="zstd", write_page_index=True
+    )
+    limits = asyncpq.LimitOptions(max_decoded_bytes=24 * MIB)
+    if matching == 1:
+        found = ask(data, lambda file: file.lookup({"key": 0}, columns=["bomb"]), limits=limits)
+        assert [len(value) for value in found["bomb"].to_pylist()] == [100_000]
+        assert set(watch.threads) == {threading.get_ident()}
+        return
+    with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
+        ask(data, lambda file: file.lookup({"key": 0}, columns=["bomb"]), limits=limits)
+    assert watch.threads[0] == threading.get_ident() != watch.threads[-1]

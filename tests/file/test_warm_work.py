@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, SupportsIndex, overload
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from asyncpq.metrics import MAX_FALLBACKS, ReadMetrics
 from asyncpq.parquet.row_group import RowGroup
 
 ROWS_PER_GROUP = 20
+HOT_CALLS = 180  # of the own functions of asyncpq, for one column
 
 
 class CountedGroups(tuple[RowGroup, ...]):
@@ -136,3 +139,44 @@ async def test_what_a_version_keeps_does_not_grow_with_the_questions(tmp_path: P
             await file.take([7], paths)
             weights.append(file._version.weight)
     assert max(weights[300:]) <= max(weights[:300]) * 1.1
+
+
+class Calls:
+    """Counts the calls of the package's own functions, as a profile function of :mod:`sys`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._package = str(Path(asyncpq.__file__).parent)
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        self.count += event == "call" and frame.f_code.co_filename.startswith(self._package)
+
+
+@pytest.mark.parametrize(("columns", "most"), [(["word"], HOT_CALLS), (["word", "price", "count"], HOT_CALLS + 30)])
+async def test_a_hot_lookup_takes_few_python_calls(tmp_path: Path, columns: list[str], most: int) -> None:
+    """Its pages are in memory, decoded: what is left is Python's own work, which each call makes slower."""
+    rows = 100_000
+    table = pa.table(
+        {
+            "id": range(rows),
+            "word": [f"word {row % 977}" for row in range(rows)],
+            "price": [row / 7 for row in range(rows)],
+            "count": pa.array([row % 50 for row in range(rows)], pa.int32()),
+        }
+    )
+    path = str(tmp_path / "hot.parquet")
+    pq.write_table(table, path, use_dictionary=["word"], max_rows_per_page=5000, write_page_index=True)
+    requests = asyncpq.RequestOptions(tail_bytes=1 << 14)
+    async with asyncpq.Session(cache_policy=asyncpq.immutable(), requests=requests) as session:
+        file = await session.open_file(path)
+        for key in (41_000, 77_000, 42_000, 42_000):
+            found = await file.lookup({"id": key}, columns=columns)
+            assert found.to_pylist() == table.slice(key, 1).select(columns).to_pylist()
+        calls = Calls()
+        sys.setprofile(calls)
+        try:
+            await file.lookup({"id": 42_000}, columns=columns)
+        finally:
+            sys.setprofile(None)
+    assert file.metrics.requests == file.metrics.pages_read == 0
+    assert calls.count <= most

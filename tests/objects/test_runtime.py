@@ -1,15 +1,19 @@
-"""The budget of bytes in flight, the sizes of tails that a session learns, and work in threads."""
+"""The budget of bytes in flight, the sizes of tails that a session learns, work in threads, and deadlines."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
 import asyncpq
+from asyncpq.errors import DeadlineExceededError
 from asyncpq.objects.runtime import ByteBudget, Runtime, TailSizes
-from asyncpq.options import LimitOptions, SessionOptions
+from asyncpq.options import LimitOptions, RetryOptions, SessionOptions
 
 
 async def test_budget_is_first_come_first_served() -> None:
@@ -81,3 +85,77 @@ async def test_the_first_work_that_fails_is_told_of(threads: int) -> None:
         await runtime.close()
     assert begun[:3] == [0, 1, 2]
     assert len(begun) < 100
+
+
+@asynccontextmanager
+async def running(timeout_s: float | None) -> AsyncIterator[Runtime]:
+    runtime = Runtime(SessionOptions(retry=RetryOptions(read_timeout_s=timeout_s)), {})
+    runtime.enter()
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+
+
+async def forever(runtime: Runtime) -> None:
+    async with runtime.deadline("s3://b/file"):
+        await asyncio.Event().wait()
+
+
+async def test_a_deadline_ends_each_body_and_nothing_else() -> None:
+    async with running(0.01) as runtime:
+        for _ in range(3):  # the timer is set again for deadlines that begin while it waits, and after it rang
+            first = asyncio.ensure_future(forever(runtime))
+            await asyncio.sleep(0)
+            async with runtime.deadline("s3://b/other"):
+                pass
+            second = asyncio.ensure_future(forever(runtime))
+            for task in (first, second):
+                with pytest.raises(DeadlineExceededError, match=r"not done after 0\.01 s") as caught:
+                    await task
+                assert caught.value.url == "s3://b/file"
+        assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]  # in a task
+
+
+async def test_the_outer_of_two_deadlines_ends_the_inner_body() -> None:
+    async with running(0.01) as runtime:
+        with pytest.raises(DeadlineExceededError) as caught:
+            async with runtime.deadline("s3://b/outer"):
+                await forever(runtime)
+        assert caught.value.url == "s3://b/outer"
+
+
+async def test_a_deadline_leaves_other_errors_alone() -> None:
+    async with running(30.0) as runtime:
+        with pytest.raises(TimeoutError) as caught:
+            async with runtime.deadline("s3://b/file"):
+                raise TimeoutError("of the body")
+        assert not isinstance(caught.value, DeadlineExceededError)
+        task = asyncio.ensure_future(forever(runtime))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_cancellation_beside_the_deadline_stays_one() -> None:
+    """Whoever cancelled the task while the deadline ended it still sees it cancelled."""
+    async with running(0.01) as runtime:
+
+        async def read() -> None:
+            async with runtime.deadline("s3://b/file"):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    asyncio.current_task().cancel()  # type: ignore[union-attr]  # in a task
+                    raise
+
+        task = asyncio.ensure_future(read())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+
+async def test_no_deadline() -> None:
+    async with running(None) as runtime, runtime.deadline("s3://b/file"):
+        await asyncio.sleep(0)
