@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from threading import Lock, Semaphore
 from typing import NamedTuple, TypeAlias
 
@@ -143,8 +143,10 @@ class Allowance:
 
     def decode(self, select: Callable[[DecodeLimits], pa.Array]) -> pa.Array:
         """Return ``select(limits)``, and count its bytes."""
-        array = select(self.limits)
-        self.spend(held_bytes(array))  # a dictionary is counted in the cache that holds it
+        limits = self.limits
+        array = select(limits)
+        # a dictionary is counted in the cache that holds it
+        limits.max_decoded_bytes = max(0, limits.max_decoded_bytes - held_bytes(array))
         return array
 
     def spend(self, num_bytes: int) -> None:
@@ -173,7 +175,9 @@ class SharedAllowance(Allowance):
             with self._turns:
                 share = self.limits.copy()
                 share.max_decoded_bytes //= self._threads
-                return super().decode(lambda _: select(share))
+                array = select(share)
+                self.spend(held_bytes(array))
+                return array
         except ResourceLimitError:
             with self._alone:
                 for _ in range(self._threads):
@@ -215,7 +219,7 @@ class RowGroupReader:
         self._next_row = 0
         self._expecting = False  # more pieces follow
         self._pages_counted = 0
-        self._allowance = Allowance(shape.limits)  # of the unit that is decoded
+        self._allowance: Allowance | None = None  # of the unit that is decoded
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
         source = self.sources.flat.get(projection.field)
@@ -224,7 +228,7 @@ class RowGroupReader:
         else:
             select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
         try:
-            return self._allowance.decode(select)
+            return (self._allowance or Allowance(self._shape.limits)).decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
@@ -344,7 +348,10 @@ class RowGroupReader:
 
     def columns(self, matched: Matched, numbers: Iterable[int]) -> list[pa.Array]:
         """Return the output's columns at the positions ``numbers``, for the matched rows."""
+        shape = self._shape
         try:
+            if shape.view is None and not shape.limits.validate_utf8:
+                return list(map(self._output, map(shape.output.__getitem__, numbers), repeat(matched)))
             return [self._column(number, matched) for number in numbers]
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
@@ -396,7 +403,7 @@ class RowGroupReader:
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
         """Return a column of the dataset. A constant's bytes count against the allowance like decoded bytes."""
-        allowance = self._allowance
+        allowance = self._allowance or Allowance(self._shape.limits)
         if source is None:
             size, limits = num_rows * constant_bytes(column.constant), allowance.limits
             if size > limits.max_decoded_bytes:

@@ -366,12 +366,15 @@ class FileScan:
             decoded = await self._decode_few(unit, fetched, limits.inline_decode_bytes * _INLINE_GROWTH)
         else:
             decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched))
-        for (_, _, matched, _), _, pages in decoded:
+        tables: list[pa.Table] = []
+        for (_, _, matched, _), table, pages in decoded:
             self._rows_seen += matched.seen
             self.rows_matched += matched.num_rows
             self.context.metrics.rows_scanned += matched.seen
             self.context.metrics.pages_read += pages
-        return [each.table for each in decoded if each.table is not None]
+            if table is not None:
+                tables.append(table)
+        return tables
 
     async def _fetch_late(self, items: Sequence[Item]) -> Fetched:
         """Fetch what the other columns need for the rows that match the filter."""
@@ -450,6 +453,10 @@ class FileScan:
     # -- in a thread ------------------------------------------------------------------------------
 
     def _decode_all(self, unit: Unit, fetched: Fetched) -> list[_Decoded]:
+        if len(unit.pieces) == 1:  # as of most lookups
+            (piece,) = unit.pieces
+            arrived = zip(fetched.keys, fetched.values, strict=True)
+            return [self._finish(self._match(piece, arrived, Allowance(self._shape.limits)), {})]
         matches = [work() for work in self._match_works(unit, fetched, 1)]
         return [self._finish(match, {}) for match in matches]
 
@@ -467,7 +474,7 @@ class FileScan:
         return works
 
     def _match(
-        self, piece: RowGroupPiece, arrived: Sequence[tuple[ContentKey, object]], allowance: Allowance
+        self, piece: RowGroupPiece, arrived: Iterable[tuple[ContentKey, object]], allowance: Allowance
     ) -> _Match:
         reader, plan = self._reader(piece.row_group), piece.row_group
         self._keeper.add(reader, piece.items, arrived)
@@ -482,7 +489,7 @@ class FileScan:
         """Return the table of a piece, whose ``columns`` are decoded, by position, or none is."""
         piece, reader, matched, _ = match
         table: pa.Table | None = None
-        if self._emits(match):
+        if matched.num_rows and not self._rows_only:
             table = reader.emit(matched, [columns[number] for number in range(len(columns))] if columns else None)
         else:
             reader.skip(matched)
