@@ -111,13 +111,13 @@ def key_rules(
 
 def _refusal(field: StructField) -> KeyRefused | None:
     """Return why values of this column cannot be keys; None if they can be keys."""
-    kind = field.dataType
-    if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+    dtype = field.dataType
+    if isinstance(dtype, StringType) and not dtype.isUTF8BinaryCollation():
         return KeyRefused(
-            f"a key column has the collation {kind.collation}, which does not compare strings byte by byte"
+            f"a key column has the collation {dtype.collation}, which does not compare strings byte by byte"
         )
-    if not isinstance(kind, AtomicType):
-        return KeyRefused(f"asyncpq does not support keys of type {kind.simpleString()}")
+    if not isinstance(dtype, AtomicType):
+        return KeyRefused(f"asyncpq does not support keys of type {dtype.simpleString()}")
     if str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char"):
         return KeyRefused("Spark pads CHAR values with spaces when it compares keys, which asyncpq does not support")
     return None
@@ -198,25 +198,25 @@ def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool
 
     ``int96_is_shifted`` is ``spark.sql.parquet.int96TimestampConversion``.
     """
-    kind = stored.value_type if isinstance(stored, pa.DictionaryType) else stored
+    dtype = stored.value_type if isinstance(stored, pa.DictionaryType) else stored
     name = type_.simpleString()
     if name in _DIGITS:
-        return bool(pa.types.is_integer(kind))
+        return bool(pa.types.is_integer(dtype))
     if name.startswith("decimal"):
-        is_same = pa.types.is_decimal(kind) and (kind.precision, kind.scale) == _decimal(name)
-        return bool(is_same or (pa.types.is_uint64(kind) and name == "decimal(20,0)"))
+        is_same = pa.types.is_decimal(dtype) and (dtype.precision, dtype.scale) == _decimal(name)
+        return bool(is_same or (pa.types.is_uint64(dtype) and name == "decimal(20,0)"))
     if name in ("timestamp", "timestamp_ntz"):
         may_be_shifted = name == "timestamp" and int96_is_shifted  # some files may store INT96
-        return bool(pa.types.is_timestamp(kind) and not may_be_shifted)
+        return bool(pa.types.is_timestamp(dtype) and not may_be_shifted)
     if name in ("string", "binary"):
-        return bool(is_bytes(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        return bool(is_bytes(dtype) or pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
     same = {"float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}
-    return bool(same.get(name) == kind)
+    return bool(same.get(name) == dtype)
 
 
-def is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(dtype: pa.DataType) -> bool:
     """Return whether asyncpq compares values of this type as bytes, not as text."""
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+    return bool(pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
 
 
 #: Maximum number of keys of several columns in one predicate.
@@ -280,21 +280,21 @@ def _any_of(name: str, keys: Sequence[Scalar | Expression]) -> Expression:
 
 def _literals(column: JoinKey, keys: pa.Array) -> list[Scalar | Expression]:
     """Return for each key its literal, or a predicate if no literal can express the key."""
-    kind = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
+    dtype = column.stored.value_type if isinstance(column.stored, pa.DictionaryType) else column.stored
     if column.form == "rounded":
         return [_rounded_to(column.name, key) for key in keys.to_pylist()]
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         nan = Not(Comparison(column.name, "<=", math.inf))
         return [nan if key != key else as_scalar(key) for key in keys.to_pylist()]
-    if pa.types.is_timestamp(kind):
-        zone = None if kind.tz is None else dt.UTC
+    if pa.types.is_timestamp(dtype):
+        zone = None if dtype.tz is None else dt.UTC
         epoch, first, last = (time.replace(tzinfo=zone) for time in (_EPOCH, FIRST_SURE_TIME, _LAST_TIME))
         return _times(column.name, keys.view(pa.int64()), epoch, dt.timedelta(microseconds=1), first, last)
-    if pa.types.is_date32(kind):
+    if pa.types.is_date32(dtype):
         days = keys.view(pa.int32())
         return _times(column.name, days, _EPOCH.date(), dt.timedelta(days=1), FIRST_SURE_DAY, _LAST_TIME.date())
-    values = (keys.cast(pa.binary()) if is_bytes(kind) else keys).to_pylist()
-    return [as_scalar(int(value) if pa.types.is_integer(kind) else value) for value in values]
+    values = (keys.cast(pa.binary()) if is_bytes(dtype) else keys).to_pylist()
+    return [as_scalar(int(value) if pa.types.is_integer(dtype) else value) for value in values]
 
 
 def _times(

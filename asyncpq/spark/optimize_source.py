@@ -44,9 +44,9 @@ _PROBLEMS: Final = pa.schema([("url", pa.string()), ("column", pa.string()), ("p
 _FILES_A_TASK: Final = 32
 
 
-def has_nanoseconds(kind: pa.DataType) -> bool:
+def has_nanoseconds(dtype: pa.DataType) -> bool:
     """Return whether an Arrow type contains nanosecond timestamps at any depth, as asyncpq also reads INT96."""
-    return _holds(kind, lambda timestamp: bool(timestamp.unit == "ns"))
+    return _holds(dtype, lambda timestamp: bool(timestamp.unit == "ns"))
 
 
 def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
@@ -137,56 +137,56 @@ def check_timestamps(
         )
 
 
-def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
-    if _types.is_timestamp(kind):
-        return test(kind)
-    return any(_holds(kind.field(at).type, test) for at in range(kind.num_fields))
+def _holds(dtype: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    if _types.is_timestamp(dtype):
+        return test(dtype)
+    return any(_holds(dtype.field(at).type, test) for at in range(dtype.num_fields))
 
 
 def _has_digits(values: Any) -> bool:
     """Return whether ``values`` contain, at any depth, nanoseconds that are not whole microseconds."""
-    kind = values.type
-    if _types.is_timestamp(kind) and kind.unit == "ns":
+    dtype = values.type
+    if _types.is_timestamp(dtype) and dtype.unit == "ns":
         numbers = values.cast(pa.int64())
         micros = pc.multiply(pc.divide(numbers, 1000), 1000)
         return pc.any(pc.not_equal(numbers, micros)).as_py() is True
-    if _types.is_struct(kind):
+    if _types.is_struct(dtype):
         return any(_has_digits(column) for column in values.flatten())
-    if _types.is_map(kind):
+    if _types.is_map(dtype):
         return _has_digits(values.keys) or _has_digits(values.items)
-    if kind.num_fields:
+    if dtype.num_fields:
         return _has_digits(values.flatten())
     return False
 
 
-def _has_long(kind: DataType, stored: pa.DataType) -> bool:
-    """Return whether a type contains, at any depth, a timestamp (``stored``) that Spark reads as BIGINT (``kind``)."""
-    return (_types.is_timestamp(stored) and isinstance(kind, LongType)) or any(
-        _has_long(*pair) for pair in _inner(kind, stored)
+def _has_long(dtype: DataType, stored: pa.DataType) -> bool:
+    """Return whether a type contains, at any depth, a timestamp (``stored``) that Spark reads as BIGINT (``dtype``)."""
+    return (_types.is_timestamp(stored) and isinstance(dtype, LongType)) or any(
+        _has_long(*pair) for pair in _inner(dtype, stored)
     )
 
 
-def _inner(kind: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
+def _inner(dtype: DataType, stored: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
     """Return the types of fields, elements, or keys and values, as pairs of Spark's and Arrow's; empty for leaves."""
-    if isinstance(kind, StructType):
-        return [(field.dataType, stored.field(field.name).type) for field in kind.fields]
-    parts = inner_types(kind)
+    if isinstance(dtype, StructType):
+        return [(field.dataType, stored.field(field.name).type) for field in dtype.fields]
+    parts = inner_types(dtype)
     return [(inner, child.type) for (_, inner), child in zip(parts, children_of(stored), strict=True)] if parts else []
 
 
-def _converted(value: Column, kind: DataType, stored: pa.DataType, zoneless: bool) -> Column:
-    if not _has_long(kind, stored):
+def _converted(value: Column, dtype: DataType, stored: pa.DataType, zoneless: bool) -> Column:
+    if not _has_long(dtype, stored):
         return value
-    inner = _inner(kind, stored)
-    if isinstance(kind, StructType):
+    inner = _inner(dtype, stored)
+    if isinstance(dtype, StructType):
         fields = [
             _converted(value.getField(name), *pair, zoneless).alias(name)
-            for name, pair in zip(kind.names, inner, strict=True)
+            for name, pair in zip(dtype.names, inner, strict=True)
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(kind, ArrayType):
+    if isinstance(dtype, ArrayType):
         return F.transform(value, lambda item: _converted(item, *inner[0], zoneless))
-    if isinstance(kind, MapType):
+    if isinstance(dtype, MapType):
         of_keys, of_values = inner
         keys = F.transform(F.map_keys(value), lambda key: _converted(key, *of_keys, zoneless))
         values = F.transform(F.map_values(value), lambda item: _converted(item, *of_values, zoneless))

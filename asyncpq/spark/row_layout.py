@@ -105,16 +105,16 @@ def _bounds(values: pa.Array, most: int) -> pa.Array:
 
 def _orderable(values: pa.Array) -> pa.Array:
     """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
-    kind = values.type
-    if pa.types.is_decimal(kind):
+    dtype = values.type
+    if pa.types.is_decimal(dtype):
         return values.cast(pa.float64())  # may merge close values
-    if pa.types.is_floating(kind):
-        return pc.add(values, pa.scalar(0.0, kind))  # -0 becomes 0
-    if pa.types.is_boolean(kind):
+    if pa.types.is_floating(dtype):
+        return pc.add(values, pa.scalar(0.0, dtype))  # -0 becomes 0
+    if pa.types.is_boolean(dtype):
         return values.cast(pa.uint8())
-    if pa.types.is_temporal(kind):
-        return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_temporal(dtype):
+        return values.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
         return values.cast(pa.binary())
     return values
 
@@ -156,7 +156,7 @@ class SortKey:
 
     path: tuple[str, ...]  # names of the column and of the struct fields down to the leaf
     at: int  # position of the column
-    kind: T.DataType  # of the leaf
+    dtype: T.DataType  # of the leaf
 
     @property
     def name(self) -> str:
@@ -194,15 +194,15 @@ def find_leaf(name: str, schema: T.StructType, conf: ReadConf) -> SortKey | None
     steps = [name] if find_name(schema.names, name, conf) is not None else name.split(".")
     path: list[str] = []
     places: list[int] = []
-    kind: T.DataType = schema
+    dtype: T.DataType = schema
     for step in steps:
-        place = find_name(kind.names, step, conf) if isinstance(kind, T.StructType) else None
-        if place is None or not isinstance(kind, T.StructType):
+        place = find_name(dtype.names, step, conf) if isinstance(dtype, T.StructType) else None
+        if place is None or not isinstance(dtype, T.StructType):
             return None
-        path.append(kind.names[place])
+        path.append(dtype.names[place])
         places.append(place)
-        kind = kind.fields[place].dataType
-    return SortKey(tuple(path), places[0], kind)
+        dtype = dtype.fields[place].dataType
+    return SortKey(tuple(path), places[0], dtype)
 
 
 @dataclass(frozen=True)
@@ -224,14 +224,14 @@ class RowLayout:
         if both:
             raise InvalidOptionError("sort_by and zorder_by contain the same column", column=".".join(min(both)))
         for key in self.keys:
-            if not _has_order(key.kind):
+            if not _has_order(key.dtype):
                 raise InvalidOptionError(
-                    f"sort_by: Spark cannot sort values of type {key.kind.simpleString()}", column=key.name
+                    f"sort_by: Spark cannot sort values of type {key.dtype.simpleString()}", column=key.name
                 )
         for key in self.z_keys:
-            if not isinstance(key.kind, _RANKED) and not _is_plain_text(key.kind):
+            if not isinstance(key.dtype, _RANKED) and not _is_plain_text(key.dtype):
                 raise InvalidOptionError(
-                    f"zorder_by: asyncpq does not support columns of type {key.kind.simpleString()}", column=key.name
+                    f"zorder_by: asyncpq does not support columns of type {key.dtype.simpleString()}", column=key.name
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:
@@ -239,7 +239,7 @@ class RowLayout:
 
         def is_same(key: SortKey) -> bool:
             is_ambiguous = any("." in name for name in key.path)
-            return not is_ambiguous and (isinstance(key.kind, _SAME_ORDER) or _is_plain_text(key.kind))
+            return not is_ambiguous and (isinstance(key.dtype, _SAME_ORDER) or _is_plain_text(key.dtype))
 
         return tuple(SortedBy(column=key.name) for key in takewhile(is_same, self.keys))
 
@@ -268,17 +268,17 @@ class RowLayout:
         return arranged.select(*[f"c{at}" for at in range(len(frame.columns))]).toDF(*frame.columns)
 
     def _hash(self) -> Column:
-        return columns_hash([(key.column, key.kind) for key in (*self.keys, *self.z_keys)])
+        return columns_hash([(key.column, key.dtype) for key in (*self.keys, *self.z_keys)])
 
 
-def _has_order(kind: T.DataType) -> bool:
-    if isinstance(kind, (T.MapType, T.VariantType, T.CalendarIntervalType)) or is_spatial(kind):
+def _has_order(dtype: T.DataType) -> bool:
+    if isinstance(dtype, (T.MapType, T.VariantType, T.CalendarIntervalType)) or is_spatial(dtype):
         return False
-    return all(_has_order(inner) for _, inner in inner_types(kind))
+    return all(_has_order(inner) for _, inner in inner_types(dtype))
 
 
-def _is_plain_text(kind: T.DataType) -> bool:
-    return isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation()
+def _is_plain_text(dtype: T.DataType) -> bool:
+    return isinstance(dtype, T.StringType) and dtype.isUTF8BinaryCollation()
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
 
 def columns_hash(columns: Sequence[tuple[Column, T.DataType]]) -> Column:
     """Return a 64-bit hash of these columns with their types; null and other values have different hashes."""
-    parts = [part for column, kind in columns for part in _inside(column, kind)]
+    parts = [part for column, dtype in columns for part in _inside(column, dtype)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("bigint")
 
 
@@ -381,31 +381,31 @@ def _checksum(row: Any, name: str, nulls: int) -> Checksum:
     return Checksum(nulls, row[f"xor{name}"] or 0, int(row[f"total{name}"] or 0))
 
 
-def _inside(value: Column, kind: T.DataType) -> list[Column]:
+def _inside(value: Column, dtype: T.DataType) -> list[Column]:
     """Return the columns of :func:`_hashable` after a null flag, since xxhash64 skips nulls."""
-    return [value.isNull(), *_hashable(value, kind)]
+    return [value.isNull(), *_hashable(value, dtype)]
 
 
-def _hashable(value: Column, kind: T.DataType) -> list[Column]:
+def _hashable(value: Column, dtype: T.DataType) -> list[Column]:
     """Return columns that xxhash64 accepts for ``value``: not maps and variants, and lists with their sizes."""
-    if isinstance(kind, T.MapType):
-        of_key, of_value = kind.keyType, kind.valueType
+    if isinstance(dtype, T.MapType):
+        of_key, of_value = dtype.keyType, dtype.valueType
         entries = F.transform(
             F.map_entries(value),
             lambda entry: F.xxhash64(*_inside(entry["key"], of_key), *_inside(entry["value"], of_value)),
         )
         return [F.size(value), F.array_sort(entries)]
-    if isinstance(kind, T.ArrayType):
-        element = kind.elementType
+    if isinstance(dtype, T.ArrayType):
+        element = dtype.elementType
         return [F.size(value), F.transform(value, lambda item: F.xxhash64(*_inside(item, element)))]
-    if isinstance(kind, T.StructType):
-        return [part for name, inner in inner_types(kind) for part in _inside(value.getField(name), inner)]
-    if isinstance(kind, T.VariantType):
+    if isinstance(dtype, T.StructType):
+        return [part for name, inner in inner_types(dtype) for part in _inside(value.getField(name), inner)]
+    if isinstance(dtype, T.VariantType):
         return [F.to_json(value), F.schema_of_variant(value)]
-    if is_spatial(kind):
+    if is_spatial(dtype):
         return [F.st_srid(value), F.st_asbinary(value)]
-    if isinstance(kind, T.NullType):
+    if isinstance(dtype, T.NullType):
         return []
-    if isinstance(kind, T.StringType):
+    if isinstance(dtype, T.StringType):
         return [value.cast("binary")]  # a collation may make different strings equal
     return [value]

@@ -374,11 +374,11 @@ async def _listing(session: Session, target: Target, options: SourceOptions, ope
     return await list_files(store, target, context, commits, partitioning=None, allow_empty=True, plain=plain)
 
 
-async def _data_files(opened: OpenLake, ask: ScanRequest) -> dict[str, DataFile]:
-    """Return the dataset's files that ``ask`` selects, keyed by url, with their partition values."""
+async def _data_files(opened: OpenLake, request: ScanRequest) -> dict[str, DataFile]:
+    """Return the dataset's files that ``request`` selects, keyed by url, with their partition values."""
     operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
-        return {file.url: file for file in (await opened.state.source.files(ask, operation)).files}
+        return {file.url: file for file in (await opened.state.source.files(request, operation)).files}
 
 
 def _batch(opened: OpenLake, files: Sequence[DataFile], expected: int, gone: str | None = None) -> StreamBatch:

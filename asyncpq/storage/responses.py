@@ -286,9 +286,10 @@ def _check_whole(
         raise empty(request.url)
     if length is None:
         raise RangeIgnoredError(None)
-    said = headers.get("content-range")
-    if said is not None and said != f"bytes 0-{length - 1}/{length}":  # its length is not the object's
-        raise _invalid(request, f"the response has status 200, but Content-Range is {said!r}", _NOT_THIS)
+    content_range = headers.get("content-range")
+    # the response has a part of the object: its length is not the object's
+    if content_range is not None and content_range != f"bytes 0-{length - 1}/{length}":
+        raise _invalid(request, f"the response has status 200, but Content-Range is {content_range!r}", _NOT_THIS)
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length
@@ -343,7 +344,7 @@ def error_for(
     ``code`` and ``message`` are those of the error document, or empty.
     """
     url, where = request.url, request.byte_range
-    said = f"{code or 'no error code'} (status {status})" + (f": {message}" if message else "")
+    reason = f"{code or 'no error code'} (status {status})" + (f": {message}" if message else "")
     pinned = request.pin is not None
     if code == "NoSuchBucket":
         return BucketNotFoundError(
@@ -352,7 +353,7 @@ def error_for(
     if status == 404 or code in ("NoSuchKey", "NoSuchVersion"):
         return changed(request, "it is gone") if pinned else ObjectNotFoundError("the object does not exist", url=url)
     if status == 412 or code == "PreconditionFailed":
-        return changed(request, "the store has another version") if pinned else StoreError(said, url=url)
+        return changed(request, "the store has another version") if pinned else StoreError(reason, url=url)
     if status == 416 or code == "InvalidRange":
         if request.start < 0:
             return changed(request, "it is empty now") if pinned else empty(url)
@@ -360,17 +361,19 @@ def error_for(
             return changed(request, "it is shorter now")
         return InvalidResponseError("the range begins after the object's end", url=url, byte_range=where)
     if code in _CREDENTIALS:
-        return CredentialsError(f"the store refused the credentials: {said}", url=url, hint=_CREDENTIALS_HINT)
+        return CredentialsError(f"the store refused the credentials: {reason}", url=url, hint=_CREDENTIALS_HINT)
     if code in THROTTLES or status == 429 or (status == 503 and code in ("", "ServiceUnavailable")):
-        throttled = ThrottledError(f"the store asks to slow down: {said}", url=url, byte_range=where)
+        throttled = ThrottledError(f"the store asks to slow down: {reason}", url=url, byte_range=where)
         return RetryableError(throttled, retry_after_s=retry_after_s)
     if code in TRANSIENT or status in RETRYABLE_STATUSES:
-        failed = TransportError(f"the store failed: {said}", url=url, byte_range=where)
+        failed = TransportError(f"the store failed: {reason}", url=url, byte_range=where)
         return RetryableError(failed, retry_after_s=retry_after_s)
     if status in (401, 403) or code in _DENIED:
-        return AccessDeniedError(f"the store refused access: {said}", url=url, hint=denied_hint)
+        return AccessDeniedError(f"the store refused access: {reason}", url=url, hint=denied_hint)
     if 300 <= status < 400:
         return InvalidResponseError(
-            f"the store redirects: {said}", url=url, hint="Name the bucket's own endpoint or region in storage_options."
+            f"the store redirects: {reason}",
+            url=url,
+            hint="Name the bucket's own endpoint or region in storage_options.",
         )
-    return StoreError(f"the store refused the request: {said}", url=url, byte_range=where)
+    return StoreError(f"the store refused the request: {reason}", url=url, byte_range=where)

@@ -358,15 +358,15 @@ class ValkeyBackend:
             (b"PTTL", self._key(b"manifests")),
         ]
         policy, info, expires = await self._exchange(operation, commands, "CONFIG", "table")
-        said = b""
+        rule = b""
         if isinstance(policy, list) and len(policy) == 2:
-            said = policy[1]
+            rule = policy[1]
         elif isinstance(info, bytes):
-            said = next((line[17:] for line in info.split(b"\r\n") if line.startswith(b"maxmemory_policy:")), b"")
+            rule = next((line[17:] for line in info.split(b"\r\n") if line.startswith(b"maxmemory_policy:")), b"")
         # If the server tells neither, missing keys are noticed when they are read
-        if said not in (b"", b"noeviction"):
+        if rule not in (b"", b"noeviction"):
             raise InvalidOptionError(
-                f"the server's maxmemory-policy is {said.decode('utf-8', 'replace')!r}: it may drop parts of an index",
+                f"the server's maxmemory-policy is {rule.decode('utf-8', 'replace')!r}: it may drop parts of an index",
                 hint="Set maxmemory-policy to noeviction, or use another server than the cache's.",
             )
         if isinstance(expires, int) and expires >= 0:

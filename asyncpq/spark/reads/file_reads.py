@@ -64,12 +64,12 @@ def own_columns(
         matching = places.get(conf.key(field.name), ())
         if not matching or field.name in skip:
             continue
-        name, kind = names[matching[0]], types[matching[0]]
-        if len(matching) == 1 and name == field.name and (kind is None or kind.equals(field.type)):
+        name, dtype = names[matching[0]], types[matching[0]]
+        if len(matching) == 1 and name == field.name and (dtype is None or dtype.equals(field.type)):
             continue
         try:
             find_name([names[place] for place in matching], field.name, conf)  # raises if the name is ambiguous
-            own[number] = _inside(field, name, kind, conf)
+            own[number] = _inside(field, name, dtype, conf)
         except errors.AmbiguousColumnError as error:
             ambiguous[field.name] = error
     if not own:
@@ -81,39 +81,39 @@ def _as_lake(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
 
 
-def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
-    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``kind``. Nested
+def _inside(field: pa.Field, name: str, dtype: pa.DataType | None, conf: ReadConf) -> TableField:
+    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``dtype``. Nested
     columns get the parts of the lake's type, in its order."""
-    if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
+    if dtype is None or pa.types.is_null(dtype) or dtype.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
-        return TableField(name=field.name, type=kind, names=(name,))
+        return TableField(name=field.name, type=dtype, names=(name,))
     try:
-        children = _own_children(field.type, kind, conf)
+        children = _own_children(field.type, dtype, conf)
     except errors.AmbiguousColumnError as error:
         error.column = f"{field.name}.{error.column}"
         raise
     if children:
         parts = [pa.field(child.name, child.type) for child in children]
-        if isinstance(kind, pa.MapType):
+        if isinstance(dtype, pa.MapType):
             parts[0] = parts[0].with_nullable(False)
-        kind = with_children(kind, parts)
-    return TableField(name=field.name, type=kind, names=(name,), children=tuple(children))
+        dtype = with_children(dtype, parts)
+    return TableField(name=field.name, type=dtype, names=(name,), children=tuple(children))
 
 
-def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> list[TableField]:
+def _own_children(wanted: pa.DataType, dtype: pa.DataType, conf: ReadConf) -> list[TableField]:
     """Return the parts of a nested column as stored in the file, in the order of the type ``wanted``. Empty if one type
     is not a struct, list or map like the other: converting the column raises the error later."""
-    if isinstance(wanted, pa.StructType) and isinstance(kind, pa.StructType):
-        names = [child.name for child in kind]
+    if isinstance(wanted, pa.StructType) and isinstance(dtype, pa.StructType):
+        names = [child.name for child in dtype]
         places = [find_name(names, child.name, conf) for child in wanted]
         return [
-            _as_lake(child) if at is None else _inside(child, names[at], kind.field(at).type, conf)
+            _as_lake(child) if at is None else _inside(child, names[at], dtype.field(at).type, conf)
             for child, at in zip(wanted, places, strict=True)
         ]
-    both_maps = isinstance(wanted, pa.MapType) and isinstance(kind, pa.MapType)
-    if both_maps or (is_list(wanted) and is_list(kind)):
-        parts = zip(children_of(wanted), children_of(kind), strict=True)
+    both_maps = isinstance(wanted, pa.MapType) and isinstance(dtype, pa.MapType)
+    if both_maps or (is_list(wanted) and is_list(dtype)):
+        parts = zip(children_of(wanted), children_of(dtype), strict=True)
         return [_inside(child, own.name, own.type, conf) for child, own in parts]
     return []
 
@@ -146,15 +146,15 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
     return None if where is None else implied(where, atom)
 
 
-def _moved(atom: Atom, kind: pa.TimestampType) -> Atom | None:
-    """Return the comparison with its timestamps converted to UTC, or to no zone, as the type ``kind`` requires. None if
-    the atom does not compare a single column with timestamps only."""
+def _moved(atom: Atom, dtype: pa.TimestampType) -> Atom | None:
+    """Return the comparison with its timestamps converted to UTC, or to no zone, as ``dtype`` requires. None if the
+    atom does not compare a single column with timestamps only."""
 
     def moment(value: Any) -> dt.datetime | None:
         if not isinstance(value, dt.datetime):
             return None
         in_utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
-        return in_utc.replace(tzinfo=None if kind.tz is None else dt.UTC)
+        return in_utc.replace(tzinfo=None if dtype.tz is None else dt.UTC)
 
     if atom.column is None or None in map(moment, atom.literals):
         return None
@@ -172,7 +172,7 @@ def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> Type
 
 def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
     """Return whether Spark reads every value of the type ``have`` as an equal value of the type ``asked``."""
-    have, asked = (kind.value_type if isinstance(kind, pa.DictionaryType) else kind for kind in (have, asked))
+    have, asked = (dtype.value_type if isinstance(dtype, pa.DictionaryType) else dtype for dtype in (have, asked))
     if have.equals(asked):
         return True
     if pa.types.is_integer(have):
@@ -209,15 +209,15 @@ class SparkRequests:
     With ``are_planned``, a file without the rows that its index entry selects raises ObjectChangedError.
     """
 
-    def __init__(self, state: DatasetState, ask: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
+    def __init__(self, state: DatasetState, request: ScanRequest, conf: ReadConf, *, are_planned: bool = False) -> None:
         self.variants: list[tuple[TableField, ...]] = []  # the columns of files that differ from the dataset's
         self.needs_jvm_zone = False  # see asyncpq.spark.reads.planning.LakePlan
         self.conf = conf
         self.is_table = state.columns.fields is not None  # a table defines the columns of files
         self._schema = state.columns.schema
-        self._ask = ask
+        self._ask = request
         self._are_planned = are_planned
-        self._same = SameRequest(state, ask)
+        self._same = SameRequest(state, request)
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, ScanRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
@@ -261,29 +261,29 @@ class SparkRequests:
         if key not in self._own:
             own = _own_columns(opened, self._schema, self.conf)
             self._own[key] = own, self._request_for(own)
-        own, ask = self._own[key]
+        own, request = self._own[key]
         if own.ambiguous:
             for name in own.ambiguous.keys() & self._tops():
                 raise own.ambiguous[name].locate(url=opened.version.url)
-        return own, ask
+        return own, request
 
     def _tops(self) -> set[str]:
         """Return names of the top-level columns that the request reads, perhaps with some that it does not read."""
-        ask, names = self._ask, self._schema.names
-        if ask.columns is None:
+        request, names = self._ask, self._schema.names
+        if request.columns is None:
             return set(names)
-        asked = {str(name) for name in ask.columns} | set(() if ask.where is None else columns(ask.where))
+        asked = {str(name) for name in request.columns} | set(() if request.where is None else columns(request.where))
         return {name for name in names if name in asked or any(path.startswith(f"{name}.") for path in asked)}
 
     def _request_for(self, own: OwnColumns) -> ScanRequest:
         """Return the request for a file: the lake's request itself if the file can evaluate its whole condition."""
-        ask = self._ask
-        if own.fields is None or ask.where is None:
-            return ask
+        request = self._ask
+        if own.fields is None or request.where is None:
+            return request
         types = pa.schema([(field.name, field.type) for field in own.fields])
-        where, prune = (condition_on(expr, self._schema, types, self.conf) for expr in (ask.where, ask.prune))
-        same = where == ask.where and prune == ask.prune
-        return ask if same else ask._replace(where=where, prune=None if where is None else prune)
+        where, prune = (condition_on(expr, self._schema, types, self.conf) for expr in (request.where, request.prune))
+        same = where == request.where and prune == request.prune
+        return request if same else request._replace(where=where, prune=None if where is None else prune)
 
 
 def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnColumns:
@@ -295,7 +295,7 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
         try:
             return [found.arrow.type for found in field_types(version, ordinals, extensions)]
         except errors.AsyncpqError:  # the type is unknown; reading the column raises the error
-            return [None] if len(ordinals) == 1 else [kind for at in ordinals for kind in types([at])]
+            return [None] if len(ordinals) == 1 else [dtype for at in ordinals for dtype in types([at])]
 
     names = [field.name for field in fields]
     return own_columns(schema, names, types([field.index for field in fields]), opened.file.partition, conf)
@@ -308,7 +308,7 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
 class PartitionTypes:
     """Spark's types of partition columns whose values are parsed from the texts in paths. Picklable."""
 
-    kinds: tuple[tuple[str, DataType], ...]
+    dtypes: tuple[tuple[str, DataType], ...]
     hive: bool  # parse the texts of `key=value` folders; otherwise the texts are asyncpq's partition values
 
 
@@ -334,7 +334,7 @@ class SparkFiles:
         self.source = source
         self._conf = conf
         self._is_typed = typed
-        self._kinds = {} if types is None else dict(types.kinds)
+        self._dtypes = {} if types is None else dict(types.dtypes)
         self._schemas = schemas
         self._values: dict[str, dict[str, Any]] = {}
 
@@ -350,29 +350,31 @@ class SparkFiles:
 
     @property
     def known(self) -> FileSet | None:
-        return None if self._kinds else self.source.known
+        return None if self._dtypes else self.source.known
 
     async def files(
-        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+        self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        where, prune = self._asked(ask.where), self._asked(ask.prune)
-        ask = ask._replace(where=where, prune=None if where is None else prune)
-        if not self._kinds:
-            return await self.source.files(ask, operation, scan=scan, allow_stale=allow_stale)
-        files = await self.source.files(ask, operation, scan=scan)
+        where, prune = self._asked(request.where), self._asked(request.prune)
+        request = request._replace(where=where, prune=None if where is None else prune)
+        if not self._dtypes:
+            return await self.source.files(request, operation, scan=scan, allow_stale=allow_stale)
+        files = await self.source.files(request, operation, scan=scan)
         return files if self._is_typed else files._replace(files=[self._typed(file) for file in files.files])
 
     def _asked(self, where: Expression | None) -> Expression | None:
         """Return the part of a condition that the source can evaluate with its own partition values and columns."""
-        if where is not None and self._kinds:
-            where = implied(where, lambda atom: atom if self._kinds.keys().isdisjoint(columns(atom)) else None)
+        if where is not None and self._dtypes:
+            where = implied(where, lambda atom: atom if self._dtypes.keys().isdisjoint(columns(atom)) else None)
         return where if self._schemas is None else condition_on(where, *self._schemas, self._conf)
 
     def _typed(self, file: DataFile) -> DataFile:
         folder = file.url.rpartition("/")[0]
         if self.types is not None and folder not in self._values:
-            texts = _path_texts(file, self._kinds, hive=self.types.hive)
-            scalars = {name: partition_scalar(texts.get(name), kind, self._conf) for name, kind in self._kinds.items()}
+            texts = _path_texts(file, self._dtypes, hive=self.types.hive)
+            scalars = {
+                name: partition_scalar(texts.get(name), dtype, self._conf) for name, dtype in self._dtypes.items()
+            }
             self._values[folder] = {name: scalar.as_py() for name, scalar in scalars.items()}
         return replace(file, partition={**file.partition, **self._values[folder]})
 

@@ -169,7 +169,7 @@ class _LakeOpener:
         self._merges = merges
         self._is_table = self.state.columns.fields is not None
         self._partitions: tuple[str, ...] = ()  # names of the columns in paths
-        self._kinds: dict[str, DataType] = {}  # their types, where Spark's differ from asyncpq's
+        self._dtypes: dict[str, DataType] = {}  # their types, where Spark's differ from asyncpq's
         self._first: pa.Schema | None = None  # of the first file, if it defines the columns
         self._inferred = StructType([])  # what Spark infers from that file
 
@@ -232,8 +232,8 @@ class _LakeOpener:
         return StructType([*data, *rest.values()])
 
     def _partition_field(self, name: str) -> StructField:
-        if name in self._kinds:
-            return StructField(name, self._kinds[name])
+        if name in self._dtypes:
+            return StructField(name, self._dtypes[name])
         return struct_of(pa.schema([self.state.columns.schema.field(name)])).fields[0]
 
     def _known_struct(self, first: pa.Schema) -> StructType:
@@ -373,18 +373,18 @@ class _LakeOpener:
             at = schema.get_field_index(name)
             values = sorted(text for text in texts_of[name] if text is not None)
             with errors.located(url=self.state.url, column=name):
-                kind = partition_type(values, conf)
+                dtype = partition_type(values, conf)
                 if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
-                    kind = asked.fields[place].dataType
+                    dtype = asked.fields[place].dataType
                 for value in values[:1]:
-                    partition_scalar(value, kind, conf)
-            arrow = to_arrow_type(kind, timezone="UTC")
+                    partition_scalar(value, dtype, conf)
+            arrow = to_arrow_type(dtype, timezone="UTC")
             if arrow == schema.field(at).type and not any("%" in value for value in values):
                 continue  # asyncpq has the same type
-            self._kinds[name] = kind
+            self._dtypes[name] = dtype
             schema = schema.set(at, pa.field(name, arrow))
-        if self._kinds:
-            typed = SparkFiles(self.state.source, conf, PartitionTypes(tuple(self._kinds.items()), hive))
+        if self._dtypes:
+            typed = SparkFiles(self.state.source, conf, PartitionTypes(tuple(self._dtypes.items()), hive))
             own = self.state.columns._replace(schema=schema, token=object())
             self.state = replace(self.state, source=typed, columns=own)
 
@@ -427,9 +427,9 @@ def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
 
 
 def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
-    kind = _type(known.type, asked.dataType, conf, leaf)
+    dtype = _type(known.type, asked.dataType, conf, leaf)
     # VARIANT is marked by metadata, which files lack
-    return known if kind.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, kind)
+    return known if dtype.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, dtype)
 
 
 def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> pa.DataType:
@@ -442,15 +442,15 @@ def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> p
                 for field, at in zip(asked.fields, places, strict=True)
             ]
         )
-    kinds: list[DataType] = []
+    dtypes: list[DataType] = []
     if isinstance(asked, ArrayType) and is_list(known):
-        kinds = [asked.elementType]
+        dtypes = [asked.elementType]
     elif isinstance(asked, MapType) and isinstance(known, pa.MapType):
-        kinds = [asked.keyType, asked.valueType]
-    if not kinds:
+        dtypes = [asked.keyType, asked.valueType]
+    if not dtypes:
         return leaf(known, asked)
-    parts = zip(children_of(known), kinds, strict=True)
-    return with_children(known, [part.with_type(_type(part.type, kind, conf, leaf)) for part, kind in parts])
+    parts = zip(children_of(known), dtypes, strict=True)
+    return with_children(known, [part.with_type(_type(part.type, dtype, conf, leaf)) for part, dtype in parts])
 
 
 def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:

@@ -122,20 +122,20 @@ async def plan_lake(
     places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
     lake = lake_of(opened, places, settings)
     operation = state.runtime.operation("plan", state.url)
-    ask = ScanRequest(columns=lake.columns, where=where)
+    request = ScanRequest(columns=lake.columns, where=where)
     pieces = _PieceStore(state, settings)
     with refresh_hint(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
             share = len(places) / max(1, len(opened.names))
             remaining = list[DataFile]()
-            for file in (await state.source.files(ask, operation)).files:
+            for file in (await state.source.files(request, operation)).files:
                 unopened = _unopened(file, settings.split_bytes, share)
                 remaining.append(file) if unopened is None else whole.append(unopened)
             source = state.source
             state = replace(state, source=GivenFiles(remaining, view=source.view, description=source.description))
-        requests = SparkRequests(state, ask, opened.conf)
-        files = DatasetFiles(state, ask, operation, scan=True, requests=requests)
+        requests = SparkRequests(state, request, opened.conf)
+        files = DatasetFiles(state, request, operation, scan=True, requests=requests)
         for planned in whole:
             await pieces.add(planned)
         async with aclosing(files.described(partial(_planned, requests, settings.split_bytes))) as described:

@@ -107,7 +107,7 @@ class Condition:
 
     def _resolved(self, lake: LakeColumns) -> Expression:
         """Return the expression with relative times replaced by absolute ones."""
-        zoneless = [name for name in columns(self._terms) if isinstance(lake.kind(name), TimestampNTZType)]
+        zoneless = [name for name in columns(self._terms) if isinstance(lake.dtype(name), TimestampNTZType)]
         return resolve_times(self._terms, self._now, zoneless)
 
 
@@ -227,8 +227,8 @@ class _SparkColumns:
         return member | column.isNull() if isinstance(expr, tree.In) and None in expr.values else member
 
     def _literal(self, value: Any, path: str) -> Column:
-        kind = self._lake.kind(path)
-        kind = getattr(kind, "elementType", kind)
+        dtype = self._lake.dtype(path)
+        dtype = getattr(dtype, "elementType", dtype)
         if isinstance(value, Timestamp):
             if value.nanoseconds % 1000:
                 raise ExpressionError(
@@ -239,14 +239,14 @@ class _SparkColumns:
             moment = _EPOCH + dt.timedelta(microseconds=value.nanoseconds // 1000)
             value = moment if value.timezone is None else moment.replace(tzinfo=dt.UTC)
         if isinstance(value, dt.datetime):
-            ntz = value.tzinfo is None and isinstance(kind, TimestampNTZType)
+            ntz = value.tzinfo is None and isinstance(dtype, TimestampNTZType)
             # as text: the zone of Python and the calendar of Java may differ from those of the session
             text = value.isoformat(" ") if value.tzinfo is None else value.astimezone(dt.UTC).isoformat(" ")
             return F.lit(text).cast("timestamp_ntz" if ntz else "timestamp_ltz")
         if isinstance(value, dt.date):
             return F.lit(value.isoformat()).cast("date")
         if hasattr(value, "hex") and hasattr(value, "fields"):  # a UUID
-            return F.lit(value.bytes if isinstance(kind, BinaryType) else str(value))
+            return F.lit(value.bytes if isinstance(dtype, BinaryType) else str(value))
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
             return F.lit(str(value)).cast(f"decimal({min(38, len(str(abs(value))))},0)")
         return F.lit(value)
@@ -390,17 +390,17 @@ def _name(node: Any) -> str | None:
 
 def _literal(node: Any) -> Any:
     """Return a literal's value in the type that Spark infers for it; None for other nodes and for null."""
-    kind = _type(node)
-    if kind == "Paren":
+    dtype = _type(node)
+    if dtype == "Paren":
         return _literal(node.this)
-    if kind == "Neg":
+    if dtype == "Neg":
         inner = _literal(node.this)
         return -inner if isinstance(inner, (int, float, Decimal)) and not isinstance(inner, bool) else None
-    if kind == "Boolean":
+    if dtype == "Boolean":
         return bool(node.this)
-    if kind == "Literal":
+    if dtype == "Literal":
         return node.this if node.is_string else _number(node.this)
-    if kind in ("Cast", "TryCast") and _type(node.this) == "Literal":
+    if dtype in ("Cast", "TryCast") and _type(node.this) == "Literal":
         return _cast(node.to.this.name, node.this.this, is_string=node.this.is_string)
     return None
 

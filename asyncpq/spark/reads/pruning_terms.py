@@ -43,13 +43,13 @@ class LakeColumn(NamedTuple):
     """A column, or a field inside of structs, with its types in Spark and in asyncpq."""
 
     name: str  # in asyncpq's predicates
-    kind: T.DataType  # Spark's type
+    dtype: T.DataType  # Spark's type
     stored: pa.DataType  # asyncpq's type; for dictionaries the type of their values
 
     @property
     def is_floating(self) -> bool:
         """Whether the column has a float type, so that its values may include NaN."""
-        return isinstance(self.kind, (T.FloatType, T.DoubleType))
+        return isinstance(self.dtype, (T.FloatType, T.DoubleType))
 
 
 class LakeColumns:
@@ -88,19 +88,19 @@ class LakeColumns:
                 return [], []
         return places, parts
 
-    def _inside(self, kind: Any, part: str) -> list[Any]:
+    def _inside(self, dtype: Any, part: str) -> list[Any]:
         """Return the fields named ``part`` of a Spark or Arrow struct; empty for types that are not structs."""
-        fields = kind if isinstance(kind, (T.StructType, pa.StructType)) else []
+        fields = dtype if isinstance(dtype, (T.StructType, pa.StructType)) else []
         return [field for field in fields if self.conf.key(field.name) == self.conf.key(part)]
 
-    def kind(self, path: str) -> T.DataType | None:
+    def dtype(self, path: str) -> T.DataType | None:
         """Return Spark's type of a column or field; None if the column or field does not exist."""
         place, parts = self.split(path)
-        kind = None if place is None else self.struct.fields[place].dataType
+        dtype = None if place is None else self.struct.fields[place].dataType
         for part in parts:
-            fields = self._inside(kind, part)
-            kind = fields[0].dataType if fields else None
-        return kind
+            fields = self._inside(dtype, part)
+            dtype = fields[0].dataType if fields else None
+        return dtype
 
     def find(self, path: str) -> LakeColumn | None:
         """Return the column or field of a path. None if no column or several columns match, or if comparisons of the
@@ -109,24 +109,24 @@ class LakeColumns:
         if place is None:
             return None
         field, arrow = self.struct.fields[place], self._schema.field(place)
-        name, kind, stored = arrow.name, field.dataType, arrow.type
+        name, dtype, stored = arrow.name, field.dataType, arrow.type
         if _CHAR.search((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")):
             return None  # Spark pads CHAR with blanks
         for part in parts:
-            inner, own = self._inside(kind, part), self._inside(stored, part)
+            inner, own = self._inside(dtype, part), self._inside(stored, part)
             if len(inner) != 1 or len(own) != 1:
                 return None
-            name, kind, stored = f"{name}.{own[0].name}", inner[0].dataType, own[0].type
+            name, dtype, stored = f"{name}.{own[0].name}", inner[0].dataType, own[0].type
         if parts and self._schema.get_field_index(name) >= 0:
             return None  # another column has this exact name
         if isinstance(stored, pa.DictionaryType):
             stored = stored.value_type
-        return LakeColumn(name, kind, stored) if _is_by_bytes(kind) else None
+        return LakeColumn(name, dtype, stored) if _is_by_bytes(dtype) else None
 
 
-def _is_by_bytes(kind: T.DataType) -> bool:
+def _is_by_bytes(dtype: T.DataType) -> bool:
     """Return whether Spark compares values of the type without a collation; False only for collated strings."""
-    return not isinstance(kind, T.StringType) or bool(kind.isUTF8BinaryCollation())
+    return not isinstance(dtype, T.StringType) or bool(dtype.isUTF8BinaryCollation())
 
 
 def pruning_terms(
@@ -155,11 +155,11 @@ class _Terms:
         """Return a predicate that is true for every row for which the atom's result is ``truth``. None if asyncpq
         cannot express a predicate that excludes rows."""
         column = None if not isinstance(atom, tree.Atom) or atom.column is None else self._columns.find(atom.column)
-        if column is None or not isinstance(atom, tree.Atom) or isinstance(column.kind, T.StructType):
+        if column is None or not isinstance(atom, tree.Atom) or isinstance(column.dtype, T.StructType):
             return None
-        element, is_list = column, isinstance(column.kind, T.ArrayType)
-        if isinstance(column.kind, T.ArrayType) and hasattr(column.stored, "value_type"):
-            element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
+        element, is_list = column, isinstance(column.dtype, T.ArrayType)
+        if isinstance(column.dtype, T.ArrayType) and hasattr(column.stored, "value_type"):
+            element = LakeColumn(column.name, column.dtype.elementType, column.stored.value_type)
         elif not is_list and not column.is_floating and any(value != value for value in atom.literals):
             return None  # Spark casts the column
         wanted = analysis.result_values(atom, truth, self._domain(element, atom))
@@ -168,7 +168,7 @@ class _Terms:
         elif (
             is_list
             and not element.is_floating
-            and _is_by_bytes(element.kind)
+            and _is_by_bytes(element.dtype)
             and isinstance(wanted.values, analysis.Points)
         ):
             term = disjunction([tree.Has(column.name, key) for key in wanted.values.keys])
@@ -181,12 +181,12 @@ class _Terms:
 
     def _domain(self, column: LakeColumn, atom: tree.Atom) -> analysis.ValueDomain:
         """Return the domain in which Spark compares the column with the atom's literals, all cast to one type."""
-        kind, values = column.kind, [value for value in atom.literals if value is not None]
+        dtype, values = column.dtype, [value for value in atom.literals if value is not None]
         if len(values) > 1 or isinstance(atom, (tree.In, tree.KeyIn)):
-            is_time = isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType))
+            is_time = isinstance(dtype, (T.DateType, T.TimestampType, T.TimestampNTZType))
             if is_time and str in map(type, values):
                 return _NOT_COMPARED  # a setting makes Spark compare them as strings
-            if isinstance(kind, T.DecimalType) and not _comparable(kind, values):
+            if isinstance(dtype, T.DecimalType) and not _comparable(dtype, values):
                 return _NOT_COMPARED
 
         def to_key(value: Scalar) -> analysis.Comparable | analysis.Incomparable:
@@ -197,24 +197,24 @@ class _Terms:
 
     def _literal(self, column: LakeColumn, value: Any) -> Any:
         """Return the literal as a value of the column's type; None if Spark may compare it as another type."""
-        kind, stored, conf = column.kind, column.stored, self._columns.conf
+        dtype, stored, conf = column.dtype, column.stored, self._columns.conf
         if isinstance(value, bool):
-            return value if isinstance(kind, T.BooleanType) and pa.types.is_boolean(stored) else None
+            return value if isinstance(dtype, T.BooleanType) and pa.types.is_boolean(stored) else None
         if column.is_floating:
             return _float(stored, value)
-        if isinstance(kind, T.IntegralType):
-            return _whole(value) if _is_covered(stored, kind) else None
-        if isinstance(kind, T.DecimalType):
-            return _decimal(kind, stored, value)
-        if isinstance(kind, (T.StringType, T.BinaryType)):
+        if isinstance(dtype, T.IntegralType):
+            return _whole(value) if _is_covered(stored, dtype) else None
+        if isinstance(dtype, T.DecimalType):
+            return _decimal(dtype, stored, value)
+        if isinstance(dtype, (T.StringType, T.BinaryType)):
             return _text_value(column, value)
         if isinstance(value, str) and conf.datetime_to_string:
             return None  # Spark may compare dates and times as strings
-        if isinstance(kind, T.DateType):
+        if isinstance(dtype, T.DateType):
             return _date(value) if pa.types.is_date32(stored) else None
-        if isinstance(kind, (T.TimestampType, T.TimestampNTZType)) and isinstance(stored, pa.TimestampType):
-            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, T.TimestampType)  # files may store INT96
-            return None if is_shifted else _time(kind, stored, value, self._instants)
+        if isinstance(dtype, (T.TimestampType, T.TimestampNTZType)) and isinstance(stored, pa.TimestampType):
+            is_shifted = conf.int96_timestamp_conversion and isinstance(dtype, T.TimestampType)  # files may store INT96
+            return None if is_shifted else _time(dtype, stored, value, self._instants)
         return None
 
 
@@ -294,11 +294,11 @@ def _fitting(column: LakeColumn, part: analysis.Interval) -> analysis.Interval:
 # -- literals -------------------------------------------------------------------------------------
 
 
-def _is_covered(stored: pa.DataType, kind: T.IntegralType) -> bool:
-    """Return whether Spark's type ``kind`` has enough bits for all stored integers; else Spark keeps the low bits."""
+def _is_covered(stored: pa.DataType, dtype: T.IntegralType) -> bool:
+    """Return whether Spark's type ``dtype`` has enough bits for all stored integers; else Spark keeps the low bits."""
     if not pa.types.is_integer(stored):
         return False
-    return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(kind)])
+    return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(dtype)])
 
 
 def _whole(value: Any) -> int | None:
@@ -324,9 +324,9 @@ def _nearest(stored: pa.DataType, number: float) -> float:
     return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
-def _comparable(kind: T.DecimalType, values: Sequence[Any]) -> bool:
+def _comparable(dtype: T.DecimalType, values: Sequence[Any]) -> bool:
     """Return whether Spark compares the values with the column as decimals without rounding, in at most 38 digits."""
-    whole, scale = kind.precision - kind.scale, kind.scale
+    whole, scale = dtype.precision - dtype.scale, dtype.scale
     for value in values:
         if isinstance(value, int):
             whole = max(whole, 10 if -(1 << 31) <= value < 1 << 31 else 20, len(str(abs(value))))
@@ -338,8 +338,8 @@ def _comparable(kind: T.DecimalType, values: Sequence[Any]) -> bool:
     return whole + scale <= _MOST_DIGITS
 
 
-def _decimal(kind: T.DecimalType, stored: pa.DataType, value: Any) -> int | Decimal | None:
-    if not _comparable(kind, [value]):
+def _decimal(dtype: T.DecimalType, stored: pa.DataType, value: Any) -> int | Decimal | None:
+    if not _comparable(dtype, [value]):
         return None
     known: int | Decimal = value
     if pa.types.is_decimal(stored):
@@ -348,15 +348,15 @@ def _decimal(kind: T.DecimalType, stored: pa.DataType, value: Any) -> int | Deci
 
 
 def _text_value(column: LakeColumn, value: Any) -> str | bytes | None:
-    kind, stored = column.kind, column.stored
+    dtype, stored = column.dtype, column.stored
     is_binary = pa.types.is_binary(stored) or pa.types.is_large_binary(stored)
-    if isinstance(kind, T.StringType) and isinstance(value, str):
+    if isinstance(dtype, T.StringType) and isinstance(value, str):
         try:
             data = value.encode()
         except UnicodeEncodeError:
             return None
         return value if pa.types.is_string(stored) or pa.types.is_large_string(stored) else data if is_binary else None
-    return value if isinstance(kind, T.BinaryType) and isinstance(value, bytes) and is_binary else None
+    return value if isinstance(dtype, T.BinaryType) and isinstance(value, bytes) and is_binary else None
 
 
 def _date(value: Any) -> dt.date | None:
@@ -366,13 +366,13 @@ def _date(value: Any) -> dt.date | None:
     return day
 
 
-def _time(kind: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
+def _time(dtype: T.DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
     """Return the literal as a timestamp of the column, in UTC or without a zone. None if the literal is not a time, is
     before 1900, or has no known instant."""
     moment = _moment(value)
     if moment is None or stored.unit == "ns":
         return None  # Spark has microseconds
-    if isinstance(kind, T.TimestampNTZType):
+    if isinstance(dtype, T.TimestampNTZType):
         if moment.tzinfo is not None or stored.tz is not None:
             return None
     else:

@@ -279,10 +279,10 @@ def _split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], 
     state = DatasetState(runtime=runtime, url=lake.url, source=source, columns=columns_of(lake), skips=False)
     where = lake.where if filtered else None
     # the driver has pruned already
-    ask = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
+    request = ScanRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", lake.url)
-    requests = SparkRequests(state, ask, lake.conf, are_planned=True)
-    return spark_stream(lake, state, operation, DatasetFiles(state, ask, operation, scan=True, requests=requests))
+    requests = SparkRequests(state, request, lake.conf, are_planned=True)
+    return spark_stream(lake, state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
 
 
 def spark_stream(

@@ -35,44 +35,44 @@ def file_field(field: T.StructField) -> pa.Field:
         return pa.field(field.name, _file_type(field.dataType), nullable=field.nullable)
 
 
-def _refuse_void(kind: T.DataType) -> None:
+def _refuse_void(dtype: T.DataType) -> None:
     """Raise UnsupportedFeatureError if a type inside a list or map is or contains VOID. Spark 4.3 returns Arrow data of
     the wrong length for VOID in lists and maps."""
-    if isinstance(kind, T.NullType):
+    if isinstance(dtype, T.NullType):
         raise UnsupportedFeatureError(
             "PySpark does not support values of the type void in arrays and maps", hint="Omit the column, or cast it."
         )
-    if isinstance(kind, T.StructType):
-        for field in kind.fields:
+    if isinstance(dtype, T.StructType):
+        for field in dtype.fields:
             _refuse_void(field.dataType)
 
 
-def _file_type(kind: T.DataType) -> pa.DataType:
-    if isinstance(kind, T.StructType):
-        if not kind.fields:
+def _file_type(dtype: T.DataType) -> pa.DataType:
+    if isinstance(dtype, T.StructType):
+        if not dtype.fields:
             raise UnsupportedFeatureError(
                 "the type is a struct without fields, which Parquet cannot store",
                 hint="Leave the column out, or add a field.",
             )
-        return pa.struct([file_field(field) for field in kind.fields])
-    if isinstance(kind, T.ArrayType):
-        _refuse_void(kind.elementType)
-        return pa.list_(file_field(T.StructField("element", kind.elementType, kind.containsNull)))
-    if isinstance(kind, T.MapType):
-        _refuse_void(kind.valueType)
-        value = file_field(T.StructField("value", kind.valueType, kind.valueContainsNull))
-        return pa.map_(file_field(T.StructField("key", kind.keyType, False)), value)
-    if isinstance(kind, T.UserDefinedType):
-        return _file_type(kind.sqlType())
-    if isinstance(kind, T.VariantType):
+        return pa.struct([file_field(field) for field in dtype.fields])
+    if isinstance(dtype, T.ArrayType):
+        _refuse_void(dtype.elementType)
+        return pa.list_(file_field(T.StructField("element", dtype.elementType, dtype.containsNull)))
+    if isinstance(dtype, T.MapType):
+        _refuse_void(dtype.valueType)
+        value = file_field(T.StructField("value", dtype.valueType, dtype.valueContainsNull))
+        return pa.map_(file_field(T.StructField("key", dtype.keyType, False)), value)
+    if isinstance(dtype, T.UserDefinedType):
+        return _file_type(dtype.sqlType())
+    if isinstance(dtype, T.VariantType):
         return pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
-    if isinstance(kind, T.TimeType):
-        return pa.time64("us" if kind.precision <= 6 else "ns")
+    if isinstance(dtype, T.TimeType):
+        return pa.time64("us" if dtype.precision <= 6 else "ns")
     try:
-        return to_arrow_type(kind, timezone="UTC")
+        return to_arrow_type(dtype, timezone="UTC")
     except PySparkException as error:
         raise UnsupportedFeatureError(
-            f"PySpark cannot convert the type {kind.simpleString()} to Arrow, so asyncpq cannot write the column",
+            f"PySpark cannot convert the type {dtype.simpleString()} to Arrow, so asyncpq cannot write the column",
             hint="Leave the column out, or cast it.",
         ) from error
 
@@ -131,8 +131,8 @@ class NestedConversion:
             # values under a null struct are undefined and must not fail
             fields = array.flatten() if array.null_count else [array.field(at) for at in range(len(names))]
             children = [
-                pa.nulls(len(array), kind) if at is None else _applied(convert, fields[at])
-                for at, convert, kind in parts
+                pa.nulls(len(array), dtype) if at is None else _applied(convert, fields[at])
+                for at, convert, dtype in parts
             ]
             return _from_children(arrow, array, children)
 
@@ -193,11 +193,11 @@ def _applied(convert: Convert | None, array: pa.Array) -> pa.Array:
 
 
 def _from_children(
-    kind: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
+    dtype: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
 ) -> pa.Array:
-    """Return a nested array of the type ``kind`` with these children, and the length and nulls of ``array``."""
+    """Return a nested array of the type ``dtype`` with these children, and the length and nulls of ``array``."""
     buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
-    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, children)
+    return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, 0, children)
 
 
 FIELD_ID_KEY: Final = "parquet.field.id"
@@ -261,7 +261,7 @@ def _column(
         return None, None
     name = source.field(at).name
     rules = LeafRules(dates, name in dates.int96_fields, name in dates.mixed_fields)
-    nested = NestedConversion(conf, lambda kind, target, _: leaf_conversion(kind, target, rules))
+    nested = NestedConversion(conf, lambda dtype, target, _: leaf_conversion(dtype, target, rules))
     with within(field.name):
         return at, nested.conversion(source.field(at).type, field.dataType, arrow.type)
 
@@ -314,9 +314,9 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
         if len(source) != len(target):
             raise SchemaMismatchError(f"a batch from Spark has {len(source)} columns, but the schema has {len(target)}")
         made = []
-        for kind, field, arrow in zip(source.types, schema.fields, target, strict=True):
+        for dtype, field, arrow in zip(source.types, schema.fields, target, strict=True):
             with within(field.name):
-                made.append(nested.conversion(kind, field.dataType, arrow.type))
+                made.append(nested.conversion(dtype, field.dataType, arrow.type))
         return made
 
     def convert_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -107,17 +107,17 @@ def spark_schema(metadata: FileMetadata, conf: read_conf.ReadConf) -> T.StructTy
     return schema
 
 
-def check_types(kind: T.DataType, conf: read_conf.ReadConf) -> None:
+def check_types(dtype: T.DataType, conf: read_conf.ReadConf) -> None:
     """Raise UnsupportedFeatureError if a type is or contains one that Spark's Parquet reader refuses."""
-    if isinstance(kind, T.TimeType) and not conf.time_type:
+    if isinstance(dtype, T.TimeType) and not conf.time_type:
         raise _refused(
             "Spark does not support the type TIME by default (Spark: UNSUPPORTED_TIME_TYPE)",
             hint="Set spark.sql.timeType.enabled=true.",
         )
-    if isinstance(kind, T.CalendarIntervalType):
+    if isinstance(dtype, T.CalendarIntervalType):
         raise _refused("Spark does not read intervals of months, days and microseconds from Parquet")
-    check_spatial(kind)
-    for name, inner in read_conf.inner_types(kind):
+    check_spatial(dtype)
+    for name, inner in read_conf.inner_types(dtype):
         with read_conf.within(name):
             check_types(inner, conf)
 
@@ -144,10 +144,10 @@ class _TypeReader:
         for node in nodes:
             name = node.element.name
             with read_conf.within(name):
-                kind = self._field(node)
+                dtype = self._field(node)
             # A repeated field outside of a list or map is itself a list.
             repeated = node.element.repetition is Repetition.REPEATED
-            fields.append(T.StructField(name, T.ArrayType(kind) if repeated else kind))
+            fields.append(T.StructField(name, T.ArrayType(dtype) if repeated else dtype))
         return T.StructType(fields)
 
     def _field(self, node: _Node) -> T.DataType:
@@ -191,14 +191,14 @@ class _TypeReader:
             if self._conf.respect_unknown_annotation:
                 return T.NullType()
             logical = None
-        kind = self._leaf_type(element, physical, logical)
-        if kind is None:
+        dtype = self._leaf_type(element, physical, logical)
+        if dtype is None:
             is_nanos = logical is not None and (logical.kind, logical.unit) == (LogicalKind.TIMESTAMP, "ns")
             raise _refused(
                 f"Spark has no type for Parquet's {physical.name}, {_described(logical)} (Spark: PARQUET_TYPE_ILLEGAL)",
                 _NANOS_HINT if is_nanos else _DECLARE,
             )
-        return kind
+        return dtype
 
     def _leaf_type(
         self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None

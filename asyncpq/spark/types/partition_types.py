@@ -47,30 +47,30 @@ def unescaped(text: str) -> str:
 def partition_type(values: Iterable[str | None], conf: ReadConf) -> T.DataType:
     """Return the type that Spark infers for a partition column with these texts in paths; None is a missing value.
     Raises PartitionError for an empty text."""
-    kind: T.DataType = T.NullType()
+    dtype: T.DataType = T.NullType()
     for value in values:
-        kind = _wider(kind, _value_type(value, conf))
-    return kind
+        dtype = _wider(dtype, _value_type(value, conf))
+    return dtype
 
 
-def partition_scalar(value: str | None, kind: T.DataType, conf: ReadConf) -> pa.Scalar[Any]:
-    """Convert a text in a path to a value of the Spark type ``kind``; None is a missing value.
+def partition_scalar(value: str | None, dtype: T.DataType, conf: ReadConf) -> pa.Scalar[Any]:
+    """Convert a text in a path to a value of the Spark type ``dtype``; None is a missing value.
 
     Raises:
         PartitionError: the text is not a value of the type.
         InvalidOptionError: the value depends on the session's time zone, which is unknown.
         UnsupportedFeatureError: Spark has no partition columns of this type.
     """
-    arrow = to_arrow_type(kind, timezone="UTC")
+    arrow = to_arrow_type(dtype, timezone="UTC")
     if value is None or value == DEFAULT_PARTITION:
         return pa.scalar(None, arrow)
     try:
-        return pa.scalar(_parsed(value, kind, conf), arrow)
+        return pa.scalar(_parsed(value, dtype, conf), arrow)
     except AsyncpqError:
         raise
     except (ValueError, OverflowError, decimal.InvalidOperation, pa.ArrowException) as error:
         raise PartitionError(
-            f"the value {value!r} in the path is not a valid {kind.simpleString()}",
+            f"the value {value!r} in the path is not a valid {dtype.simpleString()}",
             hint="Declare the column as a string in .schema(...), or rename the folder.",
         ) from error
 
@@ -149,39 +149,39 @@ def _wider(left: T.DataType, right: T.DataType) -> T.DataType:
     return T.StringType()
 
 
-def _digits(kind: T.DataType) -> int:
-    if isinstance(kind, T.DecimalType):
-        return kind.precision
-    return 10 if isinstance(kind, T.IntegerType) else 20
+def _digits(dtype: T.DataType) -> int:
+    if isinstance(dtype, T.DecimalType):
+        return dtype.precision
+    return 10 if isinstance(dtype, T.IntegerType) else 20
 
 
-def _parsed(value: str, kind: T.DataType, conf: ReadConf) -> object:
-    if isinstance(kind, T.StringType):
+def _parsed(value: str, dtype: T.DataType, conf: ReadConf) -> object:
+    if isinstance(dtype, T.StringType):
         return unescaped(value)
-    if isinstance(kind, T.IntegralType):
+    if isinstance(dtype, T.IntegralType):
         if not _DIGITS.fullmatch(value):
             raise ValueError(value)
         return int(value)
-    if isinstance(kind, T.DecimalType):
+    if isinstance(dtype, T.DecimalType):
         number = decimal.Decimal(value)
-        if kind.scale and number.as_tuple().exponent != -kind.scale:
+        if dtype.scale and number.as_tuple().exponent != -dtype.scale:
             raise UnsupportedFeatureError(
-                f"Spark ignores the decimal point of the value {value!r} in the path for {kind.simpleString()}",
+                f"Spark ignores the decimal point of the value {value!r} in the path for {dtype.simpleString()}",
                 hint="Declare the column as a string, and cast it.",
             )
-        return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
-    if isinstance(kind, T.FractionalType):
+        return number.quantize(decimal.Decimal(1).scaleb(-dtype.scale), context=_EXACT)
+    if isinstance(dtype, T.FractionalType):
         return _float(value)
-    if isinstance(kind, T.TimeType):
+    if isinstance(dtype, T.TimeType):
         return _clock(unescaped(value))
-    if isinstance(kind, T.DateType):
+    if isinstance(dtype, T.DateType):
         return _moment(value).date()
-    if isinstance(kind, T.TimestampNTZType):
+    if isinstance(dtype, T.TimestampNTZType):
         return _moment(unescaped(value))
-    if isinstance(kind, T.TimestampType):
+    if isinstance(dtype, T.TimestampType):
         return _instant(_moment(unescaped(value)), conf.session_time_zone)
     raise UnsupportedFeatureError(
-        f"Spark does not support partition columns of the type {kind.simpleString()}",
+        f"Spark does not support partition columns of the type {dtype.simpleString()}",
         hint="Declare the column as a string in .schema(...).",
     )
 

@@ -114,12 +114,12 @@ def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
     return places[0] if places else None
 
 
-def check_names(kind: T.DataType, conf: ReadConf) -> None:
+def check_names(dtype: T.DataType, conf: ReadConf) -> None:
     """Raise AmbiguousColumnError if two fields of a struct, at any depth, have names that Spark treats as equal."""
     seen: set[str] = set()
-    for name, inner in inner_types(kind):
+    for name, inner in inner_types(dtype):
         with within(name):
-            if isinstance(kind, T.StructType) and conf.key(name) in seen:
+            if isinstance(dtype, T.StructType) and conf.key(name) in seen:
                 raise AmbiguousColumnError(
                     "the schema has two columns with this name (Spark: COLUMN_ALREADY_EXISTS)",
                     hint="Set spark.sql.caseSensitive=true if the names differ in case, or select columns by a schema.",
@@ -146,44 +146,44 @@ def unquoted(name: str) -> str:
 # -- types ----------------------------------------------------------------------------------------
 
 
-def inner_types(kind: T.DataType) -> list[tuple[str, T.DataType]]:
+def inner_types(dtype: T.DataType) -> list[tuple[str, T.DataType]]:
     """Return names and types of the parts of a struct, list or map, one level down; empty for other types."""
-    if isinstance(kind, T.StructType):
-        return [(field.name, field.dataType) for field in kind.fields]
-    if isinstance(kind, T.ArrayType):
-        return [("element", kind.elementType)]
-    if isinstance(kind, T.MapType):
-        return [("key", kind.keyType), ("value", kind.valueType)]
+    if isinstance(dtype, T.StructType):
+        return [(field.name, field.dataType) for field in dtype.fields]
+    if isinstance(dtype, T.ArrayType):
+        return [("element", dtype.elementType)]
+    if isinstance(dtype, T.MapType):
+        return [("key", dtype.keyType), ("value", dtype.valueType)]
     return []
 
 
 def with_leaves(
-    kind: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda kind: kind, *, is_nullable: bool = False
+    dtype: T.DataType, leaf: Callable[[T.DataType], T.DataType] = lambda dtype: dtype, *, is_nullable: bool = False
 ) -> T.DataType:
     """Return the type with ``leaf(type)`` in place of each type inside that is not a struct, list or map. The metadata
     of fields is kept. ``is_nullable`` makes all parts nullable."""
-    if isinstance(kind, T.StructType):
-        inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in kind.fields]
+    if isinstance(dtype, T.StructType):
+        inner = [with_leaves(field.dataType, leaf, is_nullable=is_nullable) for field in dtype.fields]
         return T.StructType(
             [
                 T.StructField(field.name, new, field.nullable or is_nullable, field.metadata)
-                for field, new in zip(kind.fields, inner, strict=True)
+                for field, new in zip(dtype.fields, inner, strict=True)
             ]
         )
-    if isinstance(kind, T.ArrayType):
+    if isinstance(dtype, T.ArrayType):
         return T.ArrayType(
-            with_leaves(kind.elementType, leaf, is_nullable=is_nullable), kind.containsNull or is_nullable
+            with_leaves(dtype.elementType, leaf, is_nullable=is_nullable), dtype.containsNull or is_nullable
         )
-    if isinstance(kind, T.MapType):
-        key = with_leaves(kind.keyType, leaf, is_nullable=is_nullable)
-        value = with_leaves(kind.valueType, leaf, is_nullable=is_nullable)
-        return T.MapType(key, value, kind.valueContainsNull or is_nullable)
-    return leaf(kind)
+    if isinstance(dtype, T.MapType):
+        key = with_leaves(dtype.keyType, leaf, is_nullable=is_nullable)
+        value = with_leaves(dtype.valueType, leaf, is_nullable=is_nullable)
+        return T.MapType(key, value, dtype.valueContainsNull or is_nullable)
+    return leaf(dtype)
 
 
-def nullable(kind: T.DataType) -> T.DataType:
+def nullable(dtype: T.DataType) -> T.DataType:
     """Return the type with all its parts nullable, as Spark reads files."""
-    return with_leaves(kind, is_nullable=True)
+    return with_leaves(dtype, is_nullable=True)
 
 
 def nullable_struct(schema: T.StructType) -> T.StructType:
@@ -195,13 +195,13 @@ def without_char_and_varchar(schema: T.StructType) -> T.StructType:
     """Return the schema with STRING for CHAR and VARCHAR, and these types in the metadata of top-level fields."""
     fields = []
     for field in schema.fields:
-        kind = with_leaves(
+        dtype = with_leaves(
             field.dataType, lambda leaf: T.StringType() if isinstance(leaf, (T.CharType, T.VarcharType)) else leaf
         )
         metadata = dict(field.metadata or {})
-        if kind != field.dataType:
+        if dtype != field.dataType:
             metadata[CHAR_VARCHAR_KEY] = field.dataType.simpleString()
-        fields.append(T.StructField(field.name, kind, field.nullable, metadata))
+        fields.append(T.StructField(field.name, dtype, field.nullable, metadata))
     return T.StructType(fields)
 
 
@@ -218,8 +218,8 @@ def _merge_structs(left: T.StructType, right: T.StructType, conf: ReadConf) -> T
         other = others.pop(conf.key(field.name), None)
         if other is not None:
             with within(field.name):
-                kind = _merge(field.dataType, other.dataType, conf)
-            field = T.StructField(field.name, kind, field.nullable or other.nullable, field.metadata)
+                dtype = _merge(field.dataType, other.dataType, conf)
+            field = T.StructField(field.name, dtype, field.nullable or other.nullable, field.metadata)
         fields.append(field)
     return T.StructType([*fields, *others.values()])
 

@@ -44,9 +44,9 @@ _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
 # -- GEOMETRY and GEOGRAPHY -----------------------------------------------------------------------
 
 
-def is_spatial(kind: T.DataType) -> bool:
+def is_spatial(dtype: T.DataType) -> bool:
     """Return whether the type is GEOMETRY or GEOGRAPHY."""
-    return isinstance(kind, (T.GeometryType, T.GeographyType))
+    return isinstance(dtype, (T.GeometryType, T.GeographyType))
 
 
 def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotation: int) -> dict[int, Any]:
@@ -57,14 +57,14 @@ def logical_parameters(metadata: FileMetadata, element: SchemaElement, annotatio
     return fields if isinstance(fields, dict) else {}
 
 
-def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> T.DataType:
+def spatial_type(metadata: FileMetadata, element: SchemaElement, dtype: LogicalKind) -> T.DataType:
     """Return Spark's type for a column with a GEOMETRY or GEOGRAPHY annotation. Raises UnsupportedFeatureError if Spark
     does not support the annotation's reference system or algorithm."""
-    fields = logical_parameters(metadata, element, _GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY)
+    fields = logical_parameters(metadata, element, _GEOMETRY if dtype is LogicalKind.GEOMETRY else _GEOGRAPHY)
     crs = fields.get(1, _DEFAULT_CRS)
     crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
     text = f"geometry({crs})"
-    if kind is LogicalKind.GEOGRAPHY:
+    if dtype is LogicalKind.GEOGRAPHY:
         algorithm = fields.get(2, 0)
         is_known = isinstance(algorithm, int) and 0 <= algorithm < len(_ALGORITHMS)
         text = f"geography({crs}, {_ALGORITHMS[algorithm] if is_known else algorithm})"
@@ -80,21 +80,21 @@ def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKi
     return spatial
 
 
-def check_spatial(kind: T.DataType) -> None:
+def check_spatial(dtype: T.DataType) -> None:
     """Raise UnsupportedFeatureError for a spatial type that mixes coordinate reference systems. Parquet stores one
     coordinate reference system for a column. Other types pass."""
-    if isinstance(kind, (T.GeometryType, T.GeographyType)) and int(kind.srid) < 0:
+    if isinstance(dtype, (T.GeometryType, T.GeographyType)) and int(dtype.srid) < 0:
         raise UnsupportedFeatureError(
-            f"Parquet cannot store the type {kind.simpleString()}, which mixes coordinate reference systems"
+            f"Parquet cannot store the type {dtype.simpleString()}, which mixes coordinate reference systems"
             " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)",
             hint="Cast the column to a type of one system, such as GEOMETRY(4326).",
         )
 
 
-def spatial_values(kind: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that converts well-known binary to PySpark's structs for the type ``kind``."""
-    assert isinstance(kind, (T.GeometryType, T.GeographyType))
-    srid = pa.scalar(int(kind.srid), pa.int32())
+def spatial_values(dtype: T.DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that converts well-known binary to PySpark's structs for the type ``dtype``."""
+    assert isinstance(dtype, (T.GeometryType, T.GeographyType))
+    srid = pa.scalar(int(dtype.srid), pa.int32())
 
     def convert(array: pa.Array) -> pa.Array:
         values = array.cast(pa.binary(), safe=False)
@@ -112,12 +112,12 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 
 def wkb_field(field: T.StructField) -> pa.Field:
     """Return the Arrow field of a file, which :func:`with_wkb_types` turns into Parquet's GEOMETRY or GEOGRAPHY."""
-    kind = field.dataType
-    check_spatial(kind)
-    text = kind.jsonValue()
+    dtype = field.dataType
+    check_spatial(dtype)
+    text = dtype.jsonValue()
     match = _TYPE_TEXT.fullmatch(text if isinstance(text, str) else "")
     about = {"crs": match[1] if match else _DEFAULT_CRS}
-    if isinstance(kind, T.GeographyType):
+    if isinstance(dtype, T.GeographyType):
         about["edges"] = "spherical"
     return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
 
@@ -146,39 +146,39 @@ def _with_wkb(field: pa.Field) -> pa.Field:
     about = (field.metadata or {}).get(WKB_KEY)
     if about is not None:
         return pa.field(field.name, _Wkb(about), field.nullable)
-    kind = field.type
-    if isinstance(kind, pa.StructType):
-        return field.with_type(pa.struct([_with_wkb(child) for child in kind]))
-    if isinstance(kind, pa.MapType):
-        return field.with_type(pa.map_(_with_wkb(kind.key_field), _with_wkb(kind.item_field)))
-    if isinstance(kind, pa.ListType):
-        return field.with_type(pa.list_(_with_wkb(kind.value_field)))
+    dtype = field.type
+    if isinstance(dtype, pa.StructType):
+        return field.with_type(pa.struct([_with_wkb(child) for child in dtype]))
+    if isinstance(dtype, pa.MapType):
+        return field.with_type(pa.map_(_with_wkb(dtype.key_field), _with_wkb(dtype.item_field)))
+    if isinstance(dtype, pa.ListType):
+        return field.with_type(pa.list_(_with_wkb(dtype.value_field)))
     return field
 
 
 # -- types as files store them --------------------------------------------------------------------
 
 
-def _is_months(kind: T.DataType) -> bool:
-    return isinstance(kind, T.YearMonthIntervalType)
+def _is_months(dtype: T.DataType) -> bool:
+    return isinstance(dtype, T.YearMonthIntervalType)
 
 
-def as_stored(kind: T.DataType) -> T.DataType:
+def as_stored(dtype: T.DataType) -> T.DataType:
     """Return the type as inferred from a file's Arrow type, with BINARY for GEOMETRY and GEOGRAPHY, INT for months."""
-    return with_leaves(without_months(kind), lambda leaf: T.BinaryType() if is_spatial(leaf) else leaf)
+    return with_leaves(without_months(dtype), lambda leaf: T.BinaryType() if is_spatial(leaf) else leaf)
 
 
-def without_months(kind: T.DataType) -> T.DataType:
+def without_months(dtype: T.DataType) -> T.DataType:
     """Return the type with integers for intervals of months, for which PySpark does not accept Arrow data."""
-    return with_leaves(kind, lambda leaf: T.IntegerType() if _is_months(leaf) else leaf)
+    return with_leaves(dtype, lambda leaf: T.IntegerType() if _is_months(leaf) else leaf)
 
 
-def from_months(column: Column, kind: T.DataType) -> Column:
-    """Return a column with integers converted to intervals of months where ``kind`` has intervals of months. A value
+def from_months(column: Column, dtype: T.DataType) -> Column:
+    """Return a column with integers converted to intervals of months where ``dtype`` has intervals of months. A value
     for INTERVAL YEAR that is not a whole number of years raises an error: Spark's casts would lose the months."""
     months = T.YearMonthIntervalType(T.YearMonthIntervalType.MONTH, T.YearMonthIntervalType.MONTH)
-    intervals = column.cast(with_leaves(kind, lambda leaf: months if _is_months(leaf) else leaf)).cast(kind)
-    if not _contains(kind, _YEARS):
+    intervals = column.cast(with_leaves(dtype, lambda leaf: months if _is_months(leaf) else leaf)).cast(dtype)
+    if not _contains(dtype, _YEARS):
         return intervals
     error = F.raise_error(
         F.lit(
@@ -186,35 +186,35 @@ def from_months(column: Column, kind: T.DataType) -> Column:
             " have INTERVAL YEAR. Set spark.sql.parquet.mergeSchema, or pass schema= with INTERVAL YEAR TO MONTH."
         )
     )
-    return F.when(_has_months(column, kind), error).otherwise(intervals)
+    return F.when(_has_months(column, dtype), error).otherwise(intervals)
 
 
-def _contains(kind: T.DataType, wanted: T.DataType) -> bool:
-    return kind == wanted or any(_contains(inner, wanted) for _, inner in inner_types(kind))
+def _contains(dtype: T.DataType, wanted: T.DataType) -> bool:
+    return dtype == wanted or any(_contains(inner, wanted) for _, inner in inner_types(dtype))
 
 
-def _has_months(column: Column, kind: T.DataType) -> Column:
+def _has_months(column: Column, dtype: T.DataType) -> Column:
     """Return a column of whether any number of months for an INTERVAL YEAR is not whole years; never null."""
-    if isinstance(kind, T.StructType):
-        fields = [(name, inner) for name, inner in inner_types(kind) if _contains(inner, _YEARS)]
+    if isinstance(dtype, T.StructType):
+        fields = [(name, inner) for name, inner in inner_types(dtype) if _contains(inner, _YEARS)]
         return reduce(or_, [_has_months(column[name], inner) for name, inner in fields], F.lit(False))
-    if isinstance(kind, T.MapType):
-        keys, values = T.ArrayType(kind.keyType), T.ArrayType(kind.valueType)
+    if isinstance(dtype, T.MapType):
+        keys, values = T.ArrayType(dtype.keyType), T.ArrayType(dtype.valueType)
         return _has_months(F.map_keys(column), keys) | _has_months(F.map_values(column), values)
-    if isinstance(kind, T.ArrayType):
-        return F.coalesce(F.exists(column, lambda item: _has_months(item, kind.elementType)), F.lit(False))
-    return F.coalesce(column % 12 != 0, F.lit(False)) if kind == _YEARS else F.lit(False)
+    if isinstance(dtype, T.ArrayType):
+        return F.coalesce(F.exists(column, lambda item: _has_months(item, dtype.elementType)), F.lit(False))
+    return F.coalesce(column % 12 != 0, F.lit(False)) if dtype == _YEARS else F.lit(False)
 
 
-def is_variant(kind: pa.DataType) -> bool:
+def is_variant(dtype: pa.DataType) -> bool:
     """Return whether an Arrow type is PySpark's type for VARIANT. Types in files differ, since they shred values."""
-    place = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
-    return place >= 0 and (kind.field(place).metadata or {}).get(b"variant") == b"true"
+    place = dtype.get_field_index("metadata") if isinstance(dtype, pa.StructType) else -1
+    return place >= 0 and (dtype.field(place).metadata or {}).get(b"variant") == b"true"
 
 
-def has_variant(kind: T.DataType) -> bool:
+def has_variant(dtype: T.DataType) -> bool:
     """Return whether the type is or contains VARIANT."""
-    return _contains(kind, T.VariantType())
+    return _contains(dtype, T.VariantType())
 
 
 # -- Spark's types for Arrow's --------------------------------------------------------------------
@@ -226,17 +226,17 @@ def same_to_spark(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 @cache
-def spark_type(kind: pa.DataType) -> T.DataType | None:
+def spark_type(dtype: pa.DataType) -> T.DataType | None:
     """Return Spark's type for the nearest Arrow type that PySpark supports; None if there is no such type."""
     try:
-        return from_arrow_type(_taken(kind))
+        return from_arrow_type(_taken(dtype))
     except PySparkException:
         return None
 
 
-def tells_more(kind: T.DataType) -> bool:
+def tells_more(dtype: T.DataType) -> bool:
     """Return whether a Spark type cannot be inferred from its Arrow type alone: see :func:`with_untold`."""
-    return has_variant(kind) or as_stored(kind) != kind
+    return has_variant(dtype) or as_stored(dtype) != dtype
 
 
 def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.DataType:
@@ -248,8 +248,8 @@ def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.Da
         columns = []
         for field in known.fields:
             at = find_name(inferred.names, field.name, conf)
-            kind = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
-            columns.append(T.StructField(field.name, kind, field.nullable))
+            dtype = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
+            columns.append(T.StructField(field.name, dtype, field.nullable))
         return T.StructType(columns)
     if isinstance(known, T.ArrayType) and isinstance(inferred, T.ArrayType):
         return T.ArrayType(with_untold(known.elementType, inferred.elementType, conf), known.containsNull)
@@ -265,23 +265,23 @@ def struct_of(schema: pa.Schema) -> T.StructType:
 
 
 @cache
-def _taken(kind: pa.DataType) -> pa.DataType:
+def _taken(dtype: pa.DataType) -> pa.DataType:
     """Return the nearest Arrow type that PySpark supports."""
-    if isinstance(kind, pa.DictionaryType):
-        return _taken(kind.value_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _taken(kind.storage_type)
+    if isinstance(dtype, pa.DictionaryType):
+        return _taken(dtype.value_type)
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _taken(dtype.storage_type)
     wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
-    if kind in wider:
-        return wider[kind]
-    if isinstance(kind, pa.TimestampType):
-        return pa.timestamp("us", kind.tz)
-    if isinstance(kind, pa.StructType):
-        return pa.struct([field.with_type(_taken(field.type)) for field in kind])
-    if isinstance(kind, pa.MapType):
-        return pa.map_(_taken(kind.key_type), _taken(kind.item_type))
-    if isinstance(kind, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
-        return pa.list_(_taken(kind.value_type))
-    if pa.types.is_fixed_size_binary(kind):
+    if dtype in wider:
+        return wider[dtype]
+    if isinstance(dtype, pa.TimestampType):
+        return pa.timestamp("us", dtype.tz)
+    if isinstance(dtype, pa.StructType):
+        return pa.struct([field.with_type(_taken(field.type)) for field in dtype])
+    if isinstance(dtype, pa.MapType):
+        return pa.map_(_taken(dtype.key_type), _taken(dtype.item_type))
+    if isinstance(dtype, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
+        return pa.list_(_taken(dtype.value_type))
+    if pa.types.is_fixed_size_binary(dtype):
         return pa.binary()
-    return kind
+    return dtype

@@ -147,10 +147,10 @@ def _time(value: str | datetime | None) -> float | None:
 
 
 def _next_token(truncated: str, token: str | None) -> str | None:
-    said = truncated.strip().lower()
-    if said not in ("true", "false"):
+    flag = truncated.strip().lower()
+    if flag not in ("true", "false"):
         raise PageError(f"IsTruncated of the listing is {truncated[:40]!r}, expected 'true' or 'false'")
-    if said == "false":
+    if flag == "false":
         return None
     if not token:
         raise PageError("the listing is truncated but has no continuation token")
