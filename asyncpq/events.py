@@ -19,25 +19,9 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
-#: The calls that report events. Those of an index are "refresh" and all names after "files".
-OperationName = Literal[
-    "open",
-    "lookup",
-    "scan",
-    "read",
-    "take",
-    "count",
-    "plan",
-    "refresh",
-    "embedded_index",
-    "files",
-    "build",
-    "compact",
-    "vacuum",
-    "verify",
-    "show",
-    "drop",
-]
+ReadName = Literal["open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index", "files"]
+#: The calls that report events. An index has "refresh", and those that are not names of reads.
+OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show", "drop"]
 
 logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")

@@ -138,7 +138,7 @@ class ColumnPlan:
 
     @property
     def dictionary(self) -> tuple[int, int]:
-        """The range of the dictionary, which may be empty: of whatever stands before the first page."""
+        """The byte range before the first data page, where the dictionary is; empty if there is none."""
         return self.chunk.start, self.chunk.start if self.offsets is None else self.offsets.offsets[0]
 
     def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:

@@ -300,7 +300,7 @@ class ObjectSource:
                 packed.start, packed.stop, context=context.step("footer", context.round)
             )
         except InvalidResponseError as error:
-            raise CorruptFileError(f"the deflated footer was not given: {error.message}") from error
+            raise CorruptFileError(f"the compressed copy of the footer cannot be fetched: {error.message}") from error
         return RangeResult(packed.unpacked(found.data), found.validator.size - packed.length, found.validator)
 
     def _decoder(self) -> FooterDecoder:

@@ -285,8 +285,8 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
 
 
 def _handle(index: object) -> Index | None:
-    """Return ``index`` if it is a handle, else None. Nobody has one before its module is loaded; it loads the code
-    that builds indexes, which most reads never need."""
+    """Return ``index`` if it is an Index, else None. If the module of that class is not loaded, no object is one: it is
+    not imported here, since it loads the code that builds indexes."""
     if "asyncpq.indexing.index" not in sys.modules:
         return None
     from asyncpq.indexing.index import Index

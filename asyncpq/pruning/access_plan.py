@@ -1,8 +1,8 @@
 """Access plans: the row groups and rows of one file that a read may touch, whatever its predicate.
 
 A plan is made without its file: it joins a set of rows of the file (:class:`RowSet`) and a set of row groups with
-their own rows (:class:`GroupSet`). The rows that such a set does not name are in it or not as a whole. With the file's
-row groups (:class:`RowGroupLayout`) a plan resolves to the rows of each (:class:`ResolvedAccess`).
+their own rows (:class:`GroupSet`). The rows that such a set does not name are all in it, or all outside. With the
+file's row groups (:class:`RowGroupLayout`) a plan resolves to the rows of each (:class:`ResolvedAccess`).
 
 ``take``, deleted rows and users' plans are all read through such plans.
 """

@@ -179,7 +179,9 @@ class LookupKeys:
         """
         num_columns = table.num_columns - len(self.names)
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
-            raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
+            raise AmbiguousColumnError(
+                "the file has a column of the name that the keys' positions get in the result", column=KEY_POSITION
+            )
         rows, positions = self._pairs(table)
         table = take_table(table, plain_array(rows if with_keys else sorted(set(rows)), pa.int64()))
         table = table.select(list(range(num_columns)))

@@ -114,16 +114,13 @@ class CallerThread:
 
     def _do(self, asked: _ThreadCall) -> None:
         try:
-            result = asked.work()
-        except BaseException as error:
-            if isinstance(error, Exception):
-                asked.future.set_exception(error)
-                return
+            asked.future.set_result(asked.work())
+        except Exception as error:  # noqa: BLE001  # raised in the coroutine
+            asked.future.set_exception(error)
+        except BaseException:
             if self._left:  # otherwise serve() cancels the coroutine
                 asked.future.set_exception(asyncio.CancelledError())
             raise
-        else:
-            asked.future.set_result(result)
 
 
 @dataclass(eq=False)

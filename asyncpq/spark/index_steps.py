@@ -135,9 +135,7 @@ async def _pieces(
     digest = hashlib.sha256(repr([batch.to_pylist() for batch in files]).encode()).digest()[:16]
     for batch in files:
         yield _piece(task, FILES_NUMBER, digest, pa.Table.from_batches([batch]))
-    for number, index_table in enumerate(index_tables):
-        if number == FILES_NUMBER:
-            continue
+    for number, index_table in enumerate(index_tables[FILES_NUMBER + 1 :], FILES_NUMBER + 1):
         pending: list[pa.RecordBatch] = []
         num_bytes = 0
         async for batch in await rows_of_parts.batches(index_table):

@@ -173,8 +173,8 @@ def optimize(
     )
     frozen = SparkSettings.of(spark, settings)
     folder = lake_folder("target", target)
-    steps = _Steps()
-    with steps("look"):
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "look"):
         if not isinstance(source, DataFrame):
             refuse_secrets("source", source)
             source = absolute(source)
@@ -188,22 +188,22 @@ def optimize(
         order = RowLayout(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
         layout = replace(layout, sorted_by=order.sorted_by())
         check_options(from_spark(schema, conf).schema, layout)
-        with steps("measure"):
+        with _timed(seconds, "measure"):
             known = _measure(rows, order, layout, conf, partitions, salt=salt)
         write = LakeWrite(
             folder=folder, struct=schema, options=known.layout, conf=conf, settings=frozen, publish=publish
         )
         try:
-            with steps("write"):
+            with _timed(seconds, "write"):
                 arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, known.heavy)
                 files = write_frame(arranged, write)
-            with steps("verify"):
+            with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
                 run(frozen, lambda session: _check_target(session, folder, write.job))
         except BaseException:
             write.discard()
             raise
-    with steps("commit"):
+    with _timed(seconds, "commit"):
         snapshot = write.commit(files)
     return OptimizeResult(
         target=safe_url(folder),
@@ -213,23 +213,16 @@ def optimize(
         bytes_after=sum(file.validator.size for file in files),
         checksums=known.checksums,
         snapshot=snapshot,
-        seconds=steps.seconds,
+        seconds=seconds,
     )
 
 
-class _Steps:
-    """Measures the duration of each step, in seconds keyed by the step's name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = time.monotonic() - begin
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Store the duration of the ``with`` block under the name of the step."""
+    begin = time.monotonic()
+    yield
+    seconds[step] = time.monotonic() - begin
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.scan.request import ScanRequest
 from asyncpq.spark.types.partition_types import partition_scalar, unescaped
-from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.read_conf import ReadConf, find_name, within
 from asyncpq.spark.types.special_types import is_variant
 
 _TEXT = frozenset({pa.string(), pa.large_string()})
@@ -88,11 +88,8 @@ def _inside(field: pa.Field, name: str, dtype: pa.DataType | None, conf: ReadCon
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed
         return TableField(name=field.name, type=dtype, names=(name,))
-    try:
+    with within(field.name):
         children = _own_children(field.type, dtype, conf)
-    except errors.AmbiguousColumnError as error:
-        error.column = f"{field.name}.{error.column}"
-        raise
     if children:
         parts = [pa.field(child.name, child.type) for child in children]
         if isinstance(dtype, pa.MapType):
@@ -203,8 +200,9 @@ def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
 
 
 class SparkRequests:
-    """Requests for files whose columns may differ from the lake's: a
-    :class:`asyncpq.datasets.dataset_files.FileRequests`.
+    """The request for each file of a read, whose columns may differ from the lake's.
+
+    Implements :class:`asyncpq.datasets.dataset_files.FileRequests`.
 
     With ``are_planned``, a file without the rows that its index entry selects raises ObjectChangedError.
     """
@@ -313,11 +311,11 @@ class PartitionTypes:
 
 
 class SparkFiles:
-    """The files of another provider, with partition values of Spark's types: a
-    :class:`asyncpq.datasets.providers.FileProvider`.
+    """The files of another provider, with partition values of Spark's types.
 
-    ``schemas`` are the lake's and the index's; an index keeps the columns from when it was built, and gets only those
-    conditions that its columns can evaluate. With ``typed``, the files of ``source`` have Spark's values already.
+    Implements :class:`asyncpq.datasets.providers.FileProvider`. ``schemas`` are the lake's and the index's, which has
+    the columns from when it was built: it gets only conditions that these columns can evaluate. None: it gets all.
+    With ``typed``, the files of ``source`` have Spark's values already.
     """
 
     def __init__(

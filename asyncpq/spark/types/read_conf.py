@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 
+from asyncpq.decoding.casts import inside
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def within(name: str) -> Iterator[None]:
     try:
         yield
     except AsyncpqError as error:
-        error.column = name if error.column is None else f"{name}.{error.column}"
+        inside(error, name)
         raise
 
 

@@ -132,7 +132,9 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
             break
         chosen = version
     if chosen is None:
-        raise InvalidOptionError(f"version={time}: every commit that is kept is newer", url=listing.url)
+        raise InvalidOptionError(
+            f"version={time}: all commits in the log are newer", url=listing.url, hint="Choose a later time."
+        )
     return chosen
 
 

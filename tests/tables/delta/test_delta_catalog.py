@@ -182,7 +182,7 @@ async def test_a_time_chooses_the_version(tmp_path: Path) -> None:
         return (await snapshot_of(folder, time)).description.rpartition(" ")[2]
 
     assert [await version_at(at) for at in (1_000, 2_999, 3_000, 3_001, 99_999)] == ["0", "0", "1", "2", "2"]
-    with pytest.raises(InvalidOptionError, match="every commit that is kept is newer"):
+    with pytest.raises(InvalidOptionError, match="all commits in the log are newer"):
         await version_at(999)
 
 
