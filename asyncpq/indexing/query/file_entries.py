@@ -13,7 +13,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, chain
@@ -273,21 +273,28 @@ class ListingMatch:
     def candidates(self, selection: FileSelection, entries: Mapping[int, FileEntry]) -> list[Candidate]:
         """Return the files that may match, in the order of the listing. ``entries`` are the index's, of some files."""
         found: list[Candidate] = []
-        common, starts = selection.files & self.ids, self.ids.starts
-        for start, stop in zip(common.starts, common.stops, strict=True):
-            span = bisect_right(starts, start) - 1
-            rank = self.ranks[span] + start - starts[span]
-            for file, position in zip(range(start, stop), self.positions[rank : rank + stop - start], strict=True):
-                access, entry = selection.plans.get(file, _ALL), entries.get(file)
-                if entry is None:
-                    found.append(Candidate(position, file, self.files[position].validator, access))
-                elif entry.may_match(access):
-                    found.append(Candidate(position, file, entry.file.validator, access))
+        for file, position in self._listed(selection.files):
+            access, entry = selection.plans.get(file, _ALL), entries.get(file)
+            if entry is None:
+                found.append(Candidate(position, file, self.files[position].validator, access))
+            elif entry.may_match(access):
+                found.append(Candidate(position, file, entry.file.validator, access))
         for file, position in self.unsure.items():
             found.append(Candidate(position, file, entries[file].file.validator, selection.plan(file)))
         found += [Candidate(position, None, None, _ALL) for position in self.unknown]
         found.sort(key=_POSITION)
         return found
+
+    def _listed(self, files: RowRanges) -> Iterator[tuple[int, int]]:
+        """Yield id and position of those of ``files`` whose version the index knows, by id."""
+        starts, stops = self.ids.starts, self.ids.stops
+        for first, last in zip(files.starts, files.stops, strict=True):
+            span = bisect_right(stops, first)
+            while span < len(starts) and starts[span] < last:
+                start, stop = max(first, starts[span]), min(last, stops[span])
+                rank = self.ranks[span] + start - starts[span]
+                yield from zip(range(start, stop), self.positions[rank : rank + stop - start], strict=True)
+                span += 1
 
     def report(self) -> list[str]:
         """Return lines for ``explain()`` that state how many of the listed files the index has."""
@@ -341,13 +348,10 @@ class FooterReader:
         self._positions = {file: position for position, file in enumerate(ids)}
 
     def reads(self, ids: Sequence[int]) -> list[tuple[str, Reads]]:
-        """Return the reads that load those footers and page indexes of the files ``ids`` that memory lacks, with the
-        kind of their table."""
+        """Return the reads that load the footers and page indexes of those files among ``ids`` whose versions are not
+        in use, with the kind of their table."""
         if not self.is_useful:
             return []
-        held = self._read.runtime.memory.get_many([self._key(file) for file in ids])
-        versions = {file: _version_of(kept) for file, kept in zip(ids, held, strict=True)}
-        self._versions = {file: version for file, version in versions.items() if version is not None}
         missing = [file for file in ids if file not in self._versions]
         if not missing:
             return []
@@ -358,7 +362,13 @@ class FooterReader:
         ]
         return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
 
-    def _key(self, file: int) -> tuple[object, ...]:
+    def use(self, held: Mapping[int, KnownVersion | weakref.ref[KnownVersion] | None]) -> None:
+        """Use the versions in ``held``, what memory holds under :meth:`key` by file id, and load the others."""
+        versions = {file: _version_of(kept) for file, kept in held.items()}
+        self._versions = {file: version for file, version in versions.items() if version is not None}
+
+    def key(self, file: int) -> tuple[object, ...]:
+        """Return the key of a file's version in the session's memory."""
         return ("known", self._read.manifest.index, file, self._leaves)
 
     def take(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
@@ -376,7 +386,7 @@ class FooterReader:
         return IndexEntry(access=access, validator=validator, known=known)
 
     async def _known(self, file: int, validator: Validator, operation: Operation) -> KnownVersion | None:
-        version = self._versions.get(file) or _version_of(self._read.runtime.memory.get(self._key(file)))
+        version = self._versions.get(file) or _version_of(self._read.runtime.memory.get(self.key(file)))
         if version is not None:
             return version
         try:
@@ -394,7 +404,7 @@ class FooterReader:
         return version
 
     def _hold(self, file: int, version: KnownVersion) -> None:
-        memory, key = self._read.runtime.memory, self._key(file)
+        memory, key = self._read.runtime.memory, self.key(file)
         if version.metadata is not None and version.leaves is None:
             # memory holds the version that is made of it: its bytes must not count twice
             memory.put(key, weakref.ref(version), 300)
@@ -423,6 +433,7 @@ class FooterReader:
                     self._payloads.pop(other, None)
 
     async def _load(self, operation: Operation, ids: Sequence[int]) -> None:
+        self.use(dict(zip(ids, self._read.runtime.memory.get_many(map(self.key, ids)), strict=True)))
         reads = self.reads(sorted(ids))
         index_reads = operation.part(self._read.backend.description, operation.metrics.rounds)
         try:

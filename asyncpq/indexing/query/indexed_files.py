@@ -393,10 +393,14 @@ async def entries_of(
     read in the same round. Raises CorruptIndexError if an entry is missing."""
     memory, index = read.runtime.memory, read.manifest.index
     few = ids.num_rows <= read.runtime.options.limits.files_ahead
-    wanted, entries = list(ids.rows()), dict[int, FileEntry]()
+    wanted = [file for start, stop in zip(ids.starts, ids.stops, strict=True) for file in range(start, stop)]
+    entries: dict[int, FileEntry] = {}
     if few:
-        held = memory.get_many([("index entry", index, file) for file in wanted])
-        entries = {file: entry for file, entry in zip(wanted, held, strict=True) if entry is not None}
+        keys = [("index entry", index, file) for file in wanted]
+        held = memory.get_many([*keys, *(() if footers is None else map(footers.key, wanted))])
+        entries = {file: entry for file, entry in zip(wanted, held, strict=False) if entry is not None}
+        if footers is not None:
+            footers.use(dict(zip(wanted, held[len(wanted) :], strict=True)))
     missing = [file for file in wanted if file not in entries]
     file_reads = read.segments(FILES, id_ranges(RowRanges.from_rows(missing))) if missing else []
     if few and footers is not None:
