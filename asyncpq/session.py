@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
@@ -190,14 +190,16 @@ class Session(Unpicklable):
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
 
     async def __aenter__(self) -> Self:
-        """Enter the running event loop, and load the code that reads files.
+        """Enter the running event loop, and begin to load the code that reads files.
 
         Raises:
             InvalidOptionError: the disk cache's folder is not owned by this user alone.
         """
         self._runtime.enter()
         try:
-            await self._runtime.load("asyncpq.file")  # here, so that the first read does not wait for it
+            # Now, so that a first read some time later finds it, and not awaited, so that a read right now sends its
+            # requests meanwhile.
+            self._runtime.spawn(self._preload())
             if self._disk is not None:
                 await self._disk.open()
         except BaseException:
@@ -209,6 +211,15 @@ class Session(Unpicklable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _preload(self) -> None:
+        with suppress(Exception):  # who needs the code loads it again, and raises
+            await self._runtime.load("asyncpq.file")
+
+    async def _ready(self) -> None:
+        """Wait until the code that reads files is loaded."""
+        self._runtime.check()
+        await self._runtime.load("asyncpq.file")
 
     async def close(self) -> None:
         """End every scan, fetch, connection and thread of the session. Idempotent."""
@@ -251,8 +262,6 @@ class Session(Unpicklable):
             ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused the request.
             NotParquetError, CorruptFileError, ...: the object is not a readable Parquet file.
         """
-        from asyncpq.file import File
-
         runtime = self._runtime
         runtime.check()
         if not isinstance(url, (str, os.PathLike)):
@@ -263,6 +272,7 @@ class Session(Unpicklable):
         text = os.fspath(url)
         decryption = None
         if decryption_properties is not None:
+            await self._ready()
             from asyncpq.decoding.encrypted import FileDecryption
 
             decryption = FileDecryption(decryption_properties)
@@ -276,10 +286,13 @@ class Session(Unpicklable):
                     handle = source.handle
                     try:
                         version = await load_version(source, RequestContext(metrics))
+                        await self._ready()
                     except BaseException:
                         await handle.close()
                         raise
                     source.describe(metrics)
+        from asyncpq.file import File
+
         file = File(source, version)
         file.metrics = metrics
         return file
@@ -327,6 +340,7 @@ class Session(Unpicklable):
             InvalidOptionError: options contradict each other; the folder of a table is passed as a prefix of files;
                 view="listed" for files that only an index lists.
         """
+        await self._ready()
         from asyncpq.datasets.model import View
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.targets import open_target
@@ -366,6 +380,7 @@ class Session(Unpicklable):
             ConcurrentCommitUnsupported: the store cannot create an object only if it does not exist.
             StoreError: a store failed. The next build uses the progress that was committed.
         """
+        await self._ready()
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
 
@@ -393,6 +408,7 @@ class Session(Unpicklable):
         Raises:
             ObjectNotFoundError: there is no index at the place.
         """
+        await self._ready()
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import open_existing
 

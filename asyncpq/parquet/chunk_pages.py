@@ -7,6 +7,7 @@ footer and the OffsetIndex. ``PageWalker`` cuts a chunk's bytes into pages as th
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,16 +41,14 @@ _IS_COMPRESSED_FALSE: Final = b"\x12"
 # number, do not match and are read by CompactReader.
 _COUNT: Final = rb"\x15(" + COUNT32 + b")"
 _CRC: Final = rb"\x15(" + VARINT32 + b")"
-_DATA_PAGE: Final = re.compile(
+_DATA_PAGE: Final = (
     rb"\x15\x00" + _COUNT * 2 + any_of(_CRC + rb"\x1c", rb"\x2c") + _COUNT * 4
-    + optional(rb"\x1c" + STATISTICS) + STOP_BYTE * 2,
-    re.DOTALL,
+    + optional(rb"\x1c" + STATISTICS) + STOP_BYTE * 2
 )  # fmt: skip
-_DATA_PAGE_V2: Final = re.compile(
+_DATA_PAGE_V2: Final = (
     rb"\x15\x06" + _COUNT * 2 + any_of(_CRC + rb"\x4c", rb"\x5c") + _COUNT * 6
     + any_of(rb"([\x11\x12])" + optional(rb"\x1c" + STATISTICS), optional(rb"\x2c" + STATISTICS))
-    + STOP_BYTE * 2,
-    re.DOTALL,
+    + STOP_BYTE * 2
 )  # fmt: skip
 WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
 WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
@@ -98,15 +97,22 @@ def decode_page_header(
     the bytes are not a page header, or a size or count is negative or missing; ResourceLimitError if the header is
     longer than ``max_bytes``.
     """
-    if (match := _DATA_PAGE.match(data, offset)) is not None:
+    start = data[offset : offset + 2]
+    if start == b"\x15\x00" and (match := _pattern(_DATA_PAGE).match(data, offset)) is not None:
         header = _data_page(match)
-    elif (match := _DATA_PAGE_V2.match(data, offset)) is not None:
+    elif start == b"\x15\x06" and (match := _pattern(_DATA_PAGE_V2).match(data, offset)) is not None:
         header = _data_page_v2(match)
     else:
         return _unusual_header(data, offset, max_bytes, complete)
     if header.header_size > max_bytes:
         raise _too_long(max_bytes)
     return header
+
+
+@functools.cache
+def _pattern(text: bytes) -> re.Pattern[bytes]:
+    """Compile a pattern at its first use, as that takes 3 ms and most programs meet one kind of data page."""
+    return re.compile(text, re.DOTALL)
 
 
 def _data_page(match: re.Match[bytes]) -> PageHeader:

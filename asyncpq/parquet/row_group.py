@@ -1,7 +1,8 @@
 """A row group of the metadata, whose column chunks are decoded at their first use.
 
 ``locate_structs`` finds the positions of the chunks without decoding them. One compiled pattern matches the usual
-ColumnChunk about ten times faster than a Python loop; other chunks are skipped field by field.
+ColumnChunk about ten times faster than a Python loop; other chunks are skipped field by field, and so are the first
+few of a process: compiling the pattern takes 10 ms.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
 _CRYPTO_ID: Final = 8
 
+_FEW_CHUNKS: Final = 512  # skipping so many field by field takes as long as compiling the pattern
+_num_read = 0  # chunks of all footers of the process
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
 # Approximate bytes of the decoded objects.
 CHUNK_WEIGHT: Final = 1200
@@ -53,10 +56,10 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
         raise CorruptFileError(f"a row group has {length} column chunks, but the schema has {expected} columns")
     positions = array("q", [reader.pos])
     append = positions.append
-    match = chunk_pattern().match
+    pattern = usual_chunk(length)
     data, pos = reader.data, reader.pos
     for _ in range(length):
-        usual = match(data, pos)
+        usual = None if pattern is None else pattern.match(data, pos)
         if usual is not None:
             pos = usual.end()
         elif data[pos : pos + 1] == b"\0":  # an empty struct
@@ -73,9 +76,10 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
     """Return the locations of a chunk's page indexes without decoding the rest of its struct, ``data[start:stop]``.
 
-    None if the struct is encrypted or has an unusual form; the caller then decodes the whole struct.
+    None if the struct is encrypted, has an unusual form, or is one of the first; the caller then decodes all of it.
     """
-    usual = chunk_pattern().match(data, start)
+    pattern = usual_chunk(1)
+    usual = None if pattern is None else pattern.match(data, start)
     if usual is None or usual.end() != stop:
         return None
     last_id, _ = _integers(data, *usual.span(1), 0)
@@ -102,13 +106,20 @@ def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict
     return last_id, values
 
 
+def usual_chunk(num_chunks: int) -> re.Pattern[bytes] | None:
+    """Return :func:`chunk_pattern` for ``num_chunks`` chunks; None as long as too few were read to compile it."""
+    global _num_read
+    _num_read += num_chunks
+    return chunk_pattern() if _num_read > _FEW_CHUNKS else None
+
+
 @functools.cache
 def chunk_pattern() -> re.Pattern[bytes]:
     """Return the pattern of a usual ColumnChunk.
 
     Its groups are the fields before the metadata, the header of the metadata, and the fields behind the metadata.
     Fields are matched in the order of their ids, by their types alone: integers between the structs and lists that
-    are present. Compiling takes some milliseconds, so it waits for the first use.
+    are present.
     """
     metadata = [
         INTEGER_FIELDS,  # type

@@ -123,6 +123,9 @@ def everything(data: bytes, size: int) -> list[Any]:
     return said
 
 
+chunk_walk.usual_chunk(1 << 20)  # as if many chunks were read before: patterns are compiled late
+
+
 class _NoPattern:
     """A pattern that matches nothing, so that the plain way is taken."""
 
