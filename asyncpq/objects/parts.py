@@ -129,7 +129,8 @@ def share_parts(
     """
     if parts.fetched or parts.from_tail:
         new = [key for key in (*parts.fetched, *parts.from_tail) if key.kind != "part"]
-        share_pages(source, version, {key: parts.data[key] for key in new}, read_bytes=read_bytes, scan=scan)
+        pages = {key: bytes(parts.data[key]) for key in new}
+        share_pages(source, version, pages, read_bytes=read_bytes, scan=scan)
 
 
 def share_pages(
@@ -335,9 +336,10 @@ def _cut_out(
         (result,) = results
         data, start = memoryview(result.data), members[0].start
         views = {key: data[key.start - start : key.stop - start] for key in members}
-        # Parts of chunks are views: they are used together and kept by nobody. What is kept is copied, or it would keep
-        # the memory of a whole response alive.
-        parts = {key: part if key.kind == "part" else bytes(part) for key, part in views.items()}
+        # What is used once, together, is a view. What is kept is copied, or it would keep the memory of a whole response
+        # alive.
+        used_once = ("part",) if admit is not None else ("part", "page")
+        parts = {key: part if key.kind in used_once else bytes(part) for key, part in views.items()}
     else:
         parts = {key: _joined(results, key) for key in members}
     if admit is not None:

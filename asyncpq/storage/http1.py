@@ -148,7 +148,8 @@ class ChunkedBody:
         return False
 
 
-_BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
+# Of a connection; a head must fit. A response that fits takes one read of the socket: 40 kB cost 48 us in two, 41 in one.
+_BUFFER_BYTES = 64 * 1024
 
 
 def _memory_for(size: int) -> memoryview:

@@ -124,6 +124,14 @@ async def test_long_ranges_come_in_parts(server: ObjectServer) -> None:
         assert [runtime.memory.get(key) for key in keys] == list(parts.data.values())
         assert pa.total_allocated_bytes() == held, "pages in memory keep no response alive"
 
+        keys = [version.key("page", start, start + 10_000) for start in range(200_001, 250_000, 10_000)]
+        parts = await fetch_parts(source, version, keys, context, admit=False)
+        assert [bytes(part) for part in parts.data.values()] == [DATA[key.start : key.stop] for key in keys]
+        assert all(isinstance(part, memoryview) for part in parts.data.values()), "what is used once is not copied"
+        assert not any(runtime.memory.get_many(keys))
+        del parts
+        assert pa.total_allocated_bytes() == held
+
 
 async def test_what_came_with_the_footer_is_not_asked_for(server: ObjectServer) -> None:
     server.put("lake/file.parquet", parquet(SMALL))
