@@ -196,7 +196,7 @@ class LimitOptions:
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
         inline_decode_bytes: fewer bytes than this are decoded on the event loop, since a thread would cost more, unless
-            they may decode to more than 16 times as many.
+            they may decode to more than 16 times as many. Twice as many are decoded by several threads together.
         max_footer_bytes: a larger footer raises ResourceLimitError.
         max_footer_elements: a footer with more list elements in all (schema elements, column chunks, pairs of metadata,
             and their lists) raises ResourceLimitError.

@@ -37,6 +37,7 @@ LIMITS = st.builds(
     in_flight_bytes=st.sampled_from([1, 1000, 1 << 27]),
     files_ahead=st.sampled_from([1, 2, 64]),
     decode_threads=st.sampled_from([0, 2]),
+    inline_decode_bytes=st.sampled_from([0, 1 << 19]),
 )
 NARROW = {pa.int64(): pa.int32(), pa.float64(): pa.float32(), pa.int32(): pa.int8(), pa.large_string(): pa.string()}
 

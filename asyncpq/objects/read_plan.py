@@ -238,6 +238,11 @@ class FetchPlan:
                 if pieces and size + num_bytes > unit_bytes:
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
+                if pieces and pieces[-1].row_group is group:  # threads decode the pieces of a unit side by side
+                    before = pieces.pop()
+                    piece = RowGroupPiece(
+                        group, before.items + piece.items, before.late_bytes + piece.late_bytes, piece.last
+                    )
                 pieces.append(piece)
                 size += num_bytes
         if pieces:
@@ -304,7 +309,7 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
     num_bytes = 0
     for column in group.columns:
         num_bytes += column.num_bytes
-    count = max(1, -(-num_bytes // unit_bytes))
+    count = max(1, round(num_bytes / unit_bytes))
     paged: list[list[Item]] = []
     parts: list[Item] = []
     late: list[list[Item]] = []

@@ -37,7 +37,6 @@ from asyncpq.storage.base import RequestContext
 _SMALL_DICTIONARY = 4096  # bytes, decoded
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
-_SHARED_BYTES = 1 << 20  # units of so many bytes are decoded by several threads: a thread more costs 0.1 ms
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
@@ -351,15 +350,20 @@ class FileScan:
         for value in fetched.values:
             if isinstance(value, (bytes, memoryview)):
                 size += len(value)
-        threads = 1 if size < _SHARED_BYTES else max(1, limits.decode_threads)
+        threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
         if late or threads > 1:
-            matches = await runtime.in_threads(self._match_works(unit, fetched, threads), threads)
+            # each piece in one step, if these are enough for all threads; else its columns side by side
+            finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)
+            works = [partial(self._step, work, finish) for work in self._match_works(unit, fetched, threads)]
+            steps = await runtime.in_threads(works, threads)
+            matches = [step for step in steps if isinstance(step, _Match)]
             rest = await self._fetch_late([item for match in matches for item in match.late])
             try:
-                decoded = await self._emit_all(matches, rest, threads)
+                emitted = iter(await self._emit_all(matches, rest, threads) if matches else ())
             except AsyncpqError as error:
                 self._discard(error, rest)
                 raise
+            decoded = [next(emitted) if isinstance(step, _Match) else step for step in steps]
             if self._keeper.has_tiers:
                 self._keeper.share(rest.parts)
         elif size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS:
@@ -374,6 +378,10 @@ class FileScan:
             self.context.metrics.pages_read += pages
             if table is not None:
                 tables.append(table)
+        if self.version.drops or self.version.metadata.dropped:
+            for piece in unit.pieces:
+                leaves = [column.chunk.leaf for column in piece.row_group.columns]
+                self.context.metrics.fall_back_all(self.version.dropped(leaves))
         return tables
 
     async def _fetch_late(self, items: Sequence[Item]) -> Fetched:
@@ -401,11 +409,9 @@ class FileScan:
             works = [
                 partial(_decode_set, match, numbers, decoded)
                 for match, decoded in zip(matches, columns, strict=True)
-                if self._emits(match)
                 for numbers in match.reader.column_sets()
             ]
-            if works:
-                await runtime.in_threads(works, threads)
+            await runtime.in_threads(works, threads)
             works = []
 
         def finish() -> list[_Decoded]:
@@ -482,8 +488,10 @@ class FileScan:
         matched = reader.match(first, allowance)
         return _Match(piece, reader, matched, reader.late_items(matched, first) if self.plan.late else [])
 
-    def _emits(self, match: _Match) -> bool:
-        return match.matched.num_rows > 0 and not self._rows_only
+    def _step(self, work: Callable[[], _Match], finish: bool) -> _Match | _Decoded:
+        """Filter the rows of a piece; with ``finish``, or if no rows are left to decode, finish it too."""
+        match = work()
+        return self._finish(match, {}) if finish or self._rows_only or not match.matched.num_rows else match
 
     def _finish(self, match: _Match, columns: Mapping[int, pa.Array]) -> _Decoded:
         """Return the table of a piece, whose ``columns`` are decoded, by position, or none is."""
@@ -493,9 +501,6 @@ class FileScan:
             table = reader.emit(matched, [columns[number] for number in range(len(columns))] if columns else None)
         else:
             reader.skip(matched)
-        if self.version.drops or self.version.metadata.dropped:
-            leaves = [column.chunk.leaf for column in piece.row_group.columns]
-            self.context.metrics.fall_back_all(self.version.dropped(leaves))
         if self._keeper.unproven:
             self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
         if piece.last:

@@ -21,6 +21,7 @@ LIMITS = st.builds(
     asyncpq.LimitOptions,
     unit_bytes=st.sampled_from([1, 100, 1000, 1 << 23]),
     in_flight_bytes=st.sampled_from([1, 500, 1 << 27]),
+    inline_decode_bytes=st.sampled_from([0, 1 << 19]),
 )
 REQUESTS = st.builds(
     asyncpq.RequestOptions,

@@ -24,6 +24,7 @@ LIMITS = st.builds(
     unit_bytes=st.sampled_from([1, 100, 1000, 1 << 23]),
     in_flight_bytes=st.sampled_from([1, 500, 1 << 27]),
     decode_threads=st.sampled_from([0, 2]),
+    inline_decode_bytes=st.sampled_from([0, 1 << 19]),
 )
 REQUESTS = st.builds(
     asyncpq.RequestOptions,

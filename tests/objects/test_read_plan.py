@@ -65,6 +65,7 @@ def test_units_hold_every_page_once_in_row_order(
     units = plan.units(unit_bytes)
     pieces = [piece for unit in units for piece in unit.pieces]
     assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert [len(unit.pieces) for unit in units] == [1] * len(units)  # one for each row group
     assert sum(unit.num_bytes for unit in units) == plan.num_bytes() == sum(column.num_bytes for column in columns)
     for position, column in enumerate(columns):
         items: list[Item] = [item for piece in pieces for item in piece.items if item.column == position]
@@ -84,7 +85,7 @@ def test_whole_chunks_of_lists_come_first() -> None:
     lists.repeated = True
     plan = planned(RowGroupPlan(0, NUM_ROWS, rows, (flat, lists), False), late=False)
     pieces = [piece for unit in plan.units(2 * PART_BYTES) for piece in unit.pieces]
-    assert [[item.column for item in piece.items] for piece in pieces] == [[0, 1, 1, 1], [0], [0], [0]]
+    assert [[item.column for item in piece.items] for piece in pieces] == [[0, 1, 1, 1], [0, 0], [0]]
 
 
 def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:
