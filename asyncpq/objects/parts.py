@@ -336,8 +336,7 @@ def _cut_out(
         (result,) = results
         data, start = memoryview(result.data), members[0].start
         views = {key: data[key.start - start : key.stop - start] for key in members}
-        # What is used once, together, is a view. What is kept is copied, or it would keep the memory of a whole response
-        # alive.
+        # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
         used_once = ("part",) if admit is not None else ("part", "page")
         parts = {key: part if key.kind in used_once else bytes(part) for key, part in views.items()}
     else:
