@@ -346,28 +346,29 @@ class FileScan:
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         runtime, late = self._source.runtime, self.plan.late
         limits = runtime.options.limits
-        size = 0
-        for value in fetched.values:
-            if isinstance(value, (bytes, memoryview)):
-                size += len(value)
+        size = _num_bytes(fetched)
         threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
+        few = size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS
+        room = limits.inline_decode_bytes * _INLINE_GROWTH
         if late or threads > 1:
             # each piece in one step, if these are enough for all threads; else its columns side by side
             finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)
             works = [partial(self._step, work, finish) for work in self._match_works(unit, fetched, threads)]
-            steps = await runtime.in_threads(works, threads)
+            few = few and self._expected_bytes(unit, fetched).size < room
+            steps = [work() for work in works] if few else await runtime.in_threads(works, threads)
             matches = [step for step in steps if isinstance(step, _Match)]
             rest = await self._fetch_late([item for match in matches for item in match.late])
             try:
-                emitted = iter(await self._emit_all(matches, rest, threads) if matches else ())
+                small = few and self._is_few(matches, rest, room)
+                emitted = iter(await self._emit_all(matches, rest, threads, small=small) if matches else ())
             except AsyncpqError as error:
                 self._discard(error, rest)
                 raise
             decoded = [next(emitted) if isinstance(step, _Match) else step for step in steps]
             if self._keeper.has_tiers:
                 self._keeper.share(rest.parts)
-        elif size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS:
-            decoded = await self._decode_few(unit, fetched, limits.inline_decode_bytes * _INLINE_GROWTH)
+        elif few:
+            decoded = await self._decode_few(unit, fetched, room)
         else:
             decoded = await runtime.in_thread(lambda: self._decode_all(unit, fetched))
         tables: list[pa.Table] = []
@@ -393,8 +394,21 @@ class FileScan:
         self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
         return rest
 
-    async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int) -> list[_Decoded]:
-        """Decode the output's columns, those of all pieces side by side; ``rest`` are the late items."""
+    def _is_few(self, matches: Sequence[_Match], rest: Fetched, room: int) -> bool:
+        """Return whether the late items ``rest`` are few enough to be decoded on the event loop, to fewer bytes than
+        ``room``."""
+        limit = self._source.runtime.options.limits.inline_decode_bytes
+        if len(rest.keys) > _INLINE_PARTS or _num_bytes(rest) >= limit:
+            return False
+        values = iter(rest.values)
+        for match in matches:
+            expected = match.reader.estimate.of(match.late, values)
+            room -= expected.size + expected.per_row * match.matched.num_rows
+        return room > 0
+
+    async def _emit_all(self, matches: Sequence[_Match], rest: Fetched, threads: int, *, small: bool) -> list[_Decoded]:
+        """Decode the output's columns, those of all pieces side by side; ``rest`` are the late items. One thread's work
+        that is ``small`` is done here."""
         runtime = self._source.runtime
         arrived = zip(rest.keys, rest.values, strict=True)
         works: list[Callable[[], object]] = [
@@ -419,7 +433,7 @@ class FileScan:
                 work()
             return list(map(self._finish, matches, columns))
 
-        return await runtime.in_thread(finish)
+        return await runtime.in_thread(finish, small=small)
 
     async def _decode_few(self, unit: Unit, fetched: Fetched, room: int) -> list[_Decoded]:
         """Decode a unit of few bytes on the event loop, unless it may decode to more than ``room`` bytes.
@@ -516,6 +530,15 @@ class FileScan:
             if self._future_items:
                 reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
+
+
+def _num_bytes(fetched: Fetched) -> int:
+    """Return the bytes of the parts that are not yet decoded."""
+    size = 0
+    for value in fetched.values:
+        if isinstance(value, (bytes, memoryview)):
+            size += len(value)
+    return size
 
 
 def _decode_set(match: _Match, numbers: Sequence[int], columns: dict[int, pa.Array]) -> None:

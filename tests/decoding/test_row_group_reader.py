@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -106,8 +106,9 @@ def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch)
     assert threading.get_ident() not in watch.threads
 
 
+@pytest.mark.parametrize("late", ["never", "always"])
 @pytest.mark.parametrize("key", ["number", "text"])
-def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
+def test_lookups_are_decoded_on_the_loop(key: str, late: Literal["never", "always"], watch: Watch) -> None:
     """The handing over to a thread would cost more, also where a dictionary is not yet known."""
     rows = 20_000
     table = pa.table(
@@ -125,7 +126,8 @@ def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
         await file.lookup({key: table.column(key)[0].as_py()})
         return [(await file.lookup({key: table.column(key)[row].as_py()})).to_pylist() for row in (7, 7777, 19_999)]
 
-    assert ask(data, question) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
+    requests = asyncpq.RequestOptions(late_materialization=late)
+    assert ask(data, question, requests=requests) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
     assert set(watch.threads) == {threading.get_ident()}
     assert all(found <= expected < 8 * MIB for expected, found in watch.units[1:])
 
