@@ -1,6 +1,6 @@
 """The carrier of the hot path's requests, over ``http1``; what it shares with ``aiohttp_wire``.
 
-It does not import aiohttp, which takes 0.08 s.
+It imports neither aiohttp nor yarl, which take 0.07 s.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
-
-from yarl import URL
+from urllib.parse import urlsplit
 
 from asyncpq.errors import (
     AsyncpqError,
@@ -62,15 +61,18 @@ class DirectWire:
         self._closed = False
 
     def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
-        """Prepare requests to an encoded url with ``headers``; raise InvalidOptionError if one has a line break."""
-        parsed = URL(url, encoded=True)
-        tls = parsed.scheme == "https"
-        host, port = parsed.host or "", parsed.port or (443 if tls else 80)
+        """Prepare requests to an encoded url without user with ``headers``; raise InvalidOptionError if one has a line
+        break."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        default_port = 443 if tls else 80
+        host, port = parts.hostname or "", parts.port or default_port
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
             raise InvalidOptionError("a header of the request contains a line break or NUL")
-        name = parsed.host_port_subcomponent or host
-        return HttpTarget(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
+        name = parts.netloc.lower().removesuffix(f":{default_port}")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return HttpTarget(Endpoint(host, port, tls), f"{path} HTTP/1.1\r\nHost: {name}\r\n{lines}")
 
     async def exchange(
         self,

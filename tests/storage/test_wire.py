@@ -8,6 +8,7 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from asyncpq.errors import InvalidOptionError, TransportError
 from asyncpq.storage.limits import RetryableError
@@ -78,3 +79,23 @@ def test_a_broken_connection_does_not_show_its_text() -> None:
     refused = connection_failure(ConnectionRefusedError(errno.ECONNREFUSED, "refused"), REQUEST)
     assert isinstance(refused, RetryableError)
     assert "No server listens on this port" in (refused.error.hint or "")
+
+
+HOSTS = st.sampled_from(["h.example", "127.0.0.1", "[::1]", "bucket.s3.eu-west-1.amazonaws.com", "UPPER.example"])
+PATHS = st.sampled_from(["", "/", "/a/b", "/a%20b/%C3%BC", "//a/../b", "/a;b=c:80"])
+
+
+@given(
+    scheme=st.sampled_from(["http", "https"]),
+    host=HOSTS,
+    port=st.sampled_from(["", ":80", ":443", ":9000"]),
+    path=PATHS,
+    query=st.sampled_from(["", "?versionId=1", "?a=%2F&b="]),
+)
+def test_a_target_has_the_parts_of_its_url(scheme: str, host: str, port: str, path: str, query: str) -> None:
+    url = f"{scheme}://{host}{port}{path}{query}"
+    endpoint, start = DirectWire(ssl_context=False, connect_timeout_s=1.0).target(url, {"A": "b"})
+    parsed = URL(url, encoded=True)
+    assert endpoint == (parsed.host, parsed.port, scheme == "https")
+    name = parsed.host_port_subcomponent
+    assert start == f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name and name.lower()}\r\nA: b\r\n"

@@ -125,6 +125,7 @@ class S3Resolver(Unpicklable):
         self._remote_keys: tuple[Credentials, float] | None = None
         self._client: S3Client | None = None
         self._loading = asyncio.Lock()
+        self._fetching = asyncio.Lock()
 
     async def client(self) -> S3Client:
         """Return the client of s3fs, loaded in a thread. Raises InvalidOptionError if s3fs refuses the options."""
@@ -176,20 +177,26 @@ class S3Resolver(Unpicklable):
         return await (await self.client()).fetch_credentials(again)
 
     async def _fetch_remote(self, remote: Remote) -> Credentials:
-        """Return temporary keys, fetched again before they expire."""
+        """Return temporary keys, fetched again before they expire, once for all who ask meanwhile."""
         kept = self._remote_keys
         left_s = kept[1] - time.time() if kept is not None else 0.0
-        if kept is None or left_s < _REFRESH_S:
+        usable = kept is not None and left_s >= _MUST_REFRESH_S
+        if kept is not None and (left_s >= _REFRESH_S or (usable and self._fetching.locked())):
+            return kept[0]
+        async with self._fetching:
+            if self._remote_keys is not None and self._remote_keys is not kept:
+                return self._remote_keys[0]
             try:
-                self._remote_keys = fetched = await _fetch_remote(remote, os.environ)
+                fetched = await _fetch_remote(remote, os.environ)
                 if kept is not None and fetched[1] <= time.time():
                     raise NeedsBotocoreError("the credentials were refreshed and have still expired")
-                return fetched[0]
             except NeedsBotocoreError:
-                if kept is None or left_s < _MUST_REFRESH_S:
+                if kept is None or not usable:
                     raise
                 logger.warning("Refreshing temporary credentials failed; those in use are valid for %.0f s", left_s)
-        return kept[0]
+                return kept[0]
+            self._remote_keys = fetched
+        return fetched[0]
 
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
         """Return the TLS context that botocore would use; True trusts the system's CAs, False any server."""

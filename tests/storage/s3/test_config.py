@@ -28,6 +28,11 @@ aws_secret_access_key = default-secret
 aws_access_key_id = AKWORK
 aws_secret_access_key = work-secret
 aws_session_token = work-token
+[both]
+aws_access_key_id = AKBOTH
+aws_secret_access_key = both-secret
+aws_session_token = t
+aws_security_token = u
 """
 CONFIG = """
 [default]
@@ -40,6 +45,18 @@ region = us-east-1
 aws_access_key_id = AKFAR
 aws_secret_access_key = far-secret
 ca_bundle = /ca.pem
+[profile role]
+role_arn = arn:aws:iam::123456789012:role/r
+source_profile = work
+[profile sso]
+sso_session = mine
+[profile process]
+credential_process = echo
+[profile services]
+services = mine
+[profile nested]
+s3 =
+  addressing_style = virtual
 """
 
 Found = tuple[Route | str, Credentials | None, bool | str]
@@ -94,6 +111,8 @@ DIRECT: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("anonymous, region", {"anon": True, "client_kwargs": {"region_name": "eu-west-1"}}, {}),
     ("environment", {}, ENV_KEYS),
     ("environment, token", {}, {**ENV_KEYS, "AWS_SESSION_TOKEN": "t", "AWS_DEFAULT_REGION": "us-west-2"}),
+    ("environment, both tokens", {}, {**ENV_KEYS, "AWS_SESSION_TOKEN": "t", "AWS_SECURITY_TOKEN": "u"}),
+    ("both tokens in a profile", {"profile": "both"}, {}),
     ("environment of a Lambda", {}, {**ENV_KEYS, "AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_REGION": "eu-west-3"}),
     ("environment's endpoint", {}, {**ENV_KEYS, "AWS_ENDPOINT_URL": ENDPOINT}),
     (
@@ -129,6 +148,46 @@ async def test_common_configurations_need_no_botocore(
     found = read_directly(options, "bucket-1")
     assert found is not None
     assert found == await ask_botocore(options, "bucket-1")
+
+
+LEFT: list[tuple[dict[str, Any], dict[str, str]]] = [
+    *(({"profile": name}, {}) for name in ("role", "sso", "process", "services", "nested", "nowhere")),
+    ({}, {"AWS_PROFILE": "role"}),
+    ({}, {"AWS_PROFILE": ""}),
+    ({}, {**ENV_KEYS, "AWS_CREDENTIAL_EXPIRATION": "2099-01-01T00:00:00Z"}),
+    ({}, {"AWS_ACCESS_KEY_ID": "AKENV"}),
+    ({}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/r"}),
+    (KEYS, {"AWS_USE_FIPS_ENDPOINT": "true"}),
+    (KEYS, {"AWS_SOMETHING_NEW": "1"}),
+    (KEYS, {"AWS_DEFAULT_REGION": "cn-north-1"}),
+    (KEYS, {"FSSPEC_S3_ENDPOINT_URL": ENDPOINT}),
+    ({**KEYS, "requester_pays": True}, {}),
+    ({**KEYS, "something_new": 1}, {}),
+    ({**KEYS, "use_ssl": False}, {}),
+    ({"key": "AKOPTION"}, {}),
+    ({**KEYS, "client_kwargs": {"aws_access_key_id": "other"}}, {}),
+    ({**KEYS, "config_kwargs": {"use_accelerate_endpoint": True}}, {}),
+    ({**KEYS, "config_kwargs": {"s3": {"addressing_style": "virtual"}}}, {}),
+    ({**KEYS, "endpoint_url": "https://s3.eu-west-1.amazonaws.com"}, {}),
+    ({**KEYS, "endpoint_url": "https://user@s3.example"}, {}),
+    ({**KEYS, "endpoint_url": "https://s3.example/prefix"}, {}),
+    ({**KEYS, "endpoint_url": ENDPOINT, "client_kwargs": {"region_name": "aws-global"}}, {}),
+]
+
+
+@pytest.mark.parametrize(("options", "environ"), LEFT)
+def test_others_are_left_to_botocore(
+    options: dict[str, Any], environ: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(home, CONFIG, FILE)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert read_directly(options, "bucket-1") is None
+
+
+@pytest.mark.parametrize("bucket", ["with.dots", "Upper", "data--use1-az4--x-s3", "name-s3alias", "ab", "-a-"])
+def test_buckets_that_are_left_to_botocore(bucket: str) -> None:
+    assert read_directly(KEYS, bucket) is None
 
 
 def chosen(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:

@@ -169,6 +169,19 @@ async def test_keys_are_fetched_again_before_they_expire(container: Service, cap
     assert (await resolver.fetch_credentials(False)) == Credentials("AK4", "s/+", "t==")
 
 
+async def test_keys_are_fetched_once_for_all(container: Service) -> None:
+    resolver = S3Resolver({})
+    container.give("/v2/keys?id=1", "AK1", 500.0)
+    assert len(set(await asyncio.gather(*(resolver.fetch_credentials(False) for _ in range(5))))) == 1
+    assert len(container.requests) == 1
+    container.give("/v2/keys?id=1", "AK2", 500.0)
+    assert {
+        keys and keys.access_key
+        for keys in await asyncio.gather(*(resolver.fetch_credentials(False) for _ in range(5)))
+    } == {"AK2"}
+    assert len(container.requests) == 2
+
+
 async def test_a_container_elsewhere_is_left_to_botocore(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://203.0.113.1:{service.port}/keys")
     with pytest.raises(CredentialsError):
