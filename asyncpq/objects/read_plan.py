@@ -62,6 +62,9 @@ class BloomReport(NamedTuple):
 
 
 PART_BYTES = 1 << 20  # chunks are not cut finer than this
+# Units that may be decoded before their consumer comes, with the one it has. With 2, units of one column were mostly
+# decoded by one thread, since a row group's units follow one another.
+DECODED_AHEAD = 4
 
 
 class Item(NamedTuple):
@@ -256,7 +259,7 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None
     Args:
         matches: how many rows are expected to match. With None, half of the other columns' pages are: this is wrong by
             at most that half, or by the rounds.
-        late_rounds: how many rounds of late columns wait for one another: units are decoded in order.
+        late_rounds: how many rounds of late columns wait for one another: units are delivered in order.
     """
     first: list[tuple[int, int]] = []
     late: dict[int, list[tuple[int, int]]] = {}  # pages of the columns that can come later, by leaf

@@ -23,6 +23,7 @@ from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, indexed_chunk
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import (
+    DECODED_AHEAD,
     BloomReport,
     ColumnPlan,
     Estimates,
@@ -246,7 +247,10 @@ class PagePlanner:
         limits = self.source.runtime.options.limits
         size = sum([column.num_bytes for group in groups for column in group.columns])
         units = -(-size // limits.unit_bytes) if self.context.scan or size > limits.round_bytes else 1
-        return estimate(groups, self.prices, _expected_matches(self.where), max(units, 1))
+        matches = _expected_matches(self.where)
+        # A unit without a matching row fetches no late columns, and some units wait for theirs at the same time.
+        waiting = units if matches is None else min(units, matches)
+        return estimate(groups, self.prices, matches, max(-(-waiting // DECODED_AHEAD), 1))
 
     def _report(self, groups: list[RowGroupPlan], kept: int, bloom: BloomReport | None) -> PruningReport:
         """Count the row groups, pages and rows that pruning kept; ``kept`` row groups after statistics. Raises

@@ -15,13 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.errors import UsageError
-from asyncpq.objects.read_plan import Unit
+from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.file_scan import FileScan
-
-# Units that may be decoded before their consumer comes, with the one it has. With 2, units of one column were mostly
-# decoded by one thread, since a row group's units follow one another.
-DECODED_AHEAD = 4
 
 
 class Job(NamedTuple):

@@ -90,6 +90,18 @@ async def test_the_cheapest_way_is_taken_and_the_others_are_named(path: str) -> 
         assert plan.prices.startswith(f"{latency_s * 1000:.3g} ms to the first byte, 1 MB/s, 82 us a request")
 
 
+@pytest.mark.parametrize(("where", "late"), [(col("id") == 1234, True), (col("id") != 1234, False)])
+async def test_only_units_with_a_matching_row_wait_for_late_columns(
+    path: str, where: asyncpq.Expression, late: bool
+) -> None:
+    requests = asyncpq.RequestOptions(latency_s=0.01, bandwidth_bytes_s=1e6, tail_bytes=1700)
+    limits = asyncpq.LimitOptions(unit_bytes=5000, round_bytes=0)
+    read = asyncpq.ReadOptions(trust_statistics=False)
+    async with asyncpq.Session(requests=requests, limits=limits, read=read) as session:
+        plan = await (await session.open_file(path)).plan(["name"], where)
+    assert plan.late is late, plan.estimates
+
+
 async def test_without_a_predicate_there_is_no_second_round(path: str) -> None:
     async with asyncpq.Session() as session:
         file = await session.open_file(path)
