@@ -1,0 +1,155 @@
+"""Which pages and dictionaries of a scan memory and the cache tiers keep, and in which form.
+
+Memory keeps pages as fetched. While it is less than half full, pages of small reads are kept decoded instead; after
+that, only from their second use on, since most pages are used once and a decoded page is several times larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from asyncpq.caching.entry import ContentKey
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
+from asyncpq.decoding.row_group_reader import QueryShape, RowGroupReader
+from asyncpq.objects.page_indexes import indexed_chunk
+from asyncpq.objects.parts import Parts, share_pages, share_parts
+from asyncpq.objects.read_plan import Item, RowGroupPlan
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.storage.base import RequestContext
+
+_SMALL_DICTIONARY = 4096  # bytes, decoded
+
+
+class _Unproven(NamedTuple):
+    """A page that was fetched with its whole column chunk and is not yet decoded: it may be damaged."""
+
+    key: ContentKey  # of the page, or dictionary
+    stop_row: int  # once the row group's rows before this one were decoded, it is not
+    # its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex
+    data: bytes | None
+
+
+class PageKeeper:
+    """Decides which pages and dictionaries of one scan are kept in memory, encoded or decoded, and which go to the
+    tiers.
+
+    Pages that were fetched with their whole column chunk may be damaged: they go to the tiers once they were decoded.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        shape: QueryShape,
+        context: RequestContext,
+        *,
+        admit: bool,
+        rows_only: bool,
+        read_bytes: int,
+    ) -> None:
+        self.use_decoded = not shape.extensions
+        self.new: set[ContentKey] = set()  # parts that no cache had
+        self.unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
+        self._source = source
+        self._version = version
+        self._shape = shape
+        self._context = context
+        self._memory = source.runtime.memory
+        self._admit = admit
+        self._rows_only = rows_only
+        self._read_bytes = read_bytes
+        # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
+        # they are several times larger: reads of many of them would push out all others.
+        self._may_decode = shape.limits.verify_crc and self.use_decoded
+        self._keep_decoded = admit and self._may_decode and read_bytes * 64 < self._memory.max_bytes
+        tiers = source.tiers_of(version)
+        self.has_tiers = tiers is not None
+        self._shares = tiers is not None and tiers.take(read_bytes)
+        self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one
+        self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
+        self._proven: dict[ContentKey, bytes] = {}  # pages for the tiers
+
+    def reader(self, plan: RowGroupPlan) -> RowGroupReader:
+        """Make the reader of a row group, which hands its pages to this keeper."""
+        keep = self._keep if self._keep_decoded else None
+        keep_part = partial(self._keep_part, plan) if (self._admit or self._shares) and self._may_decode else None
+        return RowGroupReader(self._version, plan, self._shape, keep=keep, keep_part=keep_part)
+
+    def add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterable[tuple[ContentKey, object]]) -> None:
+        """Pass the next fetched values to the reader of their row group."""
+        decoding = reader.sources.decoding
+        for item, (key, value) in zip(items, arrived, strict=True):
+            if isinstance(value, (LeafArray, PackedPage)):
+                decoding[item.column].add(value)
+            elif isinstance(value, Dictionary):
+                decoding[item.column].dictionary = value
+            elif item.kind == "dictionary" and isinstance(value, bytes):
+                made = reader.add_dictionary(item, value)
+                if made is None:
+                    if self._admit:
+                        self._memory.put(key, value, len(value), scan=self._context.probation)
+                elif self._may_decode:
+                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
+                    probation = self._context.probation and weight > _SMALL_DICTIONARY
+                    self._memory.put(key, made, weight, scan=probation)
+            elif isinstance(value, (bytes, memoryview)):
+                # most pages are used once: without room, they are kept decoded from their second use on
+                if self._keep_decoded and item.kind == "page" and (key not in self.new or self._room()):
+                    self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
+                reader.add(item, value)
+
+    def _room(self) -> bool:
+        """Return whether memory has room for decoded pages that are used once."""
+        if self._has_room is None:
+            self._has_room = self._memory.current_bytes * 2 < self._memory.max_bytes
+        return self._has_room
+
+    def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
+        """Cache a decoded page."""
+        key = self._page_keys.get((row_group, leaf, array.first_row))
+        if key is not None:
+            self._memory.put(key, array, array.weight, scan=self._context.probation)
+
+    def _keep_part(self, plan: RowGroupPlan, row_group: int, leaf: int, page: ChunkPage) -> None:
+        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        made = page.dictionary
+        key = self._version.key("page" if made is None else "dictionary", page.start, page.stop)
+        known = self._memory.get(key, scan=True) is not None
+        if self._admit and not known:
+            if made is None:
+                self._memory.offer(key, bytes(page.data), len(page.data))
+            else:
+                self._memory.offer(key, made, made.weight)
+        found_again = (
+            self._shares
+            and not known
+            and not (plan.filtered or self._rows_only)
+            and plan.rows.num_rows == plan.num_rows
+            and indexed_chunk(self._version, row_group, leaf).offsets is not None
+        )
+        unproven = _Unproven(key, page.stop_row, bytes(page.data) if found_again else None)
+        self.unproven.setdefault(row_group, []).append(unproven)
+
+    def prove(self, row_group: int, stop_row: int) -> None:
+        """Mark pages as good whose wanted rows all lie before ``stop_row``: they were decoded."""
+        pages = self.unproven.pop(row_group, ())
+        self._proven.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
+        later = [page for page in pages if page.stop_row > stop_row]
+        if later:
+            self.unproven[row_group] = later
+
+    def unproven_keys(self) -> list[ContentKey]:
+        """Return the keys of pages that may be damaged."""
+        return [page.key for pages in self.unproven.values() for page in pages]
+
+    def share(self, parts: Parts) -> None:
+        """Write parts that were decoded to the tiers."""
+        share_parts(self._source, self._version, parts, read_bytes=self._read_bytes, scan=self._context.scan)
+
+    def share_proven(self) -> None:
+        """Write the pages that proved to be good to the tiers, once."""
+        pages = dict([self._proven.popitem() for _ in range(len(self._proven))])  # others are proven meanwhile
+        share_pages(self._source, self._version, pages, read_bytes=self._read_bytes, scan=self._context.scan)

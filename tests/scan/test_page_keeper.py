@@ -1,0 +1,46 @@
+"""What memory keeps of the pages of a scan, of chunks that came whole."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.testing import ObjectServer
+
+URL = "s3://lake/file.parquet"
+ROWS = 200_000
+
+
+def parquet() -> bytes:
+    numbers = np.random.default_rng(7).integers(1, 1 << 62, ROWS)
+    sink = io.BytesIO()
+    table = pa.table({"a": numbers, "b": numbers})
+    pq.write_table(
+        table, sink, row_group_size=ROWS // 2, data_page_size=64 * 1024, use_dictionary=False, write_page_index=True
+    )
+    return sink.getvalue()
+
+
+async def drain(file: asyncpq.File) -> int:
+    async with file.scan(["a"]) as scan:
+        rows = sum([batch.num_rows async for batch in scan])
+    return rows
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_reads_of_few_rows_find_the_pages_of_a_scan_that_had_room(keeps: bool) -> None:
+    async with ObjectServer() as server:
+        server.put("lake/file.parquet", parquet())
+        requests = asyncpq.RequestOptions(tail_bytes=2000)
+        memory = 64 << 20 if keeps else 1 << 20
+        async with asyncpq.Session(server.storage_options, requests=requests, memory_cache_bytes=memory) as session:
+            file = await session.open_file(URL)
+            assert await drain(file) == ROWS
+            await file.take([7, 150_000], columns=["a"])
+            assert file.metrics is not None
+            assert ("data" not in {request.purpose for request in file.metrics.log}) is keeps
