@@ -201,6 +201,8 @@ class RowGroupReader:
     group, leaf, page) for the pages of chunks that come whole.
     """
 
+    _allowance: Allowance  # of the unit that is decoded, from its :meth:`match` on
+
     def __init__(
         self,
         version: FileVersion,
@@ -219,7 +221,6 @@ class RowGroupReader:
         self._next_row = 0
         self._expecting = False  # more pieces follow
         self._pages_counted = 0
-        self._allowance: Allowance | None = None  # of the unit that is decoded
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
         source = self.sources.flat.get(projection.field)
@@ -228,7 +229,7 @@ class RowGroupReader:
         else:
             select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
         try:
-            return (self._allowance or Allowance(self._shape.limits)).decode(select)
+            return self._allowance.decode(select)
         except AsyncpqError as error:  # the page is not known here; the chunks are
             chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
             span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
@@ -403,7 +404,7 @@ class RowGroupReader:
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
         """Return a column of the dataset. A constant's bytes count against the allowance like decoded bytes."""
-        allowance = self._allowance or Allowance(self._shape.limits)
+        allowance = self._allowance
         if source is None:
             size, limits = num_rows * constant_bytes(column.constant), allowance.limits
             if size > limits.max_decoded_bytes:

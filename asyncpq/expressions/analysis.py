@@ -242,10 +242,13 @@ def _comparison(atom: tree.Comparison, truth: Truth, domain: ValueDomain) -> Res
     wanted = truth is Truth.TRUE
     if type(value) is float and value != value:
         return _compared_with_nan(op, wanted, domain)
-    literal = domain.to_key(value)
-    if type(literal) is Incomparable:
-        return _unknown(literal.reason)
-    key = literal[0]
+    if domain.plain.get(type(value), domain) is None:  # the literal is the key
+        key: Any = value
+    else:
+        literal = domain.to_key(value)
+        if type(literal) is Incomparable:
+            return _unknown(literal.reason)
+        key = literal[0]
     nan = (op == "!=" or (domain.spark and op[0] == ">")) is wanted
     asked = op if wanted else COMPLEMENTS[op]
     if asked == "==" or asked == "!=":

@@ -321,21 +321,21 @@ class _Deadlines:
     (``asyncio.timeout`` takes a timer and about 20 Python calls for each read, a tenth of those of a lookup in memory.)
     """
 
-    __slots__ = ("_timer", "running", "timeout_s")
+    __slots__ = ("running", "timeout_s", "timer")
 
     def __init__(self, timeout_s: float | None) -> None:
         self.timeout_s = timeout_s
         self.running: dict[_Deadline, float] = {}  # when they end, by time.monotonic(); in the order of their ends
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
 
     def arm(self) -> None:
-        """Set the timer for the first deadline, unless it is set for that one or an earlier one."""
-        if self._timer is None and self.running:
+        """Set the timer, which is not set, for the first deadline."""
+        if self.running:
             ends = next(iter(self.running.values()))
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, ends - time.monotonic()), self._ring)
+            self.timer = asyncio.get_running_loop().call_later(max(0.0, ends - time.monotonic()), self._ring)
 
     def _ring(self) -> None:
-        self._timer = None
+        self.timer = None
         now = time.monotonic()
         for deadline in [deadline for deadline, ends in self.running.items() if ends <= now]:
             del self.running[deadline]
@@ -344,9 +344,9 @@ class _Deadlines:
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class _Deadline:
@@ -373,7 +373,8 @@ class _Deadline:
         if task is not None and deadlines.timeout_s is not None:
             self._cancelling = task.cancelling()
             deadlines.running[self] = time.monotonic() + deadlines.timeout_s
-            deadlines.arm()
+            if deadlines.timer is None:
+                deadlines.arm()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

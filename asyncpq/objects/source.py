@@ -403,7 +403,7 @@ class ObjectSource:
 
     def prices(self) -> Prices:
         """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
-        return self.runtime.price_book.prices(self._price_key())
+        return self.runtime.price_book.prices(self.handle.server or self._price_key())
 
     def learn_prices(self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None) -> None:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""

@@ -108,10 +108,7 @@ class PagePlanner:
             await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
             candidates = [item for item in candidates if item[0] not in filters.dropped]
         filtered = self.where is not None
-        if proven is _NONE:
-            to_filter = [(*item, filtered) for item in candidates]
-        else:
-            to_filter = [(*item, filtered and item[0] not in proven) for item in candidates]
+        to_filter = [(*item, filtered and (proven is _NONE or item[0] not in proven)) for item in candidates]
         indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
         num_chunks = len(to_filter) * len(self.columns.leaves)
         values = None if statistics is None else statistics.values

@@ -21,7 +21,7 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, FormatError, ObjectChangedError, QueryError
 from asyncpq.events import Operation
-from asyncpq.expressions import Atom, Constant, Expression, columns, simplify, without_contradictions
+from asyncpq.expressions import Atom, Comparison, Constant, Expression, columns, simplify, without_contradictions
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -77,7 +77,10 @@ class ScanPlanner:
         self.operation = operation
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.metrics = operation.metrics
-        self._simplified = None if request.where is None else simplify(request.where)
+        where = request.where
+        # most lookups have one key, of which nothing can be simplified
+        plain = where is None or (type(where) is Comparison and where.value is not None)
+        self._simplified = where if plain or where is None else simplify(where)
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
         self._prune = None if request.prune is None else simplify(request.prune)
@@ -292,7 +295,8 @@ class ScanPlanner:
         """Return the request's names resolved to columns; requests that differ only in literals share the result."""
         request = self.request
         asked = () if request.rows_only else request.columns
-        named = () if request.where is None else columns(request.where)
+        where = request.where
+        named = () if where is None else (where.column,) if type(where) is Comparison else columns(where)
         pruning = named if self._where is request.where else () if self._where is None else columns(self._where)
         extensions = self.source.runtime.options.read.extension_types
         names = None if asked is None else tuple(asked)
