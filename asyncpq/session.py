@@ -216,10 +216,10 @@ class Session(Unpicklable):
         with suppress(Exception):  # who needs the code loads it again, and raises
             await self._runtime.load("asyncpq.file")
 
-    async def _ready(self) -> None:
-        """Wait until the code that reads files is loaded."""
+    async def _ready(self, module: str = "asyncpq.file") -> None:
+        """Wait until a module is loaded: in a thread, as it may take longer than the event loop should stand still."""
         self._runtime.check()
-        await self._runtime.load("asyncpq.file")
+        await self._runtime.load(module)
 
     async def close(self) -> None:
         """End every scan, fetch, connection and thread of the session. Idempotent."""
@@ -340,7 +340,7 @@ class Session(Unpicklable):
             InvalidOptionError: options contradict each other; the folder of a table is passed as a prefix of files;
                 view="listed" for files that only an index lists.
         """
-        await self._ready()
+        await self._ready("asyncpq.opening.targets")
         from asyncpq.datasets.model import View
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.targets import open_target
@@ -380,7 +380,7 @@ class Session(Unpicklable):
             ConcurrentCommitUnsupported: the store cannot create an object only if it does not exist.
             StoreError: a store failed. The next build uses the progress that was committed.
         """
-        await self._ready()
+        await self._ready("asyncpq.opening.indexes")
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
 
@@ -408,7 +408,7 @@ class Session(Unpicklable):
         Raises:
             ObjectNotFoundError: there is no index at the place.
         """
-        await self._ready()
+        await self._ready("asyncpq.opening.indexes")
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import open_existing
 

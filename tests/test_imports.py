@@ -126,6 +126,42 @@ def test_a_lookup_in_a_folder_loads_neither_pandas_nor_what_builds_indexes(tmp_p
     assert {"pandas", "pyarrow.acero", "pyarrow.dataset"}.isdisjoint(done.stdout.split())
 
 
+READS = """
+import asyncio, sys, asyncpq
+from asyncpq import col
+async def read(folder):
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(folder)
+        assert (await dataset.lookup({"number": 2})).to_pylist() == [
+            {"number": 2, "price": 2.5, "text": "2", "numbers": [2], "year": 2024}
+        ]
+        file = await session.open_file(folder + "/year=2024/numbers.parquet")
+        wheres = (
+            col("number").is_in([2, 3]), col("price") > 1, col("text") == "2", col("text").starts_with("2"),
+            col("number").between(1, 5), col("numbers").has(2), col("price").is_null(), ~(col("number") == 5),
+        )
+        for where in wheres:
+            await file.read(where=where)
+        await file.lookup({"number": [2, 3], "text": ["2", "3"]})
+        await file.take([1, 5])
+        await dataset.count(col("year") == 2024)
+asyncio.run(read(sys.argv[1]))
+print(*sys.modules)
+"""
+
+
+def test_reads_load_no_pandas(tmp_path: Path) -> None:
+    """``pa.array`` and ``pa.scalar`` of a Python value do, and so does such a value passed to a kernel."""
+    numbers = range(1000)
+    columns = {"number": numbers, "price": [n + 0.5 for n in numbers], "text": map(str, numbers)}
+    (tmp_path / "year=2024").mkdir()
+    path = tmp_path / "year=2024" / "numbers.parquet"
+    pq.write_table(pa.table({**columns, "numbers": [[n] for n in numbers]}), path, row_group_size=300)
+    done = subprocess.run([sys.executable, "-c", READS, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pandas" not in done.stdout.split()
+
+
 def test_every_public_name_can_be_imported() -> None:
     for package in (asyncpq, indexing):
         assert set(package.__all__) <= set(dir(package))

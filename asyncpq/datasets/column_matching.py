@@ -19,6 +19,7 @@ from asyncpq.decoding.field_types import FieldType, field_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.decoding.splice import schema_file
+from asyncpq.decoding.typed_literals import exact_scalar
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
@@ -160,7 +161,8 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
             values = pa.array([plain], kind.value_type)
             indices = pa.array([0], kind.index_type)
             return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)[0]
-        return pa.scalar(plain, kind)
+        exact = exact_scalar(plain, kind) if type(plain) in (int, str) else None  # without pandas
+        return pa.scalar(plain, kind) if exact is None else exact
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
             f"the column's value in all rows of the file, {value!r}, is not a valid {kind}: {error}",

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
+from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import InvalidOptionError, PartitionError
 from asyncpq.storage.urls import safe_url
 
@@ -185,7 +186,7 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
 
 
 def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
-    values = pa.array(texts, pa.string())
+    values = plain_array(texts, pa.string())
     if not isinstance(kind, pa.TimestampType):
         plain: list[Any] = values.cast(kind).to_pylist()
         return plain

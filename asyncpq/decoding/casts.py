@@ -208,9 +208,10 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
         raise pa.ArrowInvalid(f"a list does not have {size} elements")
     if not lists.null_count:
         return values
-    slots = pc.subtract(pc.cumulative_sum(pa.repeat(plain_scalar(1, pa.int64()), len(lists) * size)), 1)
-    rows = pc.divide(slots, max(1, size))
-    inside = pc.subtract(slots, pc.multiply(rows, size))
+    one, width = plain_scalar(1, pa.int64()), plain_scalar(max(1, size), pa.int64())
+    slots = pc.subtract(pc.cumulative_sum(pa.repeat(one, len(lists) * size)), one)
+    rows = pc.divide(slots, width)
+    inside = pc.subtract(slots, pc.multiply(rows, width))
     indices = pc.add(offsets.take(rows).cast(pa.int64()), inside)
     return take(values, pc.if_else(lists.is_valid().take(rows), indices, null_scalar(pa.int64())))
 
