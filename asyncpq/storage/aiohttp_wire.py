@@ -1,4 +1,4 @@
-"""The carrier of requests to arbitrary web servers and proxies: aiohttp."""
+"""The carrier of requests to arbitrary web servers: ``http1``; and aiohttp for proxies and for unusual responses."""
 
 from __future__ import annotations
 
@@ -6,15 +6,76 @@ import ssl
 from collections.abc import Mapping
 
 import aiohttp
+from cachetools import FIFOCache
 from yarl import URL
 
-from asyncpq.errors import AsyncpqError, StoreError, UsageError
-from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, UsageError
+from asyncpq.storage.http1 import Body, ProtocolError, Receiver
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
-from asyncpq.storage.wire import KEEPALIVE_S, connection_failure, no_connection, no_http, no_tls, read_body
+from asyncpq.storage.wire import (
+    KEEPALIVE_S,
+    DirectWire,
+    HttpTarget,
+    connection_failure,
+    header_lines,
+    no_connection,
+    no_http,
+    no_tls,
+    read_body,
+)
 
 _READ_BUFFER_BYTES = 256 * 1024
+_MAX_TARGETS = 256
+
+
+class WebWire:
+    """The carrier of the HTTP store: ``http1``, which takes a third of aiohttp's CPU for a GET of a few pages.
+
+    aiohttp sends the requests with ``trust_env``, and those to hosts whose responses ``http1`` does not understand: it
+    accepts bare line feeds and folded headers. The arguments are those of :class:`AiohttpWire`.
+    """
+
+    def __init__(
+        self,
+        *,
+        ssl_context: ssl.SSLContext | bool,
+        headers: Mapping[str, str],
+        connect_timeout_s: float,
+        trust_env: bool = False,
+    ) -> None:
+        self._headers = headers
+        self._aiohttp = AiohttpWire(
+            ssl_context=ssl_context, headers=headers, connect_timeout_s=connect_timeout_s, trust_env=trust_env
+        )
+        direct = not trust_env and isinstance(ssl_context, bool | ssl.SSLContext)  # aiohttp knows fingerprints too
+        self._direct = DirectWire(ssl_context=ssl_context, connect_timeout_s=connect_timeout_s) if direct else None
+        self.client = "direct" if direct else "aiohttp"
+        self._targets: FIFOCache[URL, HttpTarget] = FIFOCache(_MAX_TARGETS)
+        self._unusual: set[str] = set()  # hosts for aiohttp
+
+    async def exchange(
+        self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
+    ) -> Body:
+        """Send a request once, as :meth:`AiohttpWire.exchange` does."""
+        if self._direct is None or url.authority in self._unusual:
+            return await self._aiohttp.exchange(method, url, headers, request, receiver)
+        target = self._targets.get(url)
+        if target is None:
+            target = self._targets[url] = self._direct.target(str(url), self._headers)
+        try:
+            return await self._direct.exchange(method, target, header_lines(headers), request, receiver)
+        except InvalidResponseError as error:
+            if not isinstance(error.__cause__, ProtocolError):
+                raise
+            self._unusual.add(url.authority)
+            raise RetryableError(error, at_once=True) from error.__cause__
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        await self._aiohttp.close()
+        if self._direct is not None:
+            await self._direct.close()
 
 
 class AiohttpWire:

@@ -1,4 +1,4 @@
-"""The HTTP store: plain web servers, CDNs and presigned urls, over aiohttp.
+"""The HTTP store: plain web servers, CDNs and presigned urls.
 
 The tail is fetched with a suffix range. Hosts that do not support suffix ranges are remembered; for them the first
 request asks for one byte, whose Content-Range gives the size: presigned urls refuse HEAD.
@@ -31,7 +31,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.options import RetryOptions
-from asyncpq.storage.aiohttp_wire import AiohttpWire
+from asyncpq.storage.aiohttp_wire import WebWire
 from asyncpq.storage.base import (
     Guarantee,
     ListedObject,
@@ -121,7 +121,7 @@ class HttpStore(Unpicklable):
         if unknown:
             otherwise = "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env."
             raise unknown_option("http", unknown, ("headers", "auth", "ssl", "encoded"), otherwise)
-        self.wire = AiohttpWire(
+        self.wire = WebWire(
             ssl_context=verify,
             headers=DEFAULT_HEADERS | shown,
             connect_timeout_s=retry.connect_timeout_s,
@@ -185,8 +185,6 @@ class HttpObject(Unpicklable):
     ``guarantee`` begins as that of a server with strong ETags; a response, or ``learn``, lowers it.
     """
 
-    client = "aiohttp"
-
     def __init__(self, store: HttpStore, target: URL, url: str, headers: dict[str, str]) -> None:
         self.url = safe_url(url)
         self.identity = identity_of(url)
@@ -194,6 +192,7 @@ class HttpObject(Unpicklable):
         self._learnt: Validator | None = None
         self._origin = RedirectTarget(target, own=True)
         self.wire = store.wire
+        self.client = store.wire.client
         self.headers = headers
         self._transport = store.transport
         self._without_suffix = store.without_suffix

@@ -278,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
         while True:
             end = self._memory.find(b"\r\n\r\n", self._start, self._filled)
             if end < 0:
+                if self._memory.find(b"\n\n", self._start, self._filled) >= 0:
+                    raise ProtocolError("a line of the response's head ends without a carriage return")
                 if self._filled == _BUFFER_BYTES:
                     raise ProtocolError(f"the head of the response is longer than {_BUFFER_BYTES} bytes")
                 return False

@@ -44,6 +44,14 @@ async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, rece
     return Body(data[: wanted + 1], received <= wanted)
 
 
+def header_lines(headers: Mapping[str, str]) -> str:
+    """Return ``headers`` as text, each with its line end; raise InvalidOptionError if one has a line break."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
+        raise InvalidOptionError("a header of the request contains a line break or NUL")
+    return lines
+
+
 class HttpTarget(NamedTuple):
     """The endpoint of a connection, and ``start``: the request text from its path to the headers that never change."""
 
@@ -67,12 +75,9 @@ class DirectWire:
         tls = parts.scheme == "https"
         default_port = 443 if tls else 80
         host, port = parts.hostname or "", parts.port or default_port
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
-            raise InvalidOptionError("a header of the request contains a line break or NUL")
         name = parts.netloc.lower().removesuffix(f":{default_port}")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return HttpTarget(Endpoint(host, port, tls), f"{path} HTTP/1.1\r\nHost: {name}\r\n{lines}")
+        return HttpTarget(Endpoint(host, port, tls), f"{path} HTTP/1.1\r\nHost: {name}\r\n{header_lines(headers)}")
 
     async def exchange(
         self,

@@ -255,6 +255,7 @@ def test_interim_responses_are_passed_over() -> None:
         OK + b"Bad Name: x\r\n\r\n",
         OK + b"Folded: x\r\n y\r\n\r\n",
         OK + b"A: x\nB: y\r\n\r\n",
+        OK.replace(b"\r\n", b"\n") + b"A: x\n\n",
         OK + b"A: x\rB: y\r\n\r\n",
         OK + b"A: \0\r\n\r\n",
         OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",

@@ -84,7 +84,7 @@ async def test_guarantee_and_identity(backend: Backend, kind: str) -> None:
     other = await backend.store.open_object(backend.url("other"))
     assert stored.identity == again.identity != other.identity
     assert stored.client == {"s3-through-s3fs": "s3fs", "local": "file"}.get(
-        kind, "fsspec" if kind not in PINNING else "aiohttp" if kind in HTTP else "direct"
+        kind, "fsspec" if kind not in PINNING else "direct"
     )
     assert "secret" not in repr(stored) + repr(backend.store)
 
