@@ -43,6 +43,10 @@ class Flight(Generic[T]):
         """Wait for the flight and return its result, or raise its error. The caller has joined the flight. Raises
         UsageError if the session was closed."""
         await landing((self,))
+        return self.result()
+
+    def result(self) -> T:
+        """Return the result of the flight, which has ended, or raise its error, as :meth:`wait` does."""
         task = self.task
         if task.cancelled():
             # only close() cancels a flight that has waiters

@@ -212,7 +212,7 @@ async def _fly(
             context.metrics.wait_ends()
         for flight, members in joined.values():
             if flight.task.done():  # all are, unless one has failed, which raises here
-                group = await flight.wait()
+                group = flight.result()
                 # a response to a request from before this read validates by its age alone
                 validated |= group.validated and flight.began >= context.began
                 for key in members:
@@ -296,21 +296,27 @@ async def _fetch_groups(
     """Fetch ``groups`` one after the other, ranges longer than ``part_bytes`` in parts."""
     data: dict[ContentKey, bytes | memoryview] = {}
     validated = False
+    keep = context if admit else None
     for members in groups:
-        results = await _fetch_group(source, version, members, context, part_bytes)
-        cut_out = partial(_cut_out, source, members, results, context if admit else None)
-        data |= await source.runtime.off_loop(cut_out, len(members) // PARTS_A_STEP)
-        validated |= any(result.validates for result in results)
+        start, length = members[0].start, _span(members)
+        if length <= part_bytes:
+            results = [await _get(source, version, (start, start + length), context)]
+        else:
+            ranges = cut(ByteRange(start, start + length), part_bytes)
+            results = await _get_each(source, version, ranges, context)
+        if len(members) <= PARTS_A_STEP:
+            data |= _cut_out(source, members, results, keep)
+        else:
+            cut_out = partial(_cut_out, source, members, results, keep)
+            data |= await source.runtime.off_loop(cut_out, len(members) // PARTS_A_STEP)
+        validated |= results[0].validates or any(result.validates for result in results)
     return _Group(data, validated)
 
 
-async def _fetch_group(
-    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, part_bytes: int
+async def _get_each(
+    source: ObjectSource, version: FileVersion, ranges: Iterable[ByteRange], context: RequestContext
 ) -> list[RangeResult]:
-    start = members[0].start
-    ranges = cut(ByteRange(start, start + _span(members)), part_bytes)
-    if len(ranges) == 1:
-        return [await _get(source, version, ranges[0], context)]
+    """Fetch ``ranges`` at once."""
     tasks = [asyncio.ensure_future(_get(source, version, part, context)) for part in ranges]
     try:
         return await asyncio.gather(*tasks)
@@ -320,7 +326,9 @@ async def _fetch_group(
         await asyncio.wait(tasks)
 
 
-async def _get(source: ObjectSource, version: FileVersion, part: ByteRange, context: RequestContext) -> RangeResult:
+async def _get(
+    source: ObjectSource, version: FileVersion, part: tuple[int, int], context: RequestContext
+) -> RangeResult:
     sent = time.monotonic()
     result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
     source.freshness.validated_by(result, version, sent)
@@ -334,8 +342,10 @@ def _cut_out(
     parts: dict[ContentKey, bytes | memoryview]
     if len(results) == 1:
         (result,) = results
-        data, start = memoryview(result.data), members[0].start
-        views = {key: data[key.start - start : key.stop - start] for key in members}
+        views = {members[0]: result.data}
+        if len(members) > 1:
+            data, start = memoryview(result.data), members[0].start
+            views = {key: data[key.start - start : key.stop - start] for key in members}
         # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
         used_once = ("part",) if admit is not None else ("part", "page")
         parts = {key: part if key.kind in used_once else bytes(part) for key, part in views.items()}
