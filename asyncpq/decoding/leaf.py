@@ -256,8 +256,17 @@ class LeafDecoder:
             picked = pa.concat_arrays(list(map(values.slice, indices, repeat(1))))
         return in_structs(picked, self.arrow_type, self.depth) if self.depth else picked
 
-    def dense(self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits) -> pa.Array:
-        """Return ``values`` in the column's own type; if there is a ``dictionary``, ``values`` are indices into it.
+    def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
+        """Return whether a filter compares the values of ``dictionary`` faster than those of ``num_rows`` rows."""
+        if dictionary is None or self.depth or self._gives_dictionary or not self.slot.has_lengths:
+            return False
+        return len(dictionary.values) * 2 <= num_rows
+
+    def dense(
+        self, values: pa.Array, dictionary: pa.Array | None, limits: DecodeLimits, *, encoded: bool = False
+    ) -> pa.Array:
+        """Return ``values`` in the column's own type; if there is a ``dictionary``, ``values`` are indices into it. The
+        result is a dictionary array if ``encoded``.
 
         Raises CorruptFileError for an index outside the dictionary, ResourceLimitError for too many expanded bytes.
         """
@@ -266,6 +275,8 @@ class LeafDecoder:
                 return self._as_asked(values) if self._gives_dictionary else values
             if self._gives_dictionary:
                 return self._as_asked(pa.DictionaryArray.from_arrays(values, dictionary))
+            if encoded:
+                return pa.DictionaryArray.from_arrays(values, dictionary)
             indices = leaf_values(values, self.depth) if self.depth else values
             self._size.check_expansion(dictionary, indices, limits.max_decoded_bytes)
             expanded = take(dictionary, indices)

@@ -58,14 +58,18 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
         return dictionary
 
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        """Return the values of exactly ``rows``, which have arrived.
+    def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
+        """Return the values of exactly ``rows``, which have arrived. With ``encoded``, the result is a dictionary array
+        where a filter is faster on one; see :meth:`dense`.
 
         Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the
         pages would decode to too many bytes.
         """
         try:
-            pieces = self._pieces(rows, limits)
+            encoded = encoded and self._decoder.encodes(self.dictionary, rows.num_rows)
+            pieces = self._pieces(rows, limits, encoded)
+            if encoded and not all(isinstance(piece, pa.DictionaryArray) for piece in pieces):
+                pieces = [self.dense(piece, limits) for piece in pieces]  # the dictionary was full
             result = pieces[0] if len(pieces) == 1 else join(pieces, self._decoder.arrow_type)
         except (pa.ArrowException, OverflowError) as error:
             raise typed_error(error, "rows cannot be picked").locate(column=self._decoder.leaf.dotted) from error
@@ -76,7 +80,13 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             )
         return result
 
-    def _pieces(self, rows: RowRanges, limits: DecodeLimits) -> list[pa.Array]:
+    def dense(self, array: pa.Array, limits: DecodeLimits) -> pa.Array:
+        """Return a result of :meth:`select` in the column's own type. Raises ResourceLimitError if it is too large."""
+        if isinstance(array, pa.DictionaryArray) and array.type != self._decoder.arrow_type:
+            return self._decoder.dense(array.indices, array.dictionary, limits)
+        return array
+
+    def _pieces(self, rows: RowRanges, limits: DecodeLimits, encoded: bool) -> list[pa.Array]:
         pieces: list[pa.Array] = []
         size = 0
         needed = rows
@@ -84,7 +94,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         if last is not None and rows.start >= last.first_row:
             here = rows.clip(last.first_row, last.stop_row)
             if here:
-                pieces.append(self._cut(last, here, limits))
+                pieces.append(self._cut(last, here, limits, encoded))
                 needed = rows.clip(last.stop_row, rows.stop)
         few = needed.num_rows <= FEW_ROWS
         pages = self.holding(needed)
@@ -100,7 +110,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
                 self._last = array
                 here = needed if len(pages) == 1 else needed.clip(array.first_row, array.stop_row)
                 if here.num_rows:
-                    piece = self._cut(array, here, limits)
+                    piece = self._cut(array, here, limits, encoded)
                     pieces.append(piece)
                     if len(runs) == len(arrays) == 1:
                         break  # its decoder has checked its size
@@ -139,11 +149,11 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
             arrays.append(array)
         return arrays
 
-    def _cut(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+    def _cut(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits, encoded: bool) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
         if array.dictionary is None:
             values = few_copied(values)
-        return self._decoder.dense(values, array.dictionary, limits)
+        return self._decoder.dense(values, array.dictionary, limits, encoded=encoded)
 
     def discard_before(self, row: int) -> None:
         super().discard_before(row)
@@ -260,8 +270,11 @@ class StreamedSource:
             if self._offsets[:1] == [self._first_page]:
                 self.locations = OffsetIndex(self._offsets, self._sizes, self._first_rows)
 
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        return self._pages.select(rows, limits)
+    def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
+        return self._pages.select(rows, limits, encoded=encoded)
+
+    def dense(self, array: pa.Array, limits: DecodeLimits) -> pa.Array:
+        return self._pages.dense(array, limits)
 
     def discard_before(self, row: int) -> None:
         self._pages.discard_before(row)

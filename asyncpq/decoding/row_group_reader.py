@@ -36,6 +36,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
+_ENCODED_ROWS = 32_768  # of fewer rows, dictionary indices are expanded before the filter
 _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows seen, columns are filtered by a mask
 
 
@@ -222,10 +223,10 @@ class RowGroupReader:
         self._expecting = False  # more pieces follow
         self._pages_counted = 0
 
-    def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
+    def _select(self, projection: Projection, rows: RowRanges, *, encoded: bool = False) -> pa.Array:
         source = self.sources.flat.get(projection.field)
         if source is not None:
-            select = partial(source.select, rows)
+            select = partial(source.select, rows, encoded=encoded)
         else:
             select = partial(self.sources.fields[projection.field].select, rows, leaves=projection.leaves)
         try:
@@ -289,24 +290,35 @@ class RowGroupReader:
             if column.predicate:
                 leaves.setdefault(column.field, []).append(column.chunk.leaf)
         arrays: dict[Projection, pa.Array] = {}
+        # Of many rows, a dictionary is compared instead: 50 values and a million indices take a fifth of the time. A
+        # dataset's columns are adapted first.
+        encoded = rows.num_rows >= _ENCODED_ROWS and self._shape.view is None
         for field, needed in leaves.items():
             projection = Projection(field, tuple(sorted(needed)))
-            arrays[projection] = self._select(projection, rows)
+            arrays[projection] = self._select(projection, rows, encoded=encoded)
         mask = where.mask(self._filter_columns(arrays, rows.num_rows), rows.num_rows)
         count = mask.true_count
-        if count == rows.num_rows:
-            return Matched(rows, None, arrays, stop, count, count)
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
+        arrays = {projection: array for projection, array in arrays.items() if projection in self._shape.output}
+        if count == rows.num_rows:
+            return Matched(rows, None, self._dense(arrays) if encoded else arrays, stop, count, count)
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
-            return Matched(rows, mask, kept, stop, count, rows.num_rows)
+            return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, rows.num_rows)
         indices = pc.indices_nonzero(mask)
-        matching: dict[Projection, pa.Array] = {}
-        for projection, array in arrays.items():
-            if projection in self._shape.output:
-                matching[projection] = take(array, indices)
+        matching = {projection: take(array, indices) for projection, array in arrays.items()}
+        if encoded:
+            matching = self._dense(matching)
         return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, rows.num_rows)
+
+    def _dense(self, arrays: dict[Projection, pa.Array]) -> dict[Projection, pa.Array]:
+        """Return the filter's columns in the file's own types."""
+        for projection, array in arrays.items():
+            source = self.sources.flat.get(projection.field)
+            if source is not None and isinstance(array, pa.DictionaryArray):
+                arrays[projection] = self._allowance.decode(partial(source.dense, array))
+        return arrays
 
     def _filter_columns(self, arrays: Mapping[Projection, pa.Array], num_rows: int) -> dict[str, pa.Array]:
         """Return the filter's columns, keyed by name: the dataset's columns if there is a dataset, else the file's."""

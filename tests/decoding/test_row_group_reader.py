@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
@@ -130,6 +132,27 @@ def test_lookups_are_decoded_on_the_loop(key: str, late: Literal["never", "alway
     assert ask(data, question, requests=requests) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
     assert set(watch.threads) == {threading.get_ident()}
     assert all(found <= expected < 8 * MIB for expected, found in watch.units[1:])
+
+
+@pytest.mark.parametrize("dictionary_bytes", [1 << 20, 400])
+@pytest.mark.parametrize("columns", [["word"], ["number"], ["number", "word"]])
+def test_filters_of_many_rows_compare_dictionaries(dictionary_bytes: int, columns: list[str]) -> None:
+    """Also where some pages are not encoded, since the dictionary was full; few, many and all rows match."""
+    words = [None if row % 7 == 0 else f"word {row % 50 if row % 1000 else row}" for row in range(100_000)]
+    table = pa.table({"word": words, "number": range(100_000)})
+    data = write(table, dictionary_pagesize_limit=dictionary_bytes, max_rows_per_page=10_000, write_batch_size=100)
+    word = asyncpq.col("word")
+    for where, same in (
+        (word == "word 3", pc.field("word") == "word 3"),
+        (word != "word 3", pc.field("word") != "word 3"),
+        (word.is_null(), pc.field("word").is_null()),
+        (~word.is_in(["word 3", "word 4"]), ~pc.field("word").isin(["word 3", "word 4"])),
+        (word.starts_with("word"), pc.starts_with(pc.field("word"), "word")),
+        (word == "no word", pc.field("word") == "no word"),
+        ((word == "word 3") | word.is_null() | (word != "word 3"), pc.scalar(True)),
+    ):
+        found = ask(data, methodcaller("read", columns, where))
+        assert found.equals(table.filter(same).select(columns)), where
 
 
 def test_a_column_that_needs_more_than_a_threads_share_is_decoded_alone() -> None:

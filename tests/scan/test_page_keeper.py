@@ -28,8 +28,8 @@ def parquet() -> bytes:
 
 async def drain(file: asyncpq.File) -> int:
     async with file.scan(["a"]) as scan:
-        rows = sum([batch.num_rows async for batch in scan])
-    return rows
+        sizes = [batch.num_rows async for batch in scan]
+    return sum(sizes)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
