@@ -136,15 +136,23 @@ class PackedPage(NamedTuple):
         width = data[begin]
         indices: list[int] = []
         first = count = runs = 0  # of the current run: position of its first value, values in it; runs seen
-        body, packed = begin + 1, False  # of the current run: start of its bytes, whether it is bit-packed
+        body, size, packed = begin + 1, 0, False  # of the current run: start of its bytes, length, whether bit-packed
         for position in positions:
             while position >= first + count:
                 first += count
-                run = _run_at(data, body + (count * width >> 3 if packed else width + 7 >> 3) if runs else body, width)
+                start = body + size
+                run = _run_at(data, start, width)
                 runs += 1
                 if run is None or runs > _MAX_RUNS:
                     return None
                 body, count, packed = run
+                size = count * width >> 3 if packed else width + 7 >> 3
+                if packed and body - start == 1 and position - first >= 2 * count > 0:
+                    # Writers make many bit-packed runs of one length: those before the position are passed at once.
+                    headers = data[start : start + (position - first) // count * (size + 1) : size + 1]
+                    passed = len(headers) - len(headers.lstrip(headers[:1])) - 1
+                    first += passed * count
+                    body += passed * (size + 1)
             bit = (position - first) * width if packed else 0
             start, stop = body + (bit >> 3), body + (bit + width + 7 >> 3)
             if stop > len(data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
+from asyncpq.decoding import page as pages
 from asyncpq.decoding.page import DataPage, LeafArray, PackedPage, PresentValues, common_length, present_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
@@ -142,6 +144,33 @@ def test_a_run_of_one_value_is_walked_over() -> None:
     assert packed.value_bytes < 0
     found = packed.indices([0, 899, 900, 1799, 1800, 1801, 1999])
     assert found == [0, 0, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("words", [300, 5000])
+def test_runs_of_one_length_are_passed_at_once(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(words)
+    values = [f"{draw.randrange(words)}" for _ in range(20_000)]
+    values[9000:9600] = ["0"] * 600  # one run of equal values among those of packed ones
+    _, packed = packed_page(pa.table({"c": values}))
+    assert packed is not None
+    assert packed.value_bytes < 0
+    seen: list[int] = []
+    run_at = pages._run_at
+
+    def counted(data: bytes, position: int, width: int) -> tuple[int, int, bool] | None:
+        seen.append(position)
+        return run_at(data, position, width)
+
+    monkeypatch.setattr(pages, "_run_at", counted)
+    by_index: dict[int, str] = {}
+    for position in [*range(0, 20_000, 997), *range(8000, 11_000, 113), 19_999]:
+        seen.clear()
+        found = packed.indices([position])
+        assert found is not None
+        assert by_index.setdefault(found[0], values[position]) == values[position]
+        assert len(seen) <= 8
+    assert len(set(by_index.values())) == len(by_index)
+    assert packed.indices(range(20_000)) == [found for row in range(20_000) for found in packed.indices([row]) or []]
 
 
 def test_indices_outside_the_dictionary_are_refused() -> None:
