@@ -37,7 +37,7 @@ async def test_reads_of_few_rows_find_the_pages_of_a_scan_that_had_room(keeps: b
     async with ObjectServer() as server:
         server.put("lake/file.parquet", parquet())
         requests = asyncpq.RequestOptions(tail_bytes=2000)
-        memory = 64 << 20 if keeps else 1 << 20
+        memory = 64 << 20 if keeps else 8 << 20
         async with asyncpq.Session(server.storage_options, requests=requests, memory_cache_bytes=memory) as session:
             file = await session.open_file(URL)
             assert await drain(file) == ROWS
