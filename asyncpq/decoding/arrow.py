@@ -97,13 +97,13 @@ def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
     return content.getvalue()[start : start + chunk.total_compressed_size]
 
 
-def read_column(file: bytes, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:
+def read_column(file: bytes | pa.Buffer, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:
     """Decode a Parquet file in memory that has one leaf. The errors are those of :func:`read_leaves`."""
     return read_leaves(file, [(0,)], verify_crc=verify_crc, int96_unit=int96_unit)[0]
 
 
 def read_leaves(
-    file: bytes,
+    file: bytes | pa.Buffer,
     groups: Sequence[Sequence[int]],
     *,
     verify_crc: bool,

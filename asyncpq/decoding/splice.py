@@ -36,6 +36,7 @@ CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: 
 _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
 _SHARED_VALUES = 1 << 16
+_POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
 
 class FooterTemplate:
@@ -75,7 +76,7 @@ class FooterTemplate:
 
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | memoryview], *, num_values: int, num_rows: int
-    ) -> bytes:
+    ) -> bytes | pa.Buffer:
         """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); counts are the planned ones + 1."""
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
@@ -94,7 +95,26 @@ class FooterTemplate:
         for count, constant in zip(counts, template[1:], strict=True):
             footer += count
             footer += constant
-        return b"".join((MAGIC, dictionary_page, *pages, footer, len(footer).to_bytes(4, "little"), MAGIC))
+        return _joined((MAGIC, dictionary_page, *pages, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def _joined(parts: Sequence[bytes | bytearray | memoryview]) -> bytes | pa.Buffer:
+    """Join the parts of a file; a large one in memory of Arrow's pool.
+
+    The pool gives memory that was used before. A scan of 394 MB first touched 87 MB of new memory for such files, which
+    took a quarter of its CPU.
+    """
+    size = sum(map(len, parts))
+    if size < _POOLED_BYTES:
+        return b"".join(parts)
+    buffer = pa.allocate_buffer(size)
+    view = memoryview(buffer).cast("B")
+    start = 0
+    for part in parts:
+        stop = start + len(part)
+        view[start:stop] = part
+        start = stop
+    return buffer
 
 
 def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
@@ -326,7 +346,7 @@ class FieldTemplate:
         self._created_by = written_by(metadata)
         self.int96_unit = metadata.int96_unit
 
-    def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes:
+    def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes | pa.Buffer:
         """Return a file of ``contents``, keyed by leaf ordinal in the schema; other leaves have no pages.
 
         ``num_rows`` must be larger than the number of rows in any leaf's pages.
@@ -351,7 +371,7 @@ class FieldTemplate:
             self._arrow_schema,
             created_by=self._created_by,
         )
-        return b"".join((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
+        return _joined((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
 def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.parquet_samples import LIMITS, OpenFile, write
 from tests.random_tables import WriterOptions, tables, writer_options
+from tests.reads import ask
 
 FEW = settings(max_examples=120, deadline=None)
 
@@ -323,3 +325,15 @@ def test_rows_before_those_selected_last_can_be_selected_again() -> None:
         source.add(page)
     for rows in (RowRanges([(100, 150)]), RowRanges([(0, 150)]), RowRanges([(20, 30), (140, 300)])):
         assert source.select(rows, LIMITS).to_pylist() == list(rows.rows())
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_large_chunks_equal_pyarrow(codec: str) -> None:
+    """Their spliced files are built in memory of Arrow's pool."""
+    rows = 200_000
+    numbers = pa.array(range(0, rows * 7, 7), pa.int64())
+    words = pa.array([None if row % 9 == 0 else f"word {row * 7919}" for row in range(rows)])
+    lists = pa.ListArray.from_arrays(pa.array([row // 2 for row in range(rows + 1)], pa.int32()), numbers)
+    table = pa.table({"number": numbers, "word": words, "lists": lists})
+    options = {"compression": codec, "use_dictionary": False, "write_page_checksum": True}
+    assert ask(write(table, **options), methodcaller("read")).equals(table)
