@@ -10,7 +10,7 @@ from cachetools import FIFOCache
 from yarl import URL
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, UsageError
-from asyncpq.storage.http1 import Body, ProtocolError, Receiver
+from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver
 from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.wire import (
@@ -66,10 +66,11 @@ class WebWire:
         try:
             return await self._direct.exchange(method, target, header_lines(headers), request, receiver)
         except InvalidResponseError as error:
-            if not isinstance(error.__cause__, ProtocolError):
+            cause = error.__cause__
+            if not isinstance(cause, ProtocolError) or isinstance(cause, HeadTooLongError):
                 raise
             self._unusual.add(url.authority)
-            raise RetryableError(error, at_once=True) from error.__cause__
+            raise RetryableError(error, at_once=True) from cause
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""

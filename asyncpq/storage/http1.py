@@ -49,6 +49,10 @@ class ProtocolError(Exception):
     """The received bytes are not an HTTP/1.1 response."""
 
 
+class HeadTooLongError(ProtocolError):
+    """The head of the response is longer than any server's."""
+
+
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     """Parse a response's head, without its final empty line, to status, minor version and headers (lower-case names).
 
@@ -281,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._memory.find(b"\n\n", self._start, self._filled) >= 0:
                     raise ProtocolError("a line of the response's head ends without a carriage return")
                 if self._filled == _BUFFER_BYTES:
-                    raise ProtocolError(f"the head of the response is longer than {_BUFFER_BYTES} bytes")
+                    raise HeadTooLongError(f"the head of the response is longer than {_BUFFER_BYTES} bytes")
                 return False
             head = self._memory[self._start : end].decode("utf-8", "surrogateescape")
             status, version, headers = parse_head(head)

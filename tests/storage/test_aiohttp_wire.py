@@ -65,14 +65,17 @@ async def test_hosts_whose_responses_are_unusual_are_asked_by_aiohttp(response: 
         assert (names["Range"], names["X-Own"], names["Accept-Encoding"]) == ("bytes=20-29", "yes", "identity")
 
 
-async def test_what_neither_understands_is_an_error() -> None:
-    async with answering(b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as (url, requests):
+@pytest.mark.parametrize(
+    ("response", "sent"), [(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", 2), (HEAD + b"X-Flood: x\r\n" * 10_000 + b"\r\n", 1)]
+)
+async def test_what_neither_understands_is_an_error(response: bytes, sent: int) -> None:
+    async with answering(response) as (url, requests):
         store = open_test_store("http", {}, FAST_RETRIES)
         stored = await store.open_object(url)
         with pytest.raises(InvalidResponseError, match="not valid HTTP"):
             await stored.fetch_range(20, 30, context=new_context())
         await store.close()
-    assert len(requests) == 2
+    assert len(requests) == sent
 
 
 async def test_proxies_of_the_environment_are_asked_by_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
