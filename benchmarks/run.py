@@ -151,9 +151,9 @@ def draw(summaries: list[dict[str, Any]], picture: Path) -> None:
     pyplot.close(figure)
 
 
-def versions() -> str:
-    """The versions of all that is compared."""
-    names = ("asyncpq", "pyarrow", "datafusion", "polars", "duckdb")
+def versions(peers: list[str]) -> str:
+    """The versions of what is compared."""
+    names = dict.fromkeys(["asyncpq", "pyarrow", *(peer.partition("-")[0] for peer in peers)])
     found = [f"{name} {metadata.version(name)}" for name in names]
     return ", ".join([*found, f"Python {platform.python_version()}"])
 
@@ -198,7 +198,7 @@ def main() -> None:
                     runs.append(measure(peer, workload, args, endpoint))
 
     report = [f"{args.rows:,} rows; {args.first_byte_ms:g} ms to first byte; median of {args.repeats} runs in turn."]
-    report += [f"{versions()}; {os.cpu_count()} cores; {time.strftime('%Y-%m-%d')}.", ""]
+    report += [f"{versions(args.peers)}; {os.cpu_count()} cores; {time.strftime('%Y-%m-%d')}.", ""]
     for kind, dataset in sources.items():
         least = f"; the least is {least_bytes[kind] / 1024:.1f} KiB for each lookup" if kind in least_bytes else ""
         report.append(f"{kind}: {dataset.num_bytes / 1e6:.0f} MB{least}.  ")
@@ -216,7 +216,7 @@ def main() -> None:
     args.results.mkdir(parents=True, exist_ok=True)
     path = args.results / time.strftime("%Y%m%d-%H%M%S")
     settings = {name: str(value) for name, value in vars(args).items()}
-    measurements = {"settings": settings, "versions": versions(), "least_bytes": least_bytes, "runs": runs}
+    measurements = {"settings": settings, "versions": versions(args.peers), "least_bytes": least_bytes, "runs": runs}
     path.with_suffix(".json").write_text(json.dumps(measurements, indent=1))
     path.with_suffix(".md").write_text("\n".join(report))
     draw(summaries, path.with_suffix(".svg"))

@@ -66,6 +66,13 @@ class SoakObject:
         self.history.append((time.monotonic(), version))
         del self.history[:-100]
 
+    def observe(self, server: ObjectServer) -> None:
+        """Note the version that the server has: a fault that replaces the object may take effect after a replacement
+        that was noted later."""
+        version = FILES.index(server.objects[self.path].data)
+        if version != self.current:
+            self.history.append((time.monotonic(), version))
+
     @property
     def current(self) -> int:
         return self.history[-1][1]

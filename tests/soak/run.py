@@ -135,6 +135,7 @@ class Soak:
         one = self.by_path[path]
         if path not in self.server.objects:
             one.replace(self.server, one.current)
+        one.observe(self.server)
         if self.fault_rng.random() >= FAULT_RATE:
             return None
         name = self.fault_rng.choice(FAULTS)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.soak.objects import VERSIONS, SoakObject, SoakQuestion
+from asyncpq.testing import ObjectServer
+from tests.soak.objects import FILES, VERSIONS, SoakObject, SoakQuestion
 from tests.soak.run import Report, counted_warnings, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,16 @@ def test_what_a_run_is_judged_by() -> None:
     good.wrong.append("rows of version 3")
     assert verdict(good) == ["wrong: rows of version 3"]
     assert verdict(Report()) == ["too little happened to say anything"]
+
+
+def test_a_replacement_that_took_effect_late_is_noted() -> None:
+    server = ObjectServer()
+    one = SoakObject("lake/x")
+    one.replace(server, 1)
+    server.put(one.path, FILES[2])
+    assert one.current == 1
+    one.observe(server)
+    assert one.current == 2
 
 
 def test_versions_of_a_time() -> None:
