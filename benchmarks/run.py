@@ -35,10 +35,11 @@ INSTEAD = {"W2h": {"asyncpq": "asyncpq-immutable", "asyncpq-no-pages": None}}  #
 
 
 @contextlib.contextmanager
-def running_server(root: Path, first_byte_ms: float) -> Iterator[str]:
-    """The S3 server in a process of its own; yields its endpoint."""
+def running_server(root: Path, first_byte_ms: float, mb_per_s: float | None = None) -> Iterator[str]:
+    """The S3 server in a process of its own; yields its endpoint. ``mb_per_s``: of all connections, None for all."""
     command = [sys.executable, "-m", "benchmarks.s3_server", "--root", str(root)]
     command += ["--first-byte-ms", str(first_byte_ms)]
+    command += [] if mb_per_s is None else ["--mb-per-s", str(mb_per_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None or not (line := process.stdout.readline().strip()):

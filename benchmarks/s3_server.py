@@ -1,6 +1,6 @@
-"""An S3 server for benchmarks: its own process, a fixed time to first byte, exact counts.
+"""An S3 server for benchmarks: its own process, a fixed time to first byte and bandwidth, exact counts.
 
-    python -m benchmarks.s3_server --root FOLDER --first-byte-ms 20
+    python -m benchmarks.s3_server --root FOLDER --first-byte-ms 20 --mb-per-s 100 --connection-mb-per-s 50
 
 It serves FOLDER/<bucket>/<key> path-style and read-only (GET with ranges and If-Match, HEAD,
 ListObjectsV2), checks no signatures, and prints the port it listens on. ``GET /__stats`` answers what
@@ -25,6 +25,8 @@ from xml.sax.saxutils import escape
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 _WRITE_BYTES = 256 * 1024
+_PACED_BYTES = 32 * 1024  # written at once where bandwidth is limited
+_TICK_S = 0.001  # the event loop's timers are no finer
 _REASONS = {200: "OK", 206: "Partial Content", 404: "Not Found", 405: "Method Not Allowed"} | {
     412: "Precondition Failed",
     416: "Requested Range Not Satisfiable",
@@ -160,19 +162,45 @@ def error(status: int, code: str) -> Answer:
     return Answer(status, {"Content-Type": "application/xml"}, memoryview(body.encode()))
 
 
+@dataclass(slots=True)
+class Pace:
+    """The time that bytes take on a wire, one piece after another; None: none."""
+
+    bytes_per_s: float | None
+    free_at: float = 0.0  # ``loop.time()`` when what was written so far has passed
+
+    def pass_by(self, now: float, size: int) -> float:
+        """Let ``size`` bytes pass; return when they have."""
+        if self.bytes_per_s is None:
+            return now
+        self.free_at = max(self.free_at, now) + size / self.bytes_per_s
+        return self.free_at
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What the server's answers are held back by."""
+
+    first_byte_s: float
+    connection_bytes_per_s: float | None
+    all: Pace  # of all connections together
+
+
 class Connection(asyncio.Protocol):
     """One kept-alive connection; requests are answered in order."""
 
-    def __init__(self, objects: Objects, counts: Counts, first_byte_s: float) -> None:
+    def __init__(self, objects: Objects, counts: Counts, network: Network) -> None:
         self._objects = objects
         self._counts = counts
-        self._first_byte_s = first_byte_s
+        self._network = network
+        self._pace = Pace(network.connection_bytes_per_s)
         self._loop = asyncio.get_running_loop()
         self._received = b""
         self._waiting: deque[tuple[str, str, dict[str, str], Span]] = deque()
         self._span: Span | None = None
         self._body = memoryview(b"")
         self._paused = False
+        self._held_back = False  # by the pace
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -188,7 +216,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._write_body()
+        if not self._held_back:
+            self._write_body()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -233,7 +262,7 @@ class Connection(asyncio.Protocol):
             )
             answer = Answer(200, {"Content-Type": "application/xml"}, memoryview(page))
         self._counts.spans.append(span)
-        self._loop.call_later(self._first_byte_s, self._send, answer, method != "HEAD")
+        self._loop.call_later(self._network.first_byte_s, self._send, answer, method != "HEAD")
 
     def _send(self, answer: Answer, with_body: bool) -> None:
         if self._span is None or self._transport.is_closing():
@@ -247,13 +276,26 @@ class Connection(asyncio.Protocol):
     def _write_body(self) -> None:
         if self._span is None:
             return
+        paced = self._network.all.bytes_per_s or self._pace.bytes_per_s
+        size = _PACED_BYTES if paced else _WRITE_BYTES
         while self._body and not self._paused:
-            piece, self._body = self._body[:_WRITE_BYTES], self._body[_WRITE_BYTES:]
+            piece, self._body = self._body[:size], self._body[size:]
             self._span.bytes += len(piece)
             self._transport.write(piece)
+            now = self._loop.time()
+            due = max(self._pace.pass_by(now, len(piece)), self._network.all.pass_by(now, len(piece)))
+            if due - now > _TICK_S:  # connections wait in turn, so each has its share
+                self._held_back = True
+                self._loop.call_at(due, self._go_on, self._span)
+                return
         if not self._body:
             self._end_span()
             self._begin_next()
+
+    def _go_on(self, span: Span) -> None:
+        self._held_back = False
+        if self._span is span and not self._transport.is_closing():
+            self._write_body()
 
     def _end_span(self) -> None:
         if self._span is not None:
@@ -261,14 +303,14 @@ class Connection(asyncio.Protocol):
             self._span = None
 
 
-async def serve(root: Path, port: int, first_byte_s: float) -> None:
+async def serve(root: Path, port: int, network: Network) -> None:
     """Serve until the process is told to end."""
     objects, counts = Objects(root), Counts()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    server = await loop.create_server(lambda: Connection(objects, counts, first_byte_s), "127.0.0.1", port, backlog=512)
+    server = await loop.create_server(lambda: Connection(objects, counts, network), "127.0.0.1", port, backlog=512)
     print(server.sockets[0].getsockname()[1], flush=True)
     await ended.wait()
     server.close()
@@ -280,8 +322,11 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--first-byte-ms", type=float, default=20.0)
+    parser.add_argument("--mb-per-s", type=float, help="bandwidth of all connections together; without, none")
+    parser.add_argument("--connection-mb-per-s", type=float, help="bandwidth of each connection")
     args = parser.parse_args()
-    asyncio.run(serve(args.root, args.port, args.first_byte_ms / 1000))
+    both = [rate and rate * 1e6 for rate in (args.mb_per_s, args.connection_mb_per_s)]
+    asyncio.run(serve(args.root, args.port, Network(args.first_byte_ms / 1000, both[1], Pace(both[0]))))
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ async def _fly(
         if rest:
             groups, part_bytes = _groups(rest, prices)
             if not joined:
-                measured = _Round(groups, part_bytes)
+                measured = _Round(groups, part_bytes, context)
             for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
                 members = [key for group in some for key in group]
                 work = partial(_fetch_groups, source, version, some, context, admit, part_bytes)
@@ -228,9 +228,11 @@ async def _fly(
 class _Round:
     """A round of requests under way, which tells what they cost."""
 
-    __slots__ = ("_began", "_cpu_began", "_num_bytes", "_requests")
+    __slots__ = ("_began", "_cpu_began", "_log", "_logged", "_num_bytes", "_requests")
 
-    def __init__(self, groups: Sequence[Sequence[ContentKey]], part_bytes: int) -> None:
+    def __init__(self, groups: Sequence[Sequence[ContentKey]], part_bytes: int, context: RequestContext) -> None:
+        self._log = context.metrics.log
+        self._logged = len(self._log)
         sizes = [_span(members) for members in groups]
         self._num_bytes = sum(sizes)
         self._requests = sum([-(-size // part_bytes) for size in sizes])
@@ -239,7 +241,12 @@ class _Round:
 
     def ended(self, source: ObjectSource) -> None:
         cpu_s = None if self._cpu_began is None else time.thread_time() - self._cpu_began
-        source.learn_prices(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s)
+        fastest_s = None
+        if self._cpu_began is not None:
+            fastest_s = min(
+                [record.seconds for record in self._log[self._logged :] if record.status in (200, 206)], default=None
+            )
+        source.learn_prices(self._requests, self._num_bytes, time.monotonic() - self._began, cpu_s, fastest_s)
 
 
 def _groups(keys: list[ContentKey], prices: Prices) -> tuple[list[list[ContentKey]], int]:

@@ -139,10 +139,19 @@ class PriceBook:
         known: _Server | None = self._servers.get(server)
         return self.initial if known is None else known.prices
 
-    def learn(self, server: str, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None) -> None:
+    def learn(
+        self,
+        server: str,
+        requests: int,
+        num_bytes: int,
+        seconds: float,
+        cpu_s: float | None = None,
+        fastest_s: float | None = None,
+    ) -> None:
         """Learn from a round that ended well: so many requests at once, and bytes, took ``seconds``.
 
-        ``cpu_s`` is the CPU time of the event loop's thread meanwhile; None if it was not measured.
+        ``cpu_s`` is the CPU time of the event loop's thread meanwhile, ``fastest_s`` the time of the round's fastest
+        request, which had its first byte before; None if they were not measured.
         """
         known: _Server | None = self._servers.get(server)
         if known is None:
@@ -155,13 +164,16 @@ class PriceBook:
             known.latencies.append(min(max(rest_s, seconds / 16, 1e-4), 2.0))
             known.prices = prices._replace(latency_s=_quartile(known.latencies))
             return
+        if fastest_s is not None and fastest_s < prices.latency_s and not self._fixes_latency:
+            known.latencies.append(max(fastest_s, 1e-4))
+            prices = prices._replace(latency_s=_quartile(known.latencies))
         if cpu_s is not None and requests >= MANY_REQUESTS and num_bytes <= requests * _SMALL_BYTES:
             known.requests.append(min(max(cpu_s / requests, 20e-6), 500e-6))
             prices = prices._replace(request_s=_quartile(known.requests))
         if not self._fixes_bandwidth:
-            waves = max(1.0, requests / prices.connections)
-            rest_s = seconds - prices.latency_s * waves - requests * prices.request_s
-            rate = min(max(num_bytes / max(rest_s, seconds / 16, 1e-6), 1e6), 10e9)
+            # All else overlaps with the bytes. A rate that is seen too low makes gaps small, and so shows itself.
+            rest_s = max(seconds - prices.latency_s, seconds / 2, 1e-6)
+            rate = min(max(num_bytes / rest_s, 1e6), 10e9)
             if requests == 1:
                 known.connections.append(rate)
             elif requests >= _FEW_REQUESTS or rate > prices.bandwidth_bytes_s:  # few may not use all of it

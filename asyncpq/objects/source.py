@@ -405,10 +405,12 @@ class ObjectSource:
         """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
         return self.runtime.price_book.prices(self.handle.server or self._price_key())
 
-    def learn_prices(self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None) -> None:
+    def learn_prices(
+        self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None, fastest_s: float | None = None
+    ) -> None:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
         if not is_here(self.handle):
-            self.runtime.price_book.learn(self._price_key(), requests, num_bytes, seconds, cpu_s)
+            self.runtime.price_book.learn(self._price_key(), requests, num_bytes, seconds, cpu_s, fastest_s)
 
     def _price_key(self) -> str:
         return self.handle.server or self.handle.url.partition(":")[0]

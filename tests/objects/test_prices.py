@@ -85,8 +85,17 @@ def test_prices_follow_the_server() -> None:
         book.learn("far", 100, 5_000_000, seconds, cpu_s=0.02)
     known = book.prices("far")
     assert known.request_s == pytest.approx(200e-6)
-    assert known.bandwidth_bytes_s == pytest.approx(5e6 / (0.5 - 0.1 * 100 / 64 - 100 * 200e-6), rel=0.02)
+    assert known.bandwidth_bytes_s == pytest.approx(5e6 / (0.5 - 0.1), rel=0.02)
     assert book.prices("near") == book.initial
+
+
+def test_the_fastest_request_of_a_large_round_bounds_the_latency() -> None:
+    book = PriceBook(RequestOptions(), LIMITS)
+    book.learn("near", 1, 640 * 1024, 0.05)  # with a new connection
+    book.learn("near", 100, 5_000_000, 0.5, fastest_s=0.002)
+    assert book.prices("near").latency_s == pytest.approx(0.002)
+    book.learn("near", 100, 5_000_000, 0.5, fastest_s=0.3)  # says nothing
+    assert book.prices("near").latency_s == pytest.approx(0.002)
 
 
 def test_one_connection_may_be_slower_than_all() -> None:
