@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -220,7 +221,10 @@ def main() -> None:
     measurements = {"settings": settings, "versions": versions(args.peers), "least_bytes": least_bytes, "runs": runs}
     path.with_suffix(".json").write_text(json.dumps(measurements, indent=1))
     path.with_suffix(".md").write_text("\n".join(report))
-    draw(summaries, path.with_suffix(".svg"))
+    if find_spec("matplotlib") is None:
+        print("no picture is drawn: matplotlib is not installed")
+    else:
+        draw(summaries, path.with_suffix(".svg"))
     print(f"tables, picture and all measurements: {path}.md, .svg, .json")
 
 
