@@ -6,6 +6,7 @@ Offsets are bytes from the start of the file, sizes are bytes.
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -248,15 +249,22 @@ def _statistics(fields: Value) -> ChunkStatistics | None:
 def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
     if not isinstance(values, list):
         return None
-    stats = []
+    stats: list[tuple[int, int, int]] = []
     for value in values:
         if not isinstance(value, dict):
             return None
         page_type, encoding, count = map(value.get, (1, 2, 3))
         if type(page_type) is not int or type(encoding) is not int or type(count) is not int:
             return None
-        stats.append(PageEncodingStats(page_type, encoding, count))
-    return tuple(stats)
+        stats.append((page_type, encoding, count))
+    return _shared_stats(tuple(stats))
+
+
+@functools.lru_cache(1024)
+def _shared_stats(values: tuple[tuple[int, int, int], ...]) -> tuple[PageEncodingStats, ...]:
+    """Return one object for equal values: thousands of columns have the same, and each object is a visit of Python's
+    garbage collector, which stops the event loop."""
+    return tuple([PageEncodingStats(*value) for value in values])
 
 
 def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:

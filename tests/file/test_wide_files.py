@@ -15,6 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.parquet.metadata import decode_file_metadata
 
 ROWS = 60
 READS: dict[str, Callable[[asyncpq.File], Awaitable[pa.Table]]] = {
@@ -80,3 +81,11 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     await calls_on_the_loop(write(tmp_path, small), read)  # imports
     few, more = [await calls_on_the_loop(write(tmp_path, columns), read) for columns in (small, large)]
     assert more - few < 10 * (large - small), (few, more)
+
+
+async def test_columns_share_equal_encoding_statistics(tmp_path: Path) -> None:
+    path = tmp_path / "alike.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), path)
+    (group,) = decode_file_metadata(path.read_bytes()[-8 - pq.read_metadata(path).serialized_size : -8]).row_groups
+    assert group.chunk(0).encoding_stats is group.chunk(1).encoding_stats
+    assert group.chunk(0).encoding_stats
