@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -201,7 +202,10 @@ def test_files_in_several_splits_are_counted_once(spark: SparkSession, tmp_path:
         for size in (64 << 20, 1 << 20)
     ]
     assert found[0].refused is not None
-    assert found[0] == found[1]
+    # each split has requests of its own, and so more waiting
+    assert found[0].requests <= found[1].requests
+    whole, split = (dataclasses.replace(estimate, requests=0, lookup_s=0.0) for estimate in found)
+    assert whole == split
 
 
 def test_estimates_do_not_count_pages_twice(spark: SparkSession, tmp_path: Path) -> None:
