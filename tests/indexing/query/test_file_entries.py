@@ -33,7 +33,8 @@ async def answers(file: asyncpq.File, column: str, row: int) -> tuple[list[Any],
     found = [values(await file.read()), values(await file.take([row]))]
     plan = await file.plan(where=where)
     found.append(values(await file.read(where=where)))
-    plans = [[f"{request.start}-{request.stop}" for request in plan.requests], [repr(plan.pruning)]]
+    # the bytes of both, since memory may have kept pages of one file and not of the other
+    plans = [[str(plan.num_bytes + plan.cached_bytes)], [repr(plan.pruning)]]
     assert file.metrics.total is not None
     return found, plans, {str(name): count for name, count in file.metrics.total.requests_by_purpose.items()}
 
