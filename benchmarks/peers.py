@@ -276,8 +276,6 @@ class Polars(BlockingPeer):
 class DuckDB(BlockingPeer):
     """DuckDB with httpfs, its metadata cache and its cache of remote data."""
 
-    data_cache = True
-
     def prepare(self) -> None:
         import duckdb
         import duckdb_extension_httpfs
@@ -294,7 +292,7 @@ class DuckDB(BlockingPeer):
             "parquet_metadata_cache = true",
             "httpfs_connection_caching = true",
             "validate_external_file_cache = 'NO_VALIDATION'",
-            f"enable_external_file_cache = {str(self.data_cache).lower()}",
+            "enable_external_file_cache = true",
         ):
             self._connection.execute(f"SET {setting}")
         host = target.endpoint.removeprefix("http://")
@@ -323,12 +321,6 @@ class DuckDB(BlockingPeer):
         for batch in self._cursor().execute(sql(question)).fetch_record_batch(100_000):
             rows += batch["n"][0].as_py() if question.summed else len(batch)
         return rows
-
-
-class DuckDBNoData(DuckDB):
-    """The same without the cache of data: what a query costs whose data was not read before."""
-
-    data_cache = False
 
 
 class Asyncpq:
@@ -496,7 +488,6 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "datafusion": DataFusion,
     "datafusion-file": DataFusionFile,
     "duckdb": DuckDB,
-    "duckdb-no-data": DuckDBNoData,
     "polars": Polars,
     "pyarrow": PyArrow,
 }
