@@ -32,25 +32,15 @@ _MAX_TARGETS = 256
 class WebWire:
     """The carrier of the HTTP store: ``http1``, which takes a third of aiohttp's CPU for a GET of a few pages.
 
-    aiohttp sends the requests with ``trust_env``, and those to hosts whose responses ``http1`` does not understand: it
-    accepts bare line feeds and folded headers. The arguments are those of :class:`AiohttpWire`.
+    ``fallback`` sends the requests to hosts whose responses ``http1`` does not understand: aiohttp accepts bare line
+    feeds and folded headers. Without ``direct`` it sends all of them.
     """
 
-    def __init__(
-        self,
-        *,
-        ssl_context: ssl.SSLContext | bool,
-        headers: Mapping[str, str],
-        connect_timeout_s: float,
-        trust_env: bool = False,
-    ) -> None:
+    def __init__(self, fallback: AiohttpWire, direct: DirectWire | None, headers: Mapping[str, str]) -> None:
+        self._aiohttp = fallback
+        self._direct = direct
         self._headers = headers
-        self._aiohttp = AiohttpWire(
-            ssl_context=ssl_context, headers=headers, connect_timeout_s=connect_timeout_s, trust_env=trust_env
-        )
-        direct = not trust_env and isinstance(ssl_context, bool | ssl.SSLContext)  # aiohttp knows fingerprints too
-        self._direct = DirectWire(ssl_context=ssl_context, connect_timeout_s=connect_timeout_s) if direct else None
-        self.client = "direct" if direct else "aiohttp"
+        self.client = "aiohttp" if direct is None else "direct"
         self._targets: FIFOCache[URL, HttpTarget] = FIFOCache(_MAX_TARGETS)
         self._unusual: set[str] = set()  # hosts for aiohttp
 
@@ -91,7 +81,7 @@ class AiohttpWire:
         ssl_context: ssl.SSLContext | bool,
         headers: Mapping[str, str],
         connect_timeout_s: float,
-        trust_env: bool = False,
+        trust_env: bool,
     ) -> None:
         self._ssl = ssl_context
         self._headers = dict(headers)

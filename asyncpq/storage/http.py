@@ -31,7 +31,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.options import RetryOptions
-from asyncpq.storage.aiohttp_wire import WebWire
+from asyncpq.storage.aiohttp_wire import AiohttpWire, WebWire
 from asyncpq.storage.base import (
     Guarantee,
     ListedObject,
@@ -72,7 +72,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
-from asyncpq.storage.wire import DEFAULT_HEADERS
+from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire
 
 #: A response with the whole object is accepted up to this size, and cut.
 SMALL_BODY_BYTES = 1024 * 1024
@@ -121,11 +121,12 @@ class HttpStore(Unpicklable):
         if unknown:
             otherwise = "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env."
             raise unknown_option("http", unknown, ("headers", "auth", "ssl", "encoded"), otherwise)
+        direct = not trust_env and isinstance(verify, bool | ssl.SSLContext)  # aiohttp knows fingerprints too
+        sent, timeout_s = DEFAULT_HEADERS | shown, retry.connect_timeout_s
         self.wire = WebWire(
-            ssl_context=verify,
-            headers=DEFAULT_HEADERS | shown,
-            connect_timeout_s=retry.connect_timeout_s,
-            trust_env=trust_env,
+            AiohttpWire(ssl_context=verify, headers=sent, connect_timeout_s=timeout_s, trust_env=trust_env),
+            DirectWire(ssl_context=verify, connect_timeout_s=timeout_s) if direct else None,
+            sent,
         )
         self.transport = Transport(retry=retry, limits=limits)
         self.without_suffix: set[str] = set()  # hosts
