@@ -1,0 +1,36 @@
+"""All commands of the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import asyncpq
+from asyncpq.cli.running import State
+
+app = typer.Typer(
+    name="asyncpq",
+    help="Read the few pages a query needs out of Parquet files, and see why that is fast or slow.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"asyncpq {asyncpq.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show debug logs, and tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of all commands."""
+    context.obj = State(debug=debug)

@@ -1,0 +1,13 @@
+"""How rows and documents are written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+
+def write_document(document: Any) -> None:
+    """Write a JSON document to stdout."""
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

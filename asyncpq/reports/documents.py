@@ -1,0 +1,289 @@
+"""The shapes of the JSON documents: what the command line prints with ``--format json``, and what pages are drawn from.
+
+All values are JSON's: text, whole numbers, floats, booleans, None, lists and objects. Byte ranges are ``[start, stop]``
+with ``stop`` exclusive. Seconds are wall-clock. Urls are without user info, query and secrets. Long lists of equal
+things are columns of numbers (:class:`Pages`), so that 100,000 pages stay small.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+#: What became of a row group, a page or a file. "statistics" are a row group's in the footer, "index" is an external
+#: index, "limit" means that earlier rows sufficed, "cached" and "read" that it was (or would be) decoded: from a cache
+#: tier, or fetched from the store. "unread": its column was not asked for.
+Fate = Literal[
+    "partition", "table", "index", "statistics", "bloom", "page index", "dictionary", "access", "limit", "late",
+    "memory", "disk", "shared", "read", "unread",
+]  # fmt: skip
+Tier = Literal["memory", "disk", "shared", "store"]
+
+
+class Pages(TypedDict):
+    """The data pages of one column chunk, in order: lists of equal length."""
+
+    starts: list[int]  # first byte of each page, its header included
+    sizes: list[int]  # bytes, header included
+    first_rows: list[int]  # first row of each page, in the row group
+
+
+class Chunk(TypedDict):
+    """One column of one row group."""
+
+    column: int  # position in the file's ``columns``
+    bytes: list[int]  # [start, stop]
+    dictionary: list[int] | None  # bytes before the first data page, where the dictionary is; None: none, or unknown
+    pages: Pages | None  # None: without an OffsetIndex, page locations are not known
+    offset_index: list[int] | None
+    column_index: list[int] | None
+    bloom_filter: list[int] | None
+    codec: str
+    encodings: list[str]
+    uncompressed_bytes: int
+    values: int  # nulls included
+    nulls: int | None  # None: not stated
+    distinct: int | None  # None: not stated
+    min: str | None  # as text; None: not stated, or not to be believed
+    max: str | None
+
+
+class RowGroup(TypedDict):
+    """One row group of a file."""
+
+    ordinal: int
+    first_row: int
+    rows: int
+    bytes: list[int]  # from the first byte of its first chunk to the last of its last
+    uncompressed_bytes: int
+    chunks: list[Chunk]
+
+
+class Column(TypedDict):
+    """One leaf of a file's schema."""
+
+    name: str  # dotted path
+    physical_type: str
+    logical_type: str | None
+    arrow_type: str
+    nullable: bool
+    repeated: bool  # below a list or map
+    compressed_bytes: int  # of all its chunks
+    uncompressed_bytes: int
+    codecs: list[str]
+    encodings: list[str]
+    nulls: int | None
+    min: str | None
+    max: str | None
+    pages: int | None  # data pages that OffsetIndexes locate; None if none does
+    sorted: Literal["ascending", "descending"] | None  # shown by statistics of row groups and pages, not declared
+    bloom_filters: int  # row groups that have one
+    column_indexes: int
+    offset_indexes: int
+
+
+class Inspection(TypedDict):
+    """``asyncpq inspect`` of one file; :meth:`asyncpq.File.inspect`."""
+
+    document: Literal["inspection"]
+    url: str
+    size: int
+    version: str  # ETag, version id or size
+    guarantee: str
+    writer: str | None  # created_by
+    format_version: int
+    rows: int
+    footer: list[int]
+    footer_encrypted: bool
+    key_value_metadata: dict[str, str]  # values of more than 200 characters are cut
+    embedded_indexes: list[str]
+    columns: list[Column]
+    row_groups: list[RowGroup]
+    sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
+    requests: int  # that the inspection took
+    bytes_fetched: int
+
+
+class FileSummary(TypedDict):
+    """One file of a dataset."""
+
+    url: str
+    size: int | None
+    rows: int | None  # None: not opened
+    fate: NotRequired[Fate]
+
+
+class DatasetInspection(TypedDict):
+    """``asyncpq inspect`` of a prefix, pattern or table; :meth:`asyncpq.Dataset.inspect`."""
+
+    document: Literal["dataset inspection"]
+    url: str
+    view: str
+    description: str
+    schema: list[dict[str, str]]  # name and arrow_type of each column
+    partitions: list[str]
+    files: list[FileSummary]
+    total_bytes: int | None
+    indexes: list[dict[str, Any]]
+    sample: Inspection | None  # of the first file
+    requests: int
+    bytes_fetched: int
+
+
+class Request(TypedDict):
+    """One request of a plan or a read."""
+
+    url: str
+    method: str
+    purpose: str  # "tail", "footer", "index", "bloom", "data", "list", ...
+    bytes: list[int]  # [start, stop]; a suffix GET of n bytes is [-n, 0]
+    useful_bytes: NotRequired[int]  # of a planned request; the rest are gaps
+    columns: NotRequired[list[str]]  # that it serves
+    round: int  # from 1
+    status: NotRequired[int]  # of a request that was sent, as are all below
+    received: NotRequired[int]
+    attempt: NotRequired[int]
+    hedge: NotRequired[bool]
+    throttled: NotRequired[bool]
+    began_s: NotRequired[float]  # since the call began
+    first_byte_s: NotRequired[float | None]  # since the request began
+    seconds: NotRequired[float]  # from sending to the end of the body
+
+
+class ChunkFates(TypedDict):
+    """What becomes of one column chunk that is read at least in part."""
+
+    row_group: int
+    column: int  # position in the file's columns
+    whole: bool  # fetched as one piece, whatever its pages
+    predicate: bool  # the filter needs it
+    pages: list[int]  # ordinals of the pages that are read
+    fate: Fate  # of those pages where ``fates`` is missing
+    fates: NotRequired[list[Fate]]  # one for each of ``pages``, where they differ
+
+
+class FileFates(TypedDict):
+    """What becomes of the row groups and pages of one file."""
+
+    url: str
+    row_groups: list[Fate]  # one for each row group
+    chunks: list[ChunkFates]  # of the row groups that are read
+
+
+class RuledOut(TypedDict):
+    """How many things one kind of knowledge ruled out."""
+
+    by: str  # a Fate, or "filter" for rows
+    count: int
+    detail: str  # such as the condition, or the name of the index
+
+
+class FunnelStep(TypedDict):
+    """One step of the funnel from files to rows."""
+
+    level: Literal["files", "row groups", "pages", "rows"]
+    total: int
+    ruled_out: list[RuledOut]
+    kept: int
+
+
+class PlanDocument(TypedDict):
+    """``asyncpq explain``; :meth:`asyncpq.Plan.to_dict` and :meth:`asyncpq.DatasetPlan.to_dict`."""
+
+    document: Literal["plan"]
+    url: str
+    view: str | None  # None: of one file
+    version: str | None
+    guarantee: str | None
+    columns: list[str]
+    where: str | None
+    limit: int | None
+    funnel: list[FunnelStep]
+    files: list[FileFates]  # of the files that would be read, the first 100
+    files_to_read: int
+    skipped: list[str]
+    requests: list[Request]  # of the first round, the first 10,000
+    num_requests: int
+    num_bytes: int
+    cached_bytes: int
+    rounds: int
+    late_columns: list[str]
+    estimates: list[dict[str, Any]]  # strategy and seconds; the chosen one first
+    prices: str
+    index: list[str]
+    listing: str | None
+    fallbacks: list[str]
+    metadata_requests: int
+    explain: str  # the plan as text
+
+
+class MetricsDocument(TypedDict):
+    """The cost of a read: :meth:`asyncpq.ReadMetrics.to_dict`. Keys are the names of the metrics."""
+
+    document: Literal["metrics"]
+    metrics: dict[str, Any]
+    requests: list[Request]
+
+
+class TimeSplit(TypedDict):
+    """Where the time of a read went, in seconds. The parts add up to ``total_s``."""
+
+    total_s: float
+    network_s: float  # at least one request was under way
+    caches_s: float  # waiting for the disk or the shared tier, no request under way
+    decode_s: float  # decoding, no request under way
+    other_s: float  # planning, imports and the event loop
+
+
+class Cause(TypedDict):
+    """One reason why a read is not faster, or a finding of lint."""
+
+    id: str  # stable, such as "no-page-index"
+    severity: Literal["high", "medium", "low"]
+    title: str  # one line
+    detail: str  # what was seen, with figures
+    saves_requests: int | None  # predicted, for the lookup of ``why``, or for one lookup by the column of ``lint``
+    saves_bytes: int | None
+    saves_seconds: float | None
+    column: str | None
+    cure: str  # one line
+    snippets: dict[
+        str, str
+    ]  # how to write it, by writer: "pyarrow", "spark", "duckdb", "polars", "delta-rs", "asyncpq"
+
+
+class Lint(TypedDict):
+    """``asyncpq lint``; :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`."""
+
+    document: Literal["lint"]
+    url: str
+    files_checked: int
+    findings: list[Cause]  # the largest saving first
+    columns: list[str]  # for whose lookups savings are predicted
+    prices: str
+    requests: int
+    bytes_fetched: int
+
+
+class Why(TypedDict):
+    """``asyncpq why``: the story of one read; :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`."""
+
+    document: Literal["why"]
+    url: str
+    view: str | None
+    verb: Literal["lookup", "scan", "count"]
+    keys: dict[str, list[str]] | None  # as text
+    columns: list[str]
+    where: str | None
+    rows: int  # returned
+    funnel: list[FunnelStep]
+    requests: list[Request]
+    rounds: int
+    bytes: dict[str, int | None]  # "fetched", "wanted" (of the matching rows' pages), "chunks" (whole), "objects"
+    time: TimeSplit
+    tiers: dict[str, int]  # parts found, by Tier
+    causes: list[Cause]  # what would make it faster, the largest first
+    files: list[FileFates]
+    layouts: list[Inspection]  # of the files that were read, the first 20
+    others: list[FileSummary]  # all other files of a dataset, with their fates
+    plan: PlanDocument
+    metrics: dict[str, Any]
