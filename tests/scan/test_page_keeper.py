@@ -1,8 +1,9 @@
-"""What memory keeps of the pages of a scan, of chunks that came whole."""
+"""What memory keeps of the pages of a read."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -44,3 +45,33 @@ async def test_reads_of_few_rows_find_the_pages_of_a_scan_that_had_room(keeps: b
             await file.take([7, 150_000], columns=["a"])
             assert file.metrics is not None
             assert ("data" not in {request.purpose for request in file.metrics.log}) is keeps
+
+
+def write_wide(path: Path) -> pa.Table:
+    """Write 101 columns of one page each."""
+    numbers = np.random.default_rng(7).integers(1, 1 << 62, (100, 1000))
+    table = pa.table({"id": np.arange(1000), **{f"c{number}": column for number, column in enumerate(numbers)}})
+    pq.write_table(table, path, use_dictionary=False, write_page_index=True)
+    return table
+
+
+async def test_the_second_row_of_many_columns_finds_their_pages_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    table = write_wide(path)
+    async with asyncpq.Session(memory_cache_bytes=32 << 20) as session:  # less than 64 times the pages' bytes
+        file = await session.open_file(str(path))
+        for row, pages in ((5, 101), (6, 0)):
+            assert (await file.lookup({"id": row})).equals(table.slice(row, 1))
+            assert file.metrics is not None
+            assert file.metrics.pages_read == pages
+
+
+async def test_decoded_pages_of_one_read_take_a_small_part_of_memory(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    table = write_wide(path)
+    async with asyncpq.Session(memory_cache_bytes=16 << 20) as session:  # of which they may take 1 MiB
+        file = await session.open_file(str(path))
+        await file.lookup({"id": 5})
+        assert (await file.lookup({"id": 6})).equals(table.slice(6, 1))
+        assert file.metrics is not None
+        assert 0 < file.metrics.pages_read < 101
