@@ -1,8 +1,9 @@
 """The command line ``asyncpq``, with typer and rich (extra ``cli``).
 
 A command comes in; tables, documents, progress and pages go out. The way through: ``app.py`` has the commands, each
-group of them in a module of its own; ``targets.py`` opens what a url names, ``running.py`` runs a command and turns
-errors into one line and an exit code, ``output.py`` writes rows and documents.
+group of them in a module of its own; ``targets.py`` gives each a session, with the options that all share, and opens
+what a url names; ``arguments.py`` reads columns and keys; ``running.py`` runs a command and turns errors
+into one line and an exit code, ``output.py`` writes rows and documents.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -52,17 +53,21 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
     except BrokenPipeError:  # the reader of the pipe has gone, such as head: nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
-    except AsyncpqError as error:
+    except (typer.Exit, typer.Abort, typer.BadParameter):  # the command's own end
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, it ends the process with one line
         if state.debug:
-            raise
-        fail(str(error), exit_code(error))
-    except OSError as error:  # of the output file
-        if state.debug:
-            raise
-        fail(str(error), FAILED)
+            traceback.print_exc()
+        fail(_message(error), exit_code(error))
 
 
-def exit_code(error: AsyncpqError) -> int:
+def _message(error: Exception) -> str:
+    if isinstance(error, (AsyncpqError, OSError)):  # an OSError is of the output file
+        return str(error)
+    return f"{type(error).__name__}: {error}. This is a bug of asyncpq; --debug shows where it happened"
+
+
+def exit_code(error: Exception) -> int:
     """Return the exit code of an error."""
     if isinstance(error, (InvalidOptionError, QueryError, UsageError)):
         return WRONG_USAGE

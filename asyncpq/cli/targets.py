@@ -1,18 +1,27 @@
-"""What a url on the command line names: one file, or many files under one schema."""
+"""What commands read from: the session of a command, with the options that all commands share, and what a url names."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
+from asyncpq.cli.running import run
 from asyncpq.dataset import Dataset
 from asyncpq.errors import ObjectNotFoundError
 from asyncpq.file import File
+from asyncpq.options import RequestOptions
 from asyncpq.session import Session
+
+P = ParamSpec("P")
+
+_STORE = "Store and cost"  # the panel of the shared options in the help
 
 Url = Annotated[
     str,
@@ -21,26 +30,96 @@ Url = Annotated[
         show_default=False,
     ),
 ]
-Profile = Annotated[str | None, typer.Option("--profile", help="Profile of the AWS configuration.")]
-EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", help="Url of an S3-compatible server.")]
-Region = Annotated[str | None, typer.Option("--region", help="Region of the bucket.")]
-NoSignRequest = Annotated[bool, typer.Option("--no-sign-request", help="Read a public bucket without credentials.")]
+
+#: How the sessions of all commands plan requests. Tests fix the prices, so that plans are the same everywhere.
+REQUESTS = RequestOptions()
 
 
-def storage_options(
-    profile: str | None, endpoint_url: str | None, region: str | None, no_sign_request: bool
-) -> dict[str, Any]:
-    """Return the ``storage_options`` of a :class:`asyncpq.Session` for the options of the command line."""
-    options: dict[str, Any] = {}
-    if profile is not None:
-        options["profile"] = profile
-    if endpoint_url is not None:
-        options["endpoint_url"] = endpoint_url
-    if region is not None:
-        options["client_kwargs"] = {"region_name": region}
-    if no_sign_request:
-        options["anon"] = True
-    return options
+@dataclass(frozen=True, slots=True)
+class SessionArguments:
+    """The options that all commands share. Each field is an option, as typer reads it."""
+
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="Profile of the AWS configuration.", rich_help_panel=_STORE)
+    ] = None
+    endpoint_url: Annotated[
+        str | None, typer.Option("--endpoint-url", help="Url of an S3-compatible server.", rich_help_panel=_STORE)
+    ] = None
+    region: Annotated[str | None, typer.Option("--region", help="Region of the bucket.", rich_help_panel=_STORE)] = None
+    no_sign_request: Annotated[
+        bool,
+        typer.Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE),
+    ] = False
+    disk_cache: Annotated[
+        str | None,
+        typer.Option("--disk-cache", help="Folder of a cache on disk that later commands use.", rich_help_panel=_STORE),
+    ] = None
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)
+    ] = False
+
+    def storage_options(self) -> dict[str, Any]:
+        """Return the ``storage_options`` of a :class:`asyncpq.Session`."""
+        options: dict[str, Any] = {}
+        if self.profile is not None:
+            options["profile"] = self.profile
+        if self.endpoint_url is not None:
+            options["endpoint_url"] = self.endpoint_url
+        if self.region is not None:
+            options["client_kwargs"] = {"region_name": self.region}
+        if self.no_sign_request:
+            options["anon"] = True
+        return {"s3": options, "s3a": options} if options else {}
+
+    def session(self) -> Session:
+        """Return a new session with these options."""
+        return Session(self.storage_options(), disk_cache=self.disk_cache, requests=REQUESTS)
+
+
+def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a command for typer: ``command`` run with a session, and with the options that all commands share.
+
+    ::
+
+        @app.command()
+        @with_session
+        async def count(session: Session, url: Url) -> None:
+            async with opened(session, url) as target:
+                typer.echo(await target.count())
+
+    ``command`` is called with the session and its own arguments, by name. The docstring is the help.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    hints = get_type_hints(SessionArguments, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(SessionArguments)
+    ]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [*[one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own], *shared, context]
+
+    @wraps(command)
+    def run_command(**given: Any) -> None:
+        state = given.pop("context").obj
+        arguments = SessionArguments(**{field.name: given.pop(field.name) for field in fields(SessionArguments)})
+
+        async def with_open_session() -> None:
+            session = arguments.session()
+            try:
+                async with session:
+                    await command(session, **given)  # type: ignore[call-arg]  # mypy knows no names of P
+            finally:
+                if arguments.stats:
+                    typer.echo(str(session.metrics), err=True)
+
+        run(state, with_open_session())
+
+    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {one.name: one.annotation for one in parameters}
+    del run_command.__wrapped__  # typer would read the annotations of ``command``
+    return run_command
 
 
 def names_many(url: str) -> bool:
