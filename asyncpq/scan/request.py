@@ -88,6 +88,12 @@ def whole_number(name: str, value: Any, least: int) -> int | None:
     return value
 
 
+def require_whole(name: str, value: object, least: int = 1) -> None:
+    """Raise InvalidOptionError if the argument ``name`` is not a whole number of at least ``least``."""
+    if type(value) is not int or value < least:
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
 def row_numbers(rows: Any) -> list[int]:
     """Return row numbers as ints, from a list or an Arrow or numpy array. Raises InvalidOptionError if they are not
     integers."""

@@ -32,19 +32,26 @@ if TYPE_CHECKING:
     from asyncpq.spark.shipping import add_to as add_to
     from asyncpq.spark.shipping import register as register
     from asyncpq.spark.source_options import predicate_option as predicate_option
-    from asyncpq.spark.write_options import BloomFilter as BloomFilter
-    from asyncpq.spark.write_options import SortedBy as SortedBy
-    from asyncpq.spark.write_options import WriteOptions as WriteOptions
+    from asyncpq.writing.file_layout import BloomFilter as BloomFilter
+    from asyncpq.writing.file_layout import SortedBy as SortedBy
+    from asyncpq.writing.file_layout import WriteOptions as WriteOptions
 
 _NAMES: Final = {
-    "shipping": ("register", "add_to"),
-    "reads.scan": ("scan", "explain_scan", "SparkScanPlan"),
-    "joins": ("lookup_join", "explain_lookup_join", "JoinEstimate"),
-    "index_builds": ("build_index", "refresh_index", "verify_index", "vacuum", "BuiltIndex", "FileProblem"),
-    "optimize_lake": ("optimize", "OptimizeResult"),
-    "write_options": ("WriteOptions", "BloomFilter", "SortedBy"),
-    "source_options": ("predicate_option",),
-    "settings": ("SparkSettings",),
+    "asyncpq.spark.shipping": ("register", "add_to"),
+    "asyncpq.spark.reads.scan": ("scan", "explain_scan", "SparkScanPlan"),
+    "asyncpq.spark.joins": ("lookup_join", "explain_lookup_join", "JoinEstimate"),
+    "asyncpq.spark.index_builds": (
+        "build_index",
+        "refresh_index",
+        "verify_index",
+        "vacuum",
+        "BuiltIndex",
+        "FileProblem",
+    ),
+    "asyncpq.spark.optimize_lake": ("optimize", "OptimizeResult"),
+    "asyncpq.spark.source_options": ("predicate_option",),
+    "asyncpq.spark.settings": ("SparkSettings",),
+    "asyncpq.writing.file_layout": ("WriteOptions", "BloomFilter", "SortedBy"),
 }
 
 __all__ = [name for names in _NAMES.values() for name in names]
@@ -53,7 +60,7 @@ __all__ = [name for names in _NAMES.values() for name in names]
 def __getattr__(name: str) -> Any:
     for module, names in _NAMES.items():
         if name in names:
-            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            value = globals()[name] = getattr(import_module(module), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

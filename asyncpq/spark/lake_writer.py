@@ -10,10 +10,11 @@ adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, w
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
@@ -31,7 +32,6 @@ from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
-from asyncpq.spark.file_writer import folder_url, write_partition
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import (
     SETTING_NAMES,
@@ -43,14 +43,19 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_options, json_list, parse_write_options
+from asyncpq.spark.write_options import OPTION_NAMES, json_list, parse_write_options
 from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
+from asyncpq.writing.file_layout import WriteOptions, check_options
+from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
 
 logger = logging.getLogger(__name__)
 
 #: The commit checks that older files still exist, since a vacuum may have removed them as orphans.
 TRUSTED_S: Final = 8 * 3600.0
+
+#: So many tasks send the ends of their files to the driver, for the index.
+TAIL_TASKS: Final = 1000
 
 Publish = Literal["index", "plain"]
 
@@ -320,6 +325,42 @@ def _kinds(items: Sequence[Any]) -> tuple[IndexKind, ...]:
         except TypeError as error:
             raise errors.InvalidOptionError(f"indexKinds: invalid arguments for {kind.name}: {error}") from error
     return tuple(kinds)
+
+
+def write_partition(
+    settings: SparkSettings,
+    target: str,
+    stem: str,
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    options: WriteOptions,
+    *,
+    partition: int = 0,
+) -> list[adding.AddedFile]:
+    """Write the rows of a Spark task with :func:`write_files`; return the written files.
+
+    ``partition`` is the number of the task in its job. For the first ``TAIL_TASKS`` tasks, the files have tails (the
+    ends of their bytes, with the footers), in total at most ``TAIL_BYTES`` for each task.
+    """
+    begun = False
+
+    async def pulled() -> AsyncIterator[pa.RecordBatch]:
+        nonlocal begun
+        begun = True
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            yield batch
+
+    async def work(session: Session) -> list[adding.AddedFile]:
+        return await write_files(session.runtime, target, stem, pulled(), schema, options)
+
+    # rows can be read once: only another attempt of the task can repeat the write
+    written = run(settings, work, repeatable=lambda: not begun)
+    budget = TAIL_BYTES if partition < TAIL_TASKS else 0
+    for number, file in enumerate(written):
+        if len(file.tail) > budget:
+            written[number] = replace(file, tail=b"")
+        budget -= len(written[number].tail)
+    return written
 
 
 class AsyncpqWriter(DataSourceArrowWriter):

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.indexing.build.adding import DATA_FOLDER, AddedFile, lake_backend
-from asyncpq.scan.request import one_of
+from asyncpq.scan.request import one_of, require_whole
 from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
 from asyncpq.spark.lake_writer import LakeWrite, Publish, lake_folder, listed
@@ -26,12 +26,12 @@ from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.reads.splits import VALIDATOR_TYPE
 from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
 from asyncpq.spark.sessions import raised_as_asyncpq, run
-from asyncpq.spark.settings import SparkSettings, refuse_secrets, require_whole
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import absolute, safe_url
+from asyncpq.writing.file_layout import BloomFilter, WriteOptions, check_options
 
 #: The fields of :class:`asyncpq.indexing.build.adding.AddedFile`.
 _WRITTEN: Final = pa.schema(

@@ -1,10 +1,5 @@
 """The order of rows in rewritten files, their division into files, and checksums to compare them with the source.
 
-A z-order keeps rows together that are close in several columns. The values of each column become ranks of equal size,
-by the quantiles of a sample, so types and distributions do not matter: nulls first, then values in Spark's order. A
-row's place interleaves the bits of its ranks, highest bits first. Values that the sample does not separate share a
-rank.
-
 Checksums do not depend on the order. Each value has a 64-bit hash. A checksum is the exclusive or and the sum of the
 hashes; the sum notices duplicates. There is one for each column, and one for whole rows, which notices values that
 moved to other rows. Floats hash as Spark's ``=`` compares them: all NaN are equal, and so are the two zeros.
@@ -16,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import takewhile
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
@@ -30,48 +24,8 @@ from asyncpq.options import MIB
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types
 from asyncpq.spark.types.special_types import is_spatial
-from asyncpq.spark.write_options import SortedBy
-
-#: More columns would have too few bits each.
-MOST_COLUMNS: Final = 8
-
-_PLACE_BITS: Final = 62  # bits of a non-negative int64
-_MOST_BITS: Final = 12  # of one column: 4,096 ranks
-_SAMPLE: Final = 100_000  # rows
-_SEED: Final = 7
-
-
-@dataclass(frozen=True)
-class ZOrder:
-    """A z-order, with the tables from which executors compute the place of each row."""
-
-    bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
-    spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
-
-    @classmethod
-    def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Make a z-order of ranks with ``bits`` bits for each column; fewer ranks are spread over all bits."""
-        columns = len(bounds)
-        tables = []
-        for at, values in enumerate(bounds):
-            most = len(values) + 1
-            scaled = [rank * ((1 << bits) - 1) // most for rank in range(most + 1)]
-            tables.append(pa.array([_spread(rank, columns, at) for rank in scaled], pa.int64()))
-        return cls(tuple(bounds), tuple(tables))
-
-    def places(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return the place of each row as int64, without nulls. ``columns`` are values in the order of ``bounds``."""
-        bits = [
-            pc.take(spread, self.ranks(values, bounds))
-            for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
-        ]
-        return reduce(pc.add, bits)
-
-    @staticmethod
-    def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater."""
-        places = pc.search_sorted(bounds, _orderable(values), side="right")
-        return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
+from asyncpq.writing.file_layout import SortedBy
+from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
 
 
 def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Column:
@@ -80,11 +34,9 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
     ``rows`` is the approximate number of rows of ``frame``.
     """
     chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
-    if rows > _SAMPLE:
-        chosen = chosen.sample(fraction=_SAMPLE / rows, seed=_SEED)
-    bits = min(_MOST_BITS, _PLACE_BITS // len(columns))
-    bounds = [_bounds(column.combine_chunks(), (1 << bits) - 2) for column in chosen.toArrow().columns]
-    order = ZOrder.of(bounds, bits)
+    if rows > SAMPLE_ROWS:
+        chosen = chosen.sample(fraction=SAMPLE_ROWS / rows, seed=_SEED)
+    order = ZOrder.of_samples([column.combine_chunks() for column in chosen.toArrow().columns])
 
     def places(*values: pa.Array) -> pa.Array:  # PySpark reads these hints
         return order.places(values)
@@ -94,41 +46,7 @@ def place_column(frame: DataFrame, columns: Sequence[Column], rows: int) -> Colu
     return result
 
 
-def _bounds(values: pa.Array, most: int) -> pa.Array:
-    """Return at most ``most`` distinct ascending values that divide ``values`` into parts of equal size."""
-    ordered = _orderable(values).drop_null()
-    ordered = ordered.take(pc.sort_indices(ordered))
-    count = min(most, len(ordered))
-    picked = ordered.take(pa.array([(at * len(ordered)) // (count + 1) for at in range(1, count + 1)], pa.int64()))
-    return pc.unique(picked)
-
-
-def _orderable(values: pa.Array) -> pa.Array:
-    """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
-    dtype = values.type
-    if pa.types.is_decimal(dtype):
-        return values.cast(pa.float64())  # may merge close values
-    if pa.types.is_floating(dtype):
-        return pc.add(values, pa.scalar(0.0, dtype))  # -0 becomes 0
-    if pa.types.is_boolean(dtype):
-        return values.cast(pa.uint8())
-    if pa.types.is_temporal(dtype):
-        return values.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
-    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-        return values.cast(pa.binary())
-    return values
-
-
-def _spread(rank: int, columns: int, at: int) -> int:
-    """Return ``rank`` with its bits ``columns`` places apart, for the column at position ``at`` (0: highest bits)."""
-    spread, step = 0, columns - 1 - at
-    while rank:
-        spread |= (rank & 1) << step
-        rank >>= 1
-        step += columns
-    return spread
-
-
+_SEED: Final = 7
 #: Keys that :meth:`RowLayout.heavy_keys` counts, and among how many.
 _MOST_HEAVY: Final = 1000
 _TRACKED: Final = 50_000

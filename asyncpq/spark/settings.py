@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, nearest
 from asyncpq.options import KIB, MIB
+from asyncpq.scan.request import require_whole
 from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
@@ -298,12 +299,6 @@ def _typed(name: str, value: str, type_: str) -> Any:
         return int(value)
     except ValueError:
         raise InvalidOptionError(f"{camel_case(name)}={value!r}: must be a whole number") from None
-
-
-def require_whole(name: str, value: object, least: int = 1) -> None:
-    """Raise InvalidOptionError if the argument ``name`` is not a whole number of at least ``least``."""
-    if type(value) is not int or value < least:
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
 def _check_settings(spark: SparkSession) -> None:

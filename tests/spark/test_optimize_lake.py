@@ -21,7 +21,7 @@ from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, 
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
 from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.write_options import BloomFilter
+from asyncpq.writing.file_layout import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
 from tests.spark.writing_tasks import DieWhileWriting
 

@@ -7,16 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.errors import InvalidOptionError
-from asyncpq.spark.write_options import (
-    BloomFilter,
-    SortedBy,
-    WriteOptions,
-    check_options,
-    leaf_places,
-    parse_write_options,
-    sorting,
-)
+from asyncpq.errors import AsyncpqError, InvalidOptionError
+from asyncpq.spark.write_options import parse_write_options
+from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options, leaf_places, sorting
 
 _SCHEMA = pa.schema(
     [("id", pa.int64()), ("flag", pa.bool_()), ("s", pa.struct([("b", pa.string())])), ("many", pa.list_(pa.int64()))]
@@ -83,3 +76,50 @@ def test_leaves_are_found_outside_of_lists() -> None:
     assert sorting(_SCHEMA, ()) is None
     (column,) = sorting(_SCHEMA, [SortedBy(column="s.b", descending=True)]) or []
     assert (column.column_index, column.descending) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"compression": "lzo"},
+        {"pageRows": "0"},
+        {"pageBytes": "64k"},
+        {"bloomFilters": "id"},
+        {"bloomFilters": '{"column": "id"}'},
+        {"bloomFilters": '[{"column": "id", "size": 3}]'},
+        {"bloomFilters": '[{"column": "id", "fpp": 2}]'},
+        {"bloomFilters": '[{"column": "id", "ndv": 0}]'},
+        {"sortedBy": '[{"column": "id", "descending": "yes"}]'},
+        {"sortedBy": "[7]"},
+        {"dictionaryColumns": "[7]"},
+        {"storeSchema": "perhaps"},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidOptionError):
+        parse_write_options(given)
+
+
+def test_options_by_their_names_in_spark() -> None:
+    found = parse_write_options(
+        {
+            "COMPRESSION": "ZSTD",
+            "compressionlevel": "7",
+            "pageRows": "10",
+            "bloomFilters": '["a", {"column": "b", "ndv": 5, "fpp": 0.1}]',
+            "sortedBy": '[{"column": "a", "descending": true, "nullsFirst": false}, "b"]',
+            "dictionaryColumns": "[]",
+            "storeSchema": "FALSE",
+        }
+    )
+    assert found == WriteOptions(
+        compression_level=7,
+        page_rows=10,
+        bloom_filters=(BloomFilter(column="a"), BloomFilter(column="b", ndv=5, fpp=0.1)),
+        sorted_by=(SortedBy(column="a", descending=True, nulls_first=False), SortedBy(column="b")),
+        dictionary_columns=(),
+        store_schema=False,
+    )
+    with pytest.raises(AsyncpqError):
+        WriteOptions(row_group_bytes=True)

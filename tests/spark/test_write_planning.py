@@ -30,8 +30,7 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.indexing.build import adding
-from asyncpq.spark.file_writer import write_partition
-from asyncpq.spark.lake_writer import AsyncpqWriter, LakeWrite, TaskFiles, lake_writer, plan_write
+from asyncpq.spark.lake_writer import AsyncpqWriter, LakeWrite, TaskFiles, lake_writer, plan_write, write_partition
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import from_spark

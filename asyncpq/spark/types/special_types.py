@@ -29,9 +29,8 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
+from asyncpq.writing.file_writer import WKB_KEY
 
-#: Key of field metadata in schemas to write: JSON parameters of GeoArrow's type "geoarrow.wkb".
-WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
 _LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
 _GEOMETRY: Final = 17
 _GEOGRAPHY: Final = 18
@@ -111,7 +110,7 @@ def well_known_binary(array: pa.Array) -> pa.Array:
 
 
 def wkb_field(field: T.StructField) -> pa.Field:
-    """Return the Arrow field of a file, which :func:`with_wkb_types` turns into Parquet's GEOMETRY or GEOGRAPHY."""
+    """Return the Arrow field of a file, which asyncpq writes as Parquet's GEOMETRY or GEOGRAPHY."""
     dtype = field.dataType
     check_spatial(dtype)
     text = dtype.jsonValue()
@@ -120,40 +119,6 @@ def wkb_field(field: T.StructField) -> pa.Field:
     if isinstance(dtype, T.GeographyType):
         about["edges"] = "spherical"
     return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
-
-
-class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """GeoArrow's "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. Not registered: readers get binary."""
-
-    def __init__(self, about: bytes) -> None:
-        self._about = about
-        super().__init__(pa.binary(), "geoarrow.wkb")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return self._about
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _Wkb:
-        return cls(serialized)
-
-
-def with_wkb_types(schema: pa.Schema) -> pa.Schema:
-    """Return the schema for pyarrow's writer, with extension types that it writes as GEOMETRY and GEOGRAPHY."""
-    return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
-
-
-def _with_wkb(field: pa.Field) -> pa.Field:
-    about = (field.metadata or {}).get(WKB_KEY)
-    if about is not None:
-        return pa.field(field.name, _Wkb(about), field.nullable)
-    dtype = field.type
-    if isinstance(dtype, pa.StructType):
-        return field.with_type(pa.struct([_with_wkb(child) for child in dtype]))
-    if isinstance(dtype, pa.MapType):
-        return field.with_type(pa.map_(_with_wkb(dtype.key_field), _with_wkb(dtype.item_field)))
-    if isinstance(dtype, pa.ListType):
-        return field.with_type(pa.list_(_with_wkb(dtype.value_field)))
-    return field
 
 
 # -- types as files store them --------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import pickle
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,16 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
-from asyncpq.spark import file_writer
-from asyncpq.spark.file_writer import write_files, write_partition
-from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
 from asyncpq.storage.s3 import writer as s3_writer
-from asyncpq.testing import Fault, ObjectServer, StoreWrite, WrappedStore, wrap_store
+from asyncpq.testing import Fault, ObjectServer, WrappedStore, wrap_store
 from asyncpq.testing import answers as uploads
+from asyncpq.writing import file_writer
+from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
+from asyncpq.writing.file_writer import write_files
 
 SCHEMA = pa.schema(
     [
@@ -60,7 +59,7 @@ async def batches(stop: int, size: int = 1000) -> AsyncIterator[pa.RecordBatch]:
 
 async def write(target: str, options: WriteOptions, stop: int = 10_000, **session: Any) -> list[AddedFile]:
     async with asyncpq.Session(**session) as opened:
-        return await write_files(opened, target, "data/job/00000-1", batches(stop), SCHEMA, options)
+        return await write_files(opened.runtime, target, "data/job/00000-1", batches(stop), SCHEMA, options)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -200,7 +199,7 @@ async def test_what_is_in_memory_does_not_grow(tmp_path: Path) -> None:
     options = WriteOptions(row_group_rows=5000, compression="none", dictionary_columns=())
     async with asyncpq.Session() as session:
         wrap_store(session, str(tmp_path), Watching)
-        (written,) = await write_files(session, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
+        (written,) = await write_files(session.runtime, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
     assert len(seen) == 21
     assert written.validator.size > 3_500_000
     assert max(seen) - before < 2 * written.validator.size / 20 + 1_000_000  # two row groups, and what pyarrow holds
@@ -277,7 +276,7 @@ async def test_rows_that_stop_coming_leave_nothing(server: ObjectServer, tmp_pat
     async with asyncpq.Session({"s3": server.storage_options}) as session:
         for target in ("s3://bucket/lake", str(tmp_path)):
             with pytest.raises(StoppedError):
-                await write_files(session, target, "data/job/0", stopping(), SCHEMA, _SMALL_GROUPS)
+                await write_files(session.runtime, target, "data/job/0", stopping(), SCHEMA, _SMALL_GROUPS)
     assert not server.objects
     assert not server._uploads.running
     assert files_below(tmp_path) == []
@@ -302,68 +301,8 @@ async def test_values_that_the_format_cannot_hold(tmp_path: Path) -> None:
 
     async with asyncpq.Session() as session:
         with pytest.raises(SchemaMismatchError, match="would lose data"):
-            await write_files(session, str(tmp_path), "data/a", nanoseconds(), schema, WriteOptions())
+            await write_files(session.runtime, str(tmp_path), "data/a", nanoseconds(), schema, WriteOptions())
     assert files_below(tmp_path) == []
-
-
-# -- from a task ----------------------------------------------------------------------------------
-
-
-def pulled(stop: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, stop, 1000):
-        yield rows(start, start + 1000)
-
-
-def test_a_task_writes(tmp_path: Path) -> None:
-    settings = SparkSettings()
-    written = write_partition(settings, str(tmp_path), "data/job/3-4", pulled(5000), SCHEMA, _SMALL_GROUPS)
-    assert [(file.path, file.num_rows) for file in written] == [("data/job/3-4.parquet", 5000)]
-    assert write_partition(settings, str(tmp_path), "data/job/3-5", pulled(0), SCHEMA, _SMALL_GROUPS) == []
-
-
-def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With new credentials, the rest of them would be taken for all."""
-    attempts: list[str] = []
-
-    class Refusing(WrappedStore):
-        async def around_write(self, call: StoreWrite, write: Any) -> Any:
-            raise AssertionError
-
-        async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: Any) -> bool:
-            attempts.append(url)
-            await anext(pieces)
-            raise CredentialsError("they have expired", url=url)
-
-    write_before = file_writer.write_files
-
-    async def wrapped(session: asyncpq.Session, *arguments: Any) -> list[AddedFile]:
-        wrap_store(session, str(tmp_path), Refusing)
-        return await write_before(session, *arguments)
-
-    monkeypatch.setattr(file_writer, "write_files", wrapped)
-    monkeypatch.setattr("asyncpq.spark.sessions._renewed", lambda *_: True)
-    settings = SparkSettings(disk_cache="off")
-    with pytest.raises(CredentialsError, match="Set credentials_provider"):
-        write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
-    assert len(attempts) == 1
-    monkeypatch.undo()  # who comes next gets another session
-    assert write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
-
-
-def test_what_the_driver_is_sent_has_a_limit(tmp_path: Path) -> None:
-    """However many tasks there are, and files of each."""
-    options = WriteOptions(row_group_rows=100, file_bytes=1)
-    for partition in (0, file_writer.TAIL_TASKS - 1, file_writer.TAIL_TASKS):
-        stem = f"data/{partition}"
-        written = write_partition(
-            SparkSettings(), str(tmp_path), stem, pulled(5000), SCHEMA, options, partition=partition
-        )
-        tails = [len(file.tail) for file in written]
-        assert len(tails) == 50
-        if partition == file_writer.TAIL_TASKS:
-            assert not any(tails)
-        else:
-            assert file_writer.TAIL_BYTES - 2 * max(tails) < sum(tails) <= file_writer.TAIL_BYTES
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -378,10 +317,10 @@ async def test_rows_that_are_not_sorted_as_said_are_not_written(tmp_path: Path, 
     options = WriteOptions(row_group_rows=1000, sorted_by=(SortedBy(column="id", descending=descending),))
     async with asyncpq.Session() as session:
         if descending:
-            await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+            await write_files(session.runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
         else:
             with pytest.raises(InvalidOptionError, match="not in this order; column 'id'"):
-                await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+                await write_files(session.runtime, str(tmp_path), "data/a", turned(), SCHEMA, options)
     assert len(files_below(tmp_path)) == descending
 
 
@@ -404,50 +343,3 @@ async def test_options_that_are_not_for_these_columns(tmp_path: Path, options: d
     with pytest.raises(InvalidOptionError):
         await write(str(tmp_path), WriteOptions(**options))
     assert files_below(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"compression": "lzo"},
-        {"pageRows": "0"},
-        {"pageBytes": "64k"},
-        {"bloomFilters": "id"},
-        {"bloomFilters": '{"column": "id"}'},
-        {"bloomFilters": '[{"column": "id", "size": 3}]'},
-        {"bloomFilters": '[{"column": "id", "fpp": 2}]'},
-        {"bloomFilters": '[{"column": "id", "ndv": 0}]'},
-        {"sortedBy": '[{"column": "id", "descending": "yes"}]'},
-        {"sortedBy": "[7]"},
-        {"dictionaryColumns": "[7]"},
-        {"storeSchema": "perhaps"},
-    ],
-    ids=str,
-)
-def test_options_that_cannot_be(given: dict[str, str]) -> None:
-    with pytest.raises(InvalidOptionError):
-        parse_write_options(given)
-
-
-def test_options_by_their_names_in_spark() -> None:
-    found = parse_write_options(
-        {
-            "COMPRESSION": "ZSTD",
-            "compressionlevel": "7",
-            "pageRows": "10",
-            "bloomFilters": '["a", {"column": "b", "ndv": 5, "fpp": 0.1}]',
-            "sortedBy": '[{"column": "a", "descending": true, "nullsFirst": false}, "b"]',
-            "dictionaryColumns": "[]",
-            "storeSchema": "FALSE",
-        }
-    )
-    assert found == WriteOptions(
-        compression_level=7,
-        page_rows=10,
-        bloom_filters=(BloomFilter(column="a"), BloomFilter(column="b", ndv=5, fpp=0.1)),
-        sorted_by=(SortedBy(column="a", descending=True, nulls_first=False), SortedBy(column="b")),
-        dictionary_columns=(),
-        store_schema=False,
-    )
-    with pytest.raises(AsyncpqError):
-        WriteOptions(row_group_bytes=True)

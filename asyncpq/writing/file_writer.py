@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -22,13 +20,9 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
-from asyncpq.session import Session
-from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.special_types import with_wkb_types
-from asyncpq.spark.write_options import SortedBy, WriteOptions, check_options, leaf_places, sorting
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
+from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places, sorting
 
 
 class SortCheck:
@@ -84,7 +78,6 @@ def _compared(
 
 #: Maximum bytes of a file's end in a commit message for the index; the driver holds the messages until it commits.
 TAIL_BYTES: Final = 64 * KIB
-TAIL_TASKS: Final = 1000
 _TRAILER_BYTES: Final = 8  # footer length and PAR1
 _BATCH_ROWS: Final = 256  # pyarrow checks the size of a page after so many rows
 
@@ -94,44 +87,8 @@ def folder_url(target: str) -> str:
     return str(absolute(target)).removesuffix("/") + "/"
 
 
-def write_partition(
-    settings: SparkSettings,
-    target: str,
-    stem: str,
-    batches: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
-    options: WriteOptions,
-    *,
-    partition: int = 0,
-) -> list[AddedFile]:
-    """Write the rows of a Spark task with :func:`write_files`; return the written files.
-
-    ``partition`` is the number of the task in its job. For the first ``TAIL_TASKS`` tasks, the files have tails (the
-    ends of their bytes, with the footers), in total at most ``TAIL_BYTES`` for each task.
-    """
-    begun = False
-
-    async def pulled() -> AsyncIterator[pa.RecordBatch]:
-        nonlocal begun
-        begun = True
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            yield batch
-
-    async def work(session: Session) -> list[AddedFile]:
-        return await write_files(session, target, stem, pulled(), schema, options)
-
-    # rows can be read once: only another attempt of the task can repeat the write
-    written = run(settings, work, repeatable=lambda: not begun)
-    budget = TAIL_BYTES if partition < TAIL_TASKS else 0
-    for number, file in enumerate(written):
-        if len(file.tail) > budget:
-            written[number] = replace(file, tail=b"")
-        budget -= len(written[number].tail)
-    return written
-
-
 async def write_files(
-    session: Session,
+    runtime: Runtime,
     target: str,
     stem: str,
     batches: AsyncIterator[pa.RecordBatch],
@@ -150,7 +107,6 @@ async def write_files(
         SchemaMismatchError: Parquet cannot hold the rows as the schema declares.
         StoreError: the store failed, or a file of this name exists. Files that were written stay.
     """
-    runtime = session.runtime
     runtime.check()
     folder = folder_url(target)
     store = writable((await runtime.store(folder))[0], safe_url(folder))
@@ -333,3 +289,41 @@ def _bloom_filters_end(metadata: pq.FileMetaData) -> int:
         if chunk.bloom_filter_offset is not None
     ]
     return max(ends, default=0)
+
+
+#: Key of field metadata in schemas to write: JSON parameters of GeoArrow's type "geoarrow.wkb".
+WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
+
+
+class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """GeoArrow's "geoarrow.wkb", which pyarrow writes as GEOMETRY or GEOGRAPHY. Not registered: readers get binary."""
+
+    def __init__(self, about: bytes) -> None:
+        self._about = about
+        super().__init__(pa.binary(), "geoarrow.wkb")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self._about
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _Wkb:
+        return cls(serialized)
+
+
+def with_wkb_types(schema: pa.Schema) -> pa.Schema:
+    """Return the schema for pyarrow's writer, with extension types that it writes as GEOMETRY and GEOGRAPHY."""
+    return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
+
+
+def _with_wkb(field: pa.Field) -> pa.Field:
+    about = (field.metadata or {}).get(WKB_KEY)
+    if about is not None:
+        return pa.field(field.name, _Wkb(about), field.nullable)
+    dtype = field.type
+    if isinstance(dtype, pa.StructType):
+        return field.with_type(pa.struct([_with_wkb(child) for child in dtype]))
+    if isinstance(dtype, pa.MapType):
+        return field.with_type(pa.map_(_with_wkb(dtype.key_field), _with_wkb(dtype.item_field)))
+    if isinstance(dtype, pa.ListType):
+        return field.with_type(pa.list_(_with_wkb(dtype.value_field)))
+    return field

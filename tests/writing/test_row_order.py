@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.spark.file_writer import SortCheck
-from asyncpq.spark.write_options import SortedBy
+from asyncpq.writing.file_layout import SortedBy
+from asyncpq.writing.file_writer import SortCheck
 
 _SCHEMA = pa.schema([("a", pa.struct([("x", pa.float64())])), ("b", pa.string())])
 _COLUMNS = {

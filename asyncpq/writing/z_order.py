@@ -1,0 +1,98 @@
+"""A z-order of rows, which keeps rows together that are close in several columns.
+
+The values of each column become ranks of equal size, by the quantiles of a sample, so types and distributions do not
+matter: nulls first, then values in their order. A row's place interleaves the bits of its ranks, highest bits first.
+Values that the sample does not separate share a rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: More columns would have too few bits each.
+MOST_COLUMNS: Final = 8
+
+_PLACE_BITS: Final = 62  # bits of a non-negative int64
+_MOST_BITS: Final = 12  # of one column: 4,096 ranks
+#: Rows of which quantiles are taken, chosen at random.
+SAMPLE_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class ZOrder:
+    """A z-order, with the tables from which writers compute the place of each row."""
+
+    bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
+    spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
+
+    @classmethod
+    def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
+        """Make a z-order of ranks with ``bits`` bits for each column; fewer ranks are spread over all bits."""
+        columns = len(bounds)
+        tables = []
+        for at, values in enumerate(bounds):
+            most = len(values) + 1
+            scaled = [rank * ((1 << bits) - 1) // most for rank in range(most + 1)]
+            tables.append(pa.array([_spread(rank, columns, at) for rank in scaled], pa.int64()))
+        return cls(tuple(bounds), tuple(tables))
+
+    @classmethod
+    def of_samples(cls, samples: Sequence[pa.Array]) -> Self:
+        """Make a z-order from a sample of the values of each column."""
+        bits = min(_MOST_BITS, _PLACE_BITS // len(samples))
+        return cls.of([rank_bounds(values, (1 << bits) - 2) for values in samples], bits)
+
+    def places(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the place of each row as int64, without nulls. ``columns`` are values in the order of ``bounds``."""
+        bits = [
+            pc.take(spread, self.ranks(values, bounds))
+            for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
+        ]
+        return reduce(pc.add, bits)
+
+    @staticmethod
+    def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
+        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater."""
+        places = pc.search_sorted(bounds, _orderable(values), side="right")
+        return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
+
+
+def rank_bounds(values: pa.Array, most: int) -> pa.Array:
+    """Return at most ``most`` distinct ascending values that divide ``values`` into parts of equal size."""
+    ordered = _orderable(values).drop_null()
+    ordered = ordered.take(pc.sort_indices(ordered))
+    count = min(most, len(ordered))
+    picked = ordered.take(pa.array([(at * len(ordered)) // (count + 1) for at in range(1, count + 1)], pa.int64()))
+    return pc.unique(picked)
+
+
+def _orderable(values: pa.Array) -> pa.Array:
+    """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
+    dtype = values.type
+    if pa.types.is_decimal(dtype):
+        return values.cast(pa.float64())  # may merge close values
+    if pa.types.is_floating(dtype):
+        return pc.add(values, pa.scalar(0.0, dtype))  # -0 becomes 0
+    if pa.types.is_boolean(dtype):
+        return values.cast(pa.uint8())
+    if pa.types.is_temporal(dtype):
+        return values.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
+        return values.cast(pa.binary())
+    return values
+
+
+def _spread(rank: int, columns: int, at: int) -> int:
+    """Return ``rank`` with its bits ``columns`` places apart, for the column at position ``at`` (0: highest bits)."""
+    spread, step = 0, columns - 1 - at
+    while rank:
+        spread |= (rank & 1) << step
+        rank >>= 1
+        step += columns
+    return spread
