@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import ClassVar, Final
 
 
 def printable(text: str) -> str:
@@ -27,8 +27,10 @@ class AsyncpqError(Exception):
         url: the object, without user info, query string or secrets.
         byte_range: ``(start, stop)`` in the object, stop exclusive.
         column: dotted path of the column.
-        hint: what the caller can do.
+        hint: what the caller can do; by default the ``default_hint`` of the class, which fits each of its errors.
     """
+
+    default_hint: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class AsyncpqError(Exception):
         self.url = url
         self.byte_range = byte_range
         self.column = column
-        self.hint = hint
+        self.hint = self.default_hint if hint is None else hint
 
     def __str__(self) -> str:
         parts = [printable(self.message)]
@@ -152,6 +154,8 @@ class CredentialsError(AccessDeniedError):
 class ObjectChangedError(StoreError):
     """The object has another version than the one that the read began with."""
 
+    default_hint = "Open it again to read the new version."
+
 
 class InvalidResponseError(StoreError):
     """The server's response does not contain the requested bytes."""
@@ -199,13 +203,19 @@ class NotParquetError(FormatError):
 class CorruptFileError(FormatError):
     """A part of a Parquet file contradicts the specification or another part."""
 
+    default_hint = "Restore the file, or write it again: it is damaged, or its writer has a defect."
+
 
 class CorruptIndexError(CorruptFileError):
     """An index beside or inside a file is damaged. A damaged page index raises no error: reads fetch whole chunks."""
 
+    default_hint = "Drop the index and build it again."
+
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):
     """The file is valid but has a feature that asyncpq does not support."""
+
+    default_hint = "Read it with another program, or write it without this feature."
 
 
 class SchemaMismatchError(FormatError):
@@ -214,6 +224,12 @@ class SchemaMismatchError(FormatError):
 
 class ResourceLimitError(FormatError, MemoryError):
     """Reading a file reached a limit on memory, elements or depth."""
+
+
+def closed_while_reading() -> UsageError:
+    """Return the error of a read whose session was closed before the read ended."""
+    message = "the session was closed while this read was under way"
+    return UsageError(message, hint="Close a session after its reads have ended.")
 
 
 _NAMES_SHOWN: Final = 8

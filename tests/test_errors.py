@@ -19,7 +19,7 @@ def test_all_are_public() -> None:
 def test_what_an_error_says(kind: type[AsyncpqError]) -> None:
     error = kind("It broke", url="s3://b/k\n", byte_range=(3, 9), column="a\t", hint="Mend it.")
     assert str(error) == "It broke; column 'a\\\\t'; bytes 3-8; s3://b/k\\n. Mend it."
-    assert str(kind("It broke")) == "It broke"
+    assert str(kind("It broke")) == (f"It broke. {kind.default_hint}" if kind.default_hint else "It broke")
 
 
 def test_what_a_lower_layer_did_not_know_is_filled_in() -> None:

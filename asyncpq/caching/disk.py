@@ -248,7 +248,7 @@ class _PointerChanges:
         self._last = 0
 
     def __len__(self) -> int:
-        """Return the number of pointers that are dropped or being put."""
+        """Return the number of pointers with a drop or put that has not ended."""
         return len(self._dropped) + len(self._putting)
 
     def is_dropped(self, name: bytes) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import closed_while_reading
 
 T = TypeVar("T")
 
@@ -50,10 +50,7 @@ class Flight(Generic[T]):
         task = self.task
         if task.cancelled():
             # only close() cancels a flight that has waiters
-            raise UsageError(
-                "the session was closed while this read was under way",
-                hint="Close a session after its reads have ended.",
-            )
+            raise closed_while_reading()
         return task.result()
 
     def pass_gate(self, gate: _Gate) -> None:

@@ -379,7 +379,7 @@ class SizeEstimate:
         return ExpectedBytes(total, spread, per_row)
 
     def _content(self, item: Item, value: object) -> _Content | None:
-        """Return the size properties of one item by its bytes; None if they are unknown."""
+        """Return the size properties of an item by its fetched bytes; None if they are unknown."""
         if not isinstance(value, (bytes, memoryview)):
             return None
         if item.kind == "part":

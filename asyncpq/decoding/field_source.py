@@ -139,9 +139,10 @@ class FieldSource:
     def _decode(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool
     ) -> list[pa.Array]:
-        """Decode each group of leaves, whose pages have the same rows, to the field cut to the group.
+        """Return one array for each group of leaves: the nested field with only these leaves.
 
-        ``as_storage`` leaves out extension types, which cannot be made from some of their leaves.
+        The pages of a group's leaves have the same rows. ``as_storage`` gives storage types for extension types, which
+        cannot be made from some of their leaves.
         """
         version, field = self._version, self._field
         (field_type,) = field_types(version, [field.index], self._extensions)

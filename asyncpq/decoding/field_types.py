@@ -220,7 +220,7 @@ class StoredArrowSchema:
         schema = pa.ipc.read_schema(pa.py_buffer(hidden))
         shown = pa.schema([self._show_allowed(field) for field in schema])
         if _HIDDEN_KEY in shown.serialize().to_pybytes():
-            raise ValueError("an extension type in an unexpected place")
+            raise ValueError("ARROW:schema has an extension type in a place where asyncpq cannot check it")
         return shown
 
     def _show_allowed(self, field: pa.Field) -> pa.Field:
@@ -251,7 +251,7 @@ class StoredArrowSchema:
             return pa.union(members, type_.mode, type_.type_codes)
         children = [self._show_allowed(child) for child in children_of(type_)]
         if type_.num_fields and not children:
-            raise ValueError(f"a nested type that is not known: {type_}")
+            raise ValueError(f"asyncpq does not know the nested type {type_}")
         return with_children(type_, children)
 
     def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:

@@ -355,14 +355,14 @@ def _is_plain(type_: pa.DataType) -> bool:
 
 
 def _members(values: Any, keys: pa.Array) -> Any:
-    """Return which of the values are among ``keys``."""
+    """Return one boolean for each value: whether it is among ``keys``."""
     found = _found_sorted(values, keys) if len(values) >= len(keys) * _SEARCHED_VALUES else None
     return pc.is_in(values, value_set=keys) if found is None else found
 
 
 def _found_sorted(values: Any, keys: pa.Array) -> pa.BooleanArray | None:
-    """Return which of the values are among ``keys``, by a search of each key; None unless the values are sorted and
-    without nulls. A hash table would look at each value, which takes 20 times as long."""
+    """Return :func:`_members` by a search of the values for each key; None unless the values are sorted and without
+    nulls. A hash table would look at each value, which takes 20 times as long."""
     count = len(values)
     if not isinstance(values, pa.Array) or values.type != keys.type or not _is_plain(keys.type):
         return None

@@ -99,10 +99,10 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """Return (operator, scalar) of an equivalent of ``column op value`` if ``type_`` has no exact form of ``value``.
+    """Return an operator and a scalar of ``type_`` that compare as ``op`` and ``value``, no value of ``type_``, do.
 
-    Or return the result, if it is the same for all values that are not null. None if ``value`` is not a number or time,
-    and for literals that are cast before they are compared (floats against decimals).
+    Return a bool if the comparison has this result for all values that are not null. None if ``value`` is not a number
+    or time, and for literals that are cast before they are compared (floats against decimals).
     """
     scale = 0
     if pa.types.is_integer(type_):
@@ -149,9 +149,10 @@ def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
 
 
 def converter(type_: pa.DataType) -> Convert | None:
-    """Return a function that converts a literal for ``plain_scalar(_, type_)``, or to a mark if that is not exact.
+    """Return a function that converts a literal to the value that :func:`plain_scalar` takes for ``type_``.
 
-    None for types whose comparisons are left to pyarrow's engine.
+    The function returns ``_INEXACT`` for a literal that ``type_`` does not represent exactly. None for types whose
+    comparisons are left to pyarrow's engine.
     """
     plain = _PLAIN.get(type_)
     if plain is not None:

@@ -203,7 +203,7 @@ def follow(
     all_of: Callable[[Iterable[T]], T],
     any_of: Callable[[Iterable[T]], T],
 ) -> T:
-    """Combine answers for the comparisons in ``expr`` into one answer: where ``expr`` may have the result ``truth``.
+    """Combine the answers for each comparison in ``expr`` into one: the rows for which ``expr`` may be ``truth``.
 
     ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are true; an AND is false, or
     null, only where one of its arguments is. An OR mirrors the AND.

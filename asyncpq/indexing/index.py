@@ -333,8 +333,8 @@ class Index(Unpicklable):
                 newest = None  # a damaged index can be dropped
             if is_committed(newest or self.manifest):
                 raise UsageError(
-                    "only the index knows which files of the folder are live: without it, reads would see none of them,"
-                    " or replaced ones too",
+                    "the index was not dropped: only the index knows which files of the folder are live; without it,"
+                    " reads would see none of them, or replaced ones too",
                     url=self.url,
                     hint="Keep the index. To remove the data too, delete the folder.",
                 )

@@ -364,7 +364,7 @@ def _cut_out(
 
 
 def _joined(results: Sequence[RangeResult], key: ContentKey) -> bytes | memoryview:
-    """Return a part's bytes out of adjacent ranges."""
+    """Return the bytes of the part ``key``, cut from the adjacent ranges in ``results`` and joined."""
     pieces = [
         memoryview(result.data)[max(0, key.start - result.start) : key.stop - result.start]
         for result in results

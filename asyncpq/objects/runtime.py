@@ -19,7 +19,7 @@ from asyncpq.caching.entry import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
-from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError
+from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import PriceBook
@@ -261,7 +261,7 @@ class Runtime:
         if not is_imported(module):
             await self.in_thread(partial(import_whole, module))
             if self._closed:
-                raise UsageError("the session was closed while this read was under way")
+                raise closed_while_reading()
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Read objects that are opened from now on under the protocol of ``url`` through ``wrap(store)``."""
@@ -280,7 +280,7 @@ class Runtime:
         if threads == 0 or small:
             return work()
         if self._closed:
-            raise UsageError("the session was closed while this read was under way")
+            raise closed_while_reading()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="asyncpq-decode")
         running = self._pool.submit(work)

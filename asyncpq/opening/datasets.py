@@ -70,8 +70,11 @@ class DatasetOptions:
         if given:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 
-    def described(self) -> Partitioning | None:
-        """Return the layout of column values in paths; None if paths have no values. Raises InvalidOptionError."""
+    def path_layout(self) -> Partitioning | None:
+        """Return the layout of column values in paths; None if paths have no values.
+
+        Raises InvalidOptionError if the options ``partitioning``, ``partition_types`` and ``schema`` do not fit.
+        """
         return parse_partitioning(self.partitioning, self.partition_types, self.schema)
 
 
@@ -120,7 +123,7 @@ async def open_files(
     store, _ = await runtime.store(target.url)
     shown, began = safe_url(target.url), time.monotonic()
     before = operation.metrics.requests_by_purpose.get("list", 0)
-    partitioning, plain, skips = options.described(), options.format == "parquet", options.skips
+    partitioning, plain, skips = options.path_layout(), options.format == "parquet", options.skips
     async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
         listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)

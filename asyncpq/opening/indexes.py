@@ -120,7 +120,8 @@ async def open_existing(
     catalog = None if target is None else catalog_of(target, options.format, options.version)
     if target is not None and catalog is None:
         raise InvalidOptionError(
-            "table: is not a table", hint='For a url, pass its format, too: format="delta" or format="iceberg".'
+            "the argument table is not a table",
+            hint='For a url, pass its format, too: format="delta" or format="iceberg".',
         )
     operation = runtime.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation:
@@ -161,7 +162,7 @@ def _look_of(
             return source if urls is None else source.only(urls)
         if manifest is not None:
             if target is not None:
-                index_source.check_partitioning(manifest, options.described())
+                index_source.check_partitioning(manifest, options.path_layout())
                 for field in options.schema or ():
                     if type_of(manifest.schema, field.name) != field.type:
                         raise InvalidOptionError(
@@ -181,7 +182,7 @@ def _look_of(
             await open_files(runtime, target, operation, index_source.commit_check(runtime, operation), first)
         ).state
         inside, plain = index_source.folder_around(at) == target.folder, options.format == "parquet"
-        described = index_source.described_files(target, options.described(), inside=inside, plain=plain)
+        described = index_source.described_files(target, options.path_layout(), inside=inside, plain=plain)
         source = await index_source.dataset_source(state, index_source.root_of(target), described, operation)
         if not (state.has_index and state.is_written):
             return source

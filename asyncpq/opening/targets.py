@@ -135,7 +135,7 @@ class _FilesOpening:
         if own_index is not None:
             dataset = self._snapshot(own_index)
         else:
-            index_source.check_partitioning(index.manifest, self.options.described())
+            index_source.check_partitioning(index.manifest, self.options.path_layout())
         index_source.check_columns(index.manifest, dataset.state)
         return self._indexed(dataset, index)
 
@@ -195,7 +195,7 @@ class _FilesOpening:
         if not index.manifest.is_built:
             return dataset
         try:
-            index_source.check_partitioning(index.manifest, self.options.described())
+            index_source.check_partitioning(index.manifest, self.options.path_layout())
             index_source.check_columns(index.manifest, dataset.state)
         except (InvalidOptionError, SchemaMismatchError) as error:
             logger.warning("%s: the index below it is not used: %s", dataset.url, error)

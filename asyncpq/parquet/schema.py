@@ -112,7 +112,7 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
 
 @functools.cache
 def _usual_element() -> re.Pattern[bytes]:
-    """Return the pattern of a usual SchemaElement: numbers, the name with its length, then numbers and logical type."""
+    """Return a regular expression of the bytes of most SchemaElements: numbers, name, then numbers and logical type."""
     annotation = repeated(any_of(INTEGER_FIELD, headers(STRUCT) + annotation_struct(3))) + STOP_BYTE
     head = INTEGER_FIELDS + headers(BINARY)
     return re.compile(b"(" + head + b")(" + BINARY_VALUE + b")(" + annotation + b")", re.DOTALL)

@@ -441,5 +441,7 @@ def _ranges(ranges: Any) -> RowRanges:
     starts, stops = (_numbers([pair[side] for pair in pairs], "row") for side in (0, 1))
     for start, stop in zip(starts, stops, strict=True):
         if start > stop:
-            raise InvalidOptionError(f"row range ({start}, {stop}) ends before it begins")
+            raise InvalidOptionError(
+                f"row range ({start}, {stop}) ends before it begins: give its first row and its stop"
+            )
     return RowRanges(zip(starts, stops, strict=True))

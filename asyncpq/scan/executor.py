@@ -2,10 +2,11 @@
 
 It takes planned files from a :class:`ScannedFiles`, which finds, opens and plans them: :class:`OneFile` gives an open
 file, :class:`asyncpq.datasets.dataset_files.DatasetFiles` those of a dataset. A single small file is fetched in one
-round and decoded at once. All else goes through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files
+round and decoded at once. All others go through one :class:`asyncpq.scan.prefetch.Pipeline`, in the order of the files
 or as they become ready.
 
-Reads that return everything at their end start single files again; a scan only files of which no row was handed out.
+A single file that changed during a read is read again from its start. A scan does so only if it has delivered no row of
+the file.
 """
 
 from __future__ import annotations

@@ -165,8 +165,11 @@ class PagePlanner:
     async def _fetch_indexes(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
     ) -> PageIndexes:
-        """Fetch the page indexes that may rule out pages: by the filter, or because only some rows of a row group
-        are read."""
+        """Fetch the page indexes that may rule out pages, by the filter or because only some rows are read.
+
+        ``candidates`` are the row groups to read: ordinal, rows, and whether the filter applies to them.
+        ``pruned_before``: an index has applied the filter to pages, so their bounds are not needed.
+        """
         indexes = PageIndexes(self.source, self.version, self.context)
         where, columns = self.where, self.columns
         if where is None and self.limit is None and not self.rows.selected:

@@ -115,7 +115,7 @@ class ScanPlanner:
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
-                raise ObjectChangedError("it has another version than the one whose columns were matched")
+                raise ObjectChangedError("the object has another version than the one whose columns were matched")
             resolve = partial(self._resolve, version)
             few = self._num_columns(version) <= INLINE_STEPS
             resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
 from asyncpq.scan.file_scan import FileScan
@@ -51,8 +51,8 @@ async def jobs_of(scan: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
 
 
 async def _may_follow(previous: _Running, job: Job) -> bool:
-    """Wait until ``job`` may be decoded: ``previous`` has begun, or is done if its row group goes on in ``job``. Return
-    False if that failed."""
+    """Wait until ``job`` may be decoded: when ``previous`` has begun, or has ended if ``job`` continues its row group.
+    Return False if ``previous`` failed."""
     continued = previous.job.scan is job.scan and not previous.job.unit.pieces[-1].last
     before: asyncio.Future[Any] = previous.task if continued else previous.begun
     if not before.done():
@@ -180,7 +180,7 @@ class Pipeline:
             running = await self._next_running()
         self._head = running
         if running.task.cancelled():  # not by the consumer, who would not be here
-            raise UsageError("the session was closed while this read was under way")
+            raise closed_while_reading()
         return Landed(running.job, running.task.result())
 
     @property
@@ -207,15 +207,15 @@ class Pipeline:
                 )
             finally:
                 begun.cancel()
-        raise UsageError("the session was closed while this read was under way")
+        raise closed_while_reading()
 
     def done_with_head(self) -> None:
         """Release the bytes of the last :meth:`next`, after its tables were consumed."""
         running, self._head = self._head, None
         if running is None:
-            raise UsageError("nothing of the pipeline is being consumed")
+            raise UsageError("the pipeline has no unit that is being consumed")
         if self._closed:  # which has given its bytes back
-            raise UsageError("the session was closed while this read was under way")
+            raise closed_while_reading()
         self._running.remove(running)
         self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)

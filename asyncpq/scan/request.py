@@ -186,7 +186,9 @@ class LookupKeys:
         num_columns = table.num_columns - len(self.names)
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
             raise AmbiguousColumnError(
-                "the file has a column of the name that the keys' positions get in the result", column=KEY_POSITION
+                "the result has a column for the positions of the keys, and the file has a column of the same name",
+                column=KEY_POSITION,
+                hint="Leave the file's column out: pass columns=.",
             )
         rows, positions = self._pairs(table)
         table = take_table(table, plain_array(rows if with_keys else sorted(set(rows)), pa.int64()))

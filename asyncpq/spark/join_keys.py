@@ -193,7 +193,7 @@ def _comparisons(spark: SparkSession, pairs: Sequence[tuple[StructField, StructF
     return casts
 
 
-def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
+def has_equal_values(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
     """Return whether a value that asyncpq reads as ``stored`` is the same value in Spark's type ``type_``.
 
     ``int96_is_shifted`` is ``spark.sql.parquet.int96TimestampConversion``.

@@ -20,7 +20,7 @@ from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.scan.request import one_of, whole_number
 from asyncpq.spark import sessions
-from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, can_be_asked, key_rules
+from asyncpq.spark.join_keys import JoinKey, KeyRefused, KeyRule, has_equal_values, key_rules
 from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
 from asyncpq.spark.join_task import How, LookupTask
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
@@ -198,8 +198,8 @@ def _rules(
         if isinstance(rule, KeyRefused):
             return rule
         stored = opened.schema.field(opened.names[at]).type
-        if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
-            if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
+        if not has_equal_values(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
+            if conf.int96_timestamp_conversion and has_equal_values(stored, field.dataType, int96_is_shifted=False):
                 return KeyRefused(
                     f"spark.sql.parquet.int96TimestampConversion may shift values of {field.name!r} in time"
                 )

@@ -259,7 +259,10 @@ def _freeze() -> None:
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Return whether the provider returns other credentials than ``session`` used. Its failure extends the hint."""
+    """Return whether the provider now returns other options than ``session`` has; False if it fails or there is none.
+
+    A failure of the provider is added to the hint of ``refusal``.
+    """
     if settings.credentials_provider is None:
         return False
     try:

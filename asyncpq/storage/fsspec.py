@@ -57,9 +57,10 @@ from asyncpq.storage.limits import (
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads, results_of
-from asyncpq.storage.urls import refusal, safe_url
+from asyncpq.storage.urls import chained_url, refusal, safe_url
 
 T = TypeVar("T")
+_FOLDER_HINT = "Session.open_dataset reads a folder of files."
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
@@ -126,11 +127,7 @@ class FsspecStore(Unpicklable):
         """Return a handle on an object, without a call of the filesystem."""
         self.check_open()
         if "::" in url:
-            raise UnsupportedStoreError(
-                "asyncpq does not support chained urls (a::b)",
-                url=safe_url(url),
-                hint="Copy the Parquet files out, and pass their own urls.",
-            )
+            raise chained_url(url)
         return FsspecObject(self, self.filesystem._strip_protocol(url), url)
 
     async def list_objects(
@@ -358,7 +355,7 @@ class FsspecObject(Unpicklable):
         with counted("info", "stat", RangeRequest(0, 0, self.url), attempt, context):
             info = await self._store.call(request, "info", self._path)
         if info.get("type") == "directory":
-            raise ObjectNotFoundError("the url names a directory, not a file", url=self.url)
+            raise ObjectNotFoundError("the url names a folder, not a file", url=self.url, hint=_FOLDER_HINT)
         self._young = is_young(info)
         return validator_of(info, self.url)
 
@@ -438,7 +435,7 @@ def _typed(error: Exception, request: RangeRequest, name: str, *, timed_out: boo
                 else ObjectNotFoundError("the object does not exist", url=url)
             )
         case IsADirectoryError():
-            return ObjectNotFoundError("the url names a directory, not a file", url=url)
+            return ObjectNotFoundError("the url names a folder, not a file", url=url, hint=_FOLDER_HINT)
         case PermissionError():
             return AccessDeniedError("the filesystem refused access", url=url)
         case NotImplementedError():

@@ -283,7 +283,7 @@ class LocalObject(Unpicklable):
 
     async def _fetch(self, request: RangeRequest, start: int, stop: int, context: RequestContext) -> RangeResult:
         if self._closed:
-            raise UsageError("the file is closed", url=self.url)
+            raise UsageError("the file is closed", url=self.url, hint="Open it again.")
         pin, replaced = request.pin, self._replaced()
         if replaced and pin is not None and not pin.same_version(self._opened.validator):
             with contextlib.suppress(StoreError):  # a missing file has changed too
@@ -328,9 +328,7 @@ class LocalObject(Unpicklable):
         except OSError as error:
             raise _read_error(error, self.url) from error
         if written_to or start < stop:
-            raise ObjectChangedError(
-                "the file was written to while it was read", url=self.url, hint="Open it again to read the new version."
-            )
+            raise ObjectChangedError("the file was written to while it was read", url=self.url)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _replaced(self) -> bool:

@@ -140,7 +140,9 @@ def _write_errors(path: str) -> Iterator[None]:
         hint = "Check the permissions of the file's folder."
         raise AccessDeniedError("this process may not write the file", url=url, hint=hint) from error
     except FileNotFoundError as error:
-        raise ObjectNotFoundError("the file to copy, or the folder to write to, does not exist", url=url) from error
+        raise ObjectNotFoundError(
+            "the file to copy, or the folder to write to, does not exist", url=url, hint="Check both paths."
+        ) from error
     except OSError as error:
         raise StoreError(f"the file cannot be written: {error.strerror}", url=url) from error
     except ValueError as error:  # a name with NUL

@@ -37,6 +37,7 @@ ERROR_BODY_BYTES = 64 * 1024
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 _NOT_THIS = "A proxy or server on the way answers range requests wrongly; read from another endpoint."
+_SHORT = "The object was replaced or cut off while it was read: open it again."
 
 
 THROTTLES = word_set(
@@ -159,7 +160,7 @@ def check_range_response(
         return ExpectedBody(start, stop - start, pin)
     encoding = get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
-        raise _invalid(request, f"the response is encoded with {encoding!r}, which was not requested", _NOT_THIS)
+        raise _invalid(request, f"the response is encoded with {encoding!r}, which was not requested")
     length = _content_length(request, get("content-length"))
     if status == 200:
         return _check_whole(request, headers, length, small_body_bytes)
@@ -167,7 +168,7 @@ def check_range_response(
         raise _invalid(request, f"the server answered with status {status}, expected 206")
     start, stop, size = _content_range(request, get("content-range"))
     if length is not None and length != stop - start:
-        raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes", _NOT_THIS)
+        raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes")
     validator = _validator(request, headers, size)
     _check_span(request, start, stop, size)
     return ExpectedBody(start, stop - start, validator, _is_young(validator, headers))
@@ -198,7 +199,7 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
     if pin is None:
         return validator
     if pin.etag is not None and validator.etag is None:
-        raise _invalid(request, "the response has no ETag, though the object's first response had one", _NOT_THIS)
+        raise _invalid(request, "the response has no ETag, though the object's first response had one")
     if validator.size not in (UNKNOWN_SIZE, pin.size):
         raise changed(request, f"its size is {validator.size}, it was {pin.size}")
     if pin.etag is None and pin.version is None and validator.etag is not None:
@@ -215,8 +216,8 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
 
 def changed(request: RangeRequest, difference: str) -> ObjectChangedError:
     """Return the error for a version other than the pinned one; ``difference`` is a clause that says what differs."""
-    message, hint = f"the object changed while it was read: {difference}", "Open it again to read the new version."
-    return ObjectChangedError(message, url=request.url, byte_range=request.byte_range, hint=hint)
+    message = f"the object changed while it was read: {difference}"
+    return ObjectChangedError(message, url=request.url, byte_range=request.byte_range)
 
 
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
@@ -230,7 +231,7 @@ def empty(url: str) -> NotParquetError:
     return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
 
 
-def _invalid(request: RangeRequest, message: str, hint: str | None = None) -> InvalidResponseError:
+def _invalid(request: RangeRequest, message: str, hint: str = _NOT_THIS) -> InvalidResponseError:
     return InvalidResponseError(message, url=request.url, byte_range=request.byte_range, hint=hint)
 
 
@@ -245,11 +246,11 @@ def _content_length(request: RangeRequest, value: str | None) -> int | None:
 def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, int]:
     match = _CONTENT_RANGE.fullmatch(value.strip()) if value is not None else None
     if match is None:
-        raise _invalid(request, f"the response has status 206, but Content-Range is {value!r}", _NOT_THIS)
+        raise _invalid(request, f"the response has status 206, but Content-Range is {value!r}")
     start, stop = int(match[1]), int(match[2]) + 1
     size = UNKNOWN_SIZE if match[3] == "*" else int(match[3])
     if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)):
-        raise _invalid(request, f"Content-Range {value!r} contradicts itself", _NOT_THIS)
+        raise _invalid(request, f"Content-Range {value!r} contradicts itself")
     return start, stop, size
 
 
@@ -262,17 +263,13 @@ def _check_span(request: RangeRequest, start: int, stop: int, size: int) -> None
             good = (start, stop) == (wanted, size)
         if not good:
             raise _invalid(
-                request,
-                f"the response has bytes {start}-{stop - 1}, expected the last {-request.start} bytes",
-                _NOT_THIS,
+                request, f"the response has bytes {start}-{stop - 1}, expected the last {-request.start} bytes"
             )
     elif (start, stop) != (request.start, request.stop):
         if start == request.start and stop == size < request.stop:
-            raise _invalid(request, f"the object ends at byte {size}, before the range does")
+            raise _invalid(request, f"the object ends at byte {size}, before the range does", _SHORT)
         raise _invalid(
-            request,
-            f"the response has bytes {start}-{stop - 1}, expected {request.start}-{request.stop - 1}",
-            _NOT_THIS,
+            request, f"the response has bytes {start}-{stop - 1}, expected {request.start}-{request.stop - 1}"
         )
 
 
@@ -289,7 +286,7 @@ def _check_whole(
     content_range = headers.get("content-range")
     # the response has a part of the object: its length is not the object's
     if content_range is not None and content_range != f"bytes 0-{length - 1}/{length}":
-        raise _invalid(request, f"the response has status 200, but Content-Range is {content_range!r}", _NOT_THIS)
+        raise _invalid(request, f"the response has status 200, but Content-Range is {content_range!r}")
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length

@@ -37,6 +37,12 @@ _SIGNATURE_PARAMETERS = word_set(
 _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 
 
+def chained_url(url: str) -> UnsupportedStoreError:
+    """Return the error for a url of several filesystems, such as ``zip://a.parquet::s3://bucket/b.zip``."""
+    hint = "Copy the Parquet files out, and pass their own urls."
+    return UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(url), hint=hint)
+
+
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
     """Return ``(protocol, rest)``: the protocol in lower case, the rest after ``://``; a path has protocol "file".
 
@@ -47,7 +53,7 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
         raise UsageError(f"a url or path must be a str or an os.PathLike of str, not {type(text).__name__}")
     match = _PROTOCOL.match(text)
     if "::" in text and (match is None or "::" in text[: match.end()]) and not os.path.exists(text):
-        raise UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(text))
+        raise chained_url(text)
     if match is None:
         return "file", text
     protocol = match[1].lower()

@@ -109,7 +109,9 @@ class DirectWire:
                     raise connection_failure(error, request, endpoint.host) from error
                 except UnicodeError as error:  # of the IDNA codec
                     raise TransportError(
-                        f"the host name {endpoint.host[:100]!r} is not valid", url=request.url
+                        f"the host name {endpoint.host[:100]!r} is not valid",
+                        url=request.url,
+                        hint="Check the spelling of the url.",
                     ) from error
             try:
                 return await connection.start(message, receiver, without_body=method == "HEAD")
@@ -133,7 +135,8 @@ class DirectWire:
 
 def no_http(request: RangeRequest, detail: str) -> InvalidResponseError:
     """Return the error for a response that is not HTTP."""
-    return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url)
+    hint = "Check the url's scheme and port, and proxies on the way."
+    return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url, hint=hint)
 
 
 #: Errors of name resolution for a host that does not exist; others are retried.

@@ -85,7 +85,7 @@ async def test_an_index_of_a_table_is_opened_with_it(session: asyncpq.Session, t
     await session.build_index(table, [Bounds("id")], at=at, format="delta")
     with pytest.raises(UsageError, match=r"open_index\(at, table=table\)"):
         await (await session.open_index(at)).refresh()
-    with pytest.raises(InvalidOptionError, match=r'table: is not a table.*format="delta"'):
+    with pytest.raises(InvalidOptionError, match=r'the argument table is not a table.*format="delta"'):
         await session.open_index(at, table=table)
     assert (await (await session.open_index(at, table=table, format="delta")).refresh()).added == 0
 

@@ -37,9 +37,7 @@ def decode_latest(data: bytes, url: str) -> tuple[int, bytes]:
     number, newline, content = data.partition(b"\n")
     if not (newline and number.isdigit() and len(number) == _DIGITS):
         raise CorruptIndexError(
-            "the index's object `latest` is damaged: it does not begin with the number of a snapshot",
-            url=url,
-            hint="Drop the index and build it again.",
+            "the index's object `latest` is damaged: it does not begin with the number of a snapshot", url=url
         )
     return int(number), content
 

@@ -36,9 +36,7 @@ def segment_gone(
     return StaleSnapshotError(f"segment {segment.name} of the index no longer exists", url=url, hint=hint)
 
 
-def segment_corrupt(
-    segment: Segment, url: str, why: str, hint: str = "Drop the index and build it again."
-) -> CorruptIndexError:
+def segment_corrupt(segment: Segment, url: str, why: str, hint: str | None = None) -> CorruptIndexError:
     """Return the error that reports that the segment differs from what was written; ``why`` completes the message."""
     return CorruptIndexError(f"segment {segment.name} of the index cannot be used: {why}", url=url, hint=hint)
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from cachetools import LRUCache
 
-from asyncpq.errors import DeadlineExceededError, InvalidOptionError, StoreError, TransportError, UsageError
+from asyncpq.errors import (
+    CorruptIndexError,
+    DeadlineExceededError,
+    InvalidOptionError,
+    StoreError,
+    TransportError,
+    UsageError,
+)
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
 from asyncpq.indexing.backends.sorted_rows import (
@@ -47,9 +54,7 @@ _CONNECT_S = 10.0
 _ATTEMPTS = 3
 _MEMORY_BYTES = 64 << 20  # of directories and small segments in memory
 _GONE_HINT = "Open the index again. Check that the server does not evict keys or lose its data at a restart."
-_corrupt = partial(
-    segment_corrupt, hint="Drop the index and build it again. Check that the server does not evict keys."
-)
+_corrupt = partial(segment_corrupt, hint=f"{CorruptIndexError.default_hint} Check that the server does not evict keys.")
 _DIRECTORY: Final = b"directory"
 _DIRECTORY_SCHEMA: Final = pa.schema(
     [

@@ -32,7 +32,6 @@ from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Seg
 from asyncpq.indexing.manifest.manifest import (
     FILES,
     LONG,
-    REBUILD,
     ROOT_BYTES,
     Manifest,
     decode,
@@ -102,7 +101,7 @@ async def _decoded(backend: IndexBackend, number: int, content: bytes, operation
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
         raise CorruptIndexError(
-            f"the manifest of snapshot {number} has the content of snapshot {manifest.snapshot}", url=url, hint=REBUILD
+            f"the manifest of snapshot {number} has the content of snapshot {manifest.snapshot}", url=url
         )
     return manifest
 
@@ -111,9 +110,7 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
     table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
         raise CorruptIndexError(
-            f"segment {segment.name}, which has a part of the manifest, is missing",
-            url=backend.description,
-            hint=REBUILD,
+            f"segment {segment.name}, which has a part of the manifest, is missing", url=backend.description
         )
     return b"".join(table.column("payload").to_pylist())
 
@@ -397,8 +394,7 @@ def files_in(table: pa.Table) -> list[IndexedFile]:
         if len(key) != 8 or (problem is None and num_rows is None):
             raise CorruptIndexError(
                 f"the index's list of files has an impossible row: a key of {len(key)} bytes (8 expected), or no count "
-                "of rows",
-                hint=REBUILD,
+                "of rows"
             )
         seen = num_rows is not None or etag is not None or version is not None or last_modified is not None
         validator = Validator(size, etag, last_modified, version) if seen else None

@@ -180,8 +180,6 @@ statistics turn out to be wrong (``asyncpq.parquet.writer_faults``): segments of
 
 _MAX_BYTES = 1 << 28  # of a packed member; real ones are far smaller
 _TAIL = b',"crc32":'
-#: What to do about a damaged index, for the hints of errors.
-REBUILD: Final = "Drop the index and build it again."
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -287,7 +285,7 @@ def _checked(content: bytes, url: str | None) -> dict[str, Any]:
 
 
 def _damaged(url: str | None, why: str) -> CorruptIndexError:
-    return CorruptIndexError(f"the manifest of the index is damaged: {why}", url=url, hint=REBUILD)
+    return CorruptIndexError(f"the manifest of the index is damaged: {why}", url=url)
 
 
 def _json(value: Any) -> bytes:

@@ -22,7 +22,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
-from asyncpq.indexing.manifest.manifest import REBUILD, Manifest
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -158,7 +158,7 @@ def table_rows(manifest: Manifest, table: IndexTable, pieces: Sequence[pa.Table 
     least, greatest = pc.min_max(files).values()
     if (least.as_py() or 0) < 0:
         raise CorruptIndexError(
-            f"a row of the index's table {table} has the file id {least.as_py()}, expected at least 0", hint=REBUILD
+            f"a row of the index's table {table} has the file id {least.as_py()}, expected at least 0"
         )
     if len(live.starts) != 1 or live.starts[0] or (greatest.as_py() or 0) >= live.stops[0]:
         rows = rows.filter(_are_in(files, live))

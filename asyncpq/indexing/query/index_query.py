@@ -99,7 +99,7 @@ class _Combined:
 
 @dataclass(slots=True, eq=False)
 class _FirstAnswer:
-    """The first of ``lookups`` that has an answer; the later ones would add nothing."""
+    """Lookups of the same rows in different tables. They are made in turn, until one of them has an answer."""
 
     lookups: tuple[_Lookup, ...]
 

@@ -24,7 +24,7 @@ from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import partitioning_of
 from asyncpq.indexing.manifest.commits import id_ranges
-from asyncpq.indexing.manifest.manifest import FILES, REBUILD, Manifest
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import (
     FileDirectory,
     FileEntry,
@@ -413,9 +413,7 @@ async def entries_of(
             loaded.update(await worked(read.runtime, table.num_rows, partial(entries_in, table)))
     entries.update(loaded)
     if any(file not in entries for file in missing):
-        raise CorruptIndexError(
-            "the index's list of files lacks some of its files", url=read.backend.description, hint=REBUILD
-        )
+        raise CorruptIndexError("the index's list of files lacks some of its files", url=read.backend.description)
     if few:
         for file, entry in loaded.items():
             memory.put(("index entry", index, file), entry, 600 + len(entry.file.path))

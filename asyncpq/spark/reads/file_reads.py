@@ -82,8 +82,8 @@ def _as_lake(field: pa.Field) -> TableField:
 
 
 def _inside(field: pa.Field, name: str, dtype: pa.DataType | None, conf: ReadConf) -> TableField:
-    """Return a lake column, or a part of one, as stored in the file under ``name`` with the type ``dtype``. Nested
-    columns get the parts of the lake's type, in its order."""
+    """Return how to read the lake column ``field``, or a part of one, from a file that stores it as ``name`` with the
+    type ``dtype``. The parts of a nested column come in the order of the lake's type."""
     if dtype is None or pa.types.is_null(dtype) or dtype.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
     if is_variant(field.type):  # files shred variants differently, and all parts are needed

@@ -174,7 +174,7 @@ class _LakeOpener:
         self._inferred = StructType([])  # what Spark infers from that file
 
     async def struct(self) -> StructType:
-        """Return the columns as Spark has them; ``state`` gets the Arrow schema with which asyncpq reads them."""
+        """Return the columns as Spark has them; set the columns of ``state`` to the Arrow schema that reads them."""
         asked = self._target.schema
         struct = struct_of(self.state.columns.schema) if self._is_table else await self._infer()
         if asked is not None:

@@ -71,7 +71,7 @@ _CONTAINER_TIMEOUT_S = 2.0
 
 
 class NeedsBotocoreError(Exception):
-    """Only botocore knows what a configuration means; the message, without secrets, says why."""
+    """asyncpq leaves a configuration to botocore; the message, without secrets, says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def read_config(options: Mapping[str, Any], environ: Mapping[str, str] = os.envi
     if verify is None:
         verify = _first(environ.get("AWS_CA_BUNDLE"), files.profile.get("ca_bundle"), environ.get("REQUESTS_CA_BUNDLE"))
     if endpoint_url is None and "path" in (config.get("s3") or {}).values():
-        raise NeedsBotocoreError("option config_kwargs.s3.addressing_style")
+        raise NeedsBotocoreError("asyncpq does not read the option config_kwargs.s3.addressing_style")
     return S3Config(
         source=source,
         keys=keys,
@@ -178,7 +178,7 @@ def _first(*values: str | None) -> str | None:
     """Return the first value that is set; botocore decides what an empty one means."""
     value = next((value for value in values if value is not None), None)
     if value == "":
-        raise NeedsBotocoreError("empty setting")
+        raise NeedsBotocoreError("a setting is empty")
     return value
 
 
@@ -186,18 +186,18 @@ def _check_environment(environ: Mapping[str, str], known_keys: bool) -> None:
     for name in environ:
         neutral = name in _VARIABLES or name.startswith(_NEUTRAL_VARIABLES)
         if name.startswith(("AWS_", "BOTO", "FSSPEC")) and not neutral and not (known_keys and name in _ROLE_VARIABLES):
-            raise NeedsBotocoreError(f"variable {name}")
+            raise NeedsBotocoreError(f"asyncpq does not read the variable {name}")
     loaded = sys.modules.get("fsspec.config")
     if os.path.isdir(os.path.expanduser("~/.config/fsspec")) if loaded is None else {"s3", "s3a"} & set(loaded.conf):
-        raise NeedsBotocoreError("fsspec's configuration")
+        raise NeedsBotocoreError("fsspec has a configuration of S3")
 
 
 def _check_profile(profile: Mapping[str, str], known_keys: bool) -> None:
     for name, value in profile.items():
         if name not in _PROFILE_SETTINGS and not (known_keys and name in _ROLE_SETTINGS):
-            raise NeedsBotocoreError(f"setting {name} of the profile")
+            raise NeedsBotocoreError(f"asyncpq does not read the setting {name} of the profile")
         if not value or value.startswith("\n"):
-            raise NeedsBotocoreError(f"empty or nested setting {name} of the profile")
+            raise NeedsBotocoreError(f"the setting {name} of the profile is empty or nested")
 
 
 def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -205,7 +205,7 @@ def _check_options(options: Mapping[str, Any], client: Mapping[str, Any], config
 
     def check(known: bool, name: str) -> None:
         if not known:
-            raise NeedsBotocoreError(f"option {name}")
+            raise NeedsBotocoreError(f"asyncpq does not read the option {name}, or not this value of it")
 
     for given, names in ((options, _OPTIONS), (client, _CLIENT_OPTIONS), (config, _CONFIG_OPTIONS)):
         for name, value in given.items():
@@ -250,7 +250,7 @@ def _given_keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> Creden
     def only(*values: str | None) -> str | None:
         given = [value for value in values if value is not None]
         if len(given) > 1:
-            raise NeedsBotocoreError("keys are given twice")
+            raise NeedsBotocoreError("the options have two values of one key")
         return given[0] if given else None
 
     key = only(options.get("key"), options.get("username"), client.get("aws_access_key_id"))
@@ -259,14 +259,16 @@ def _given_keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> Creden
     if key and secret:
         return Credentials(key, secret, token)
     if key or secret or token:
-        raise NeedsBotocoreError("some of the keys are given")
+        raise NeedsBotocoreError(
+            "the options have an access key without its secret, or a secret or token without its key"
+        )
     return None
 
 
 def _environment_keys(environ: Mapping[str, str]) -> Credentials:
     secret = environ.get("AWS_SECRET_ACCESS_KEY")
     if not secret:
-        raise NeedsBotocoreError("variable AWS_SECRET_ACCESS_KEY is not set")
+        raise NeedsBotocoreError("the variable AWS_ACCESS_KEY_ID is set, but AWS_SECRET_ACCESS_KEY is not")
     token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN") or None
     return Credentials(environ["AWS_ACCESS_KEY_ID"], secret, token)
 
@@ -296,7 +298,7 @@ class _Files:
             if "aws_access_key_id" in settings:
                 secret = settings.get("aws_secret_access_key")
                 if secret is None:
-                    raise NeedsBotocoreError("the profile has some of the keys")
+                    raise NeedsBotocoreError("the profile has aws_access_key_id, but no aws_secret_access_key")
                 token = settings.get("aws_security_token", settings.get("aws_session_token"))
                 return source, Credentials(settings["aws_access_key_id"], secret, token)
         return "", None
@@ -338,24 +340,26 @@ def _parse(path: str) -> dict[str, dict[str, str]]:
 def _remote(environ: Mapping[str, str]) -> Remote:
     """Return where a container or an instance gets its keys."""
     if any(os.path.exists(os.path.expanduser(path)) for path in ("/etc/boto.cfg", "~/.boto")):
-        raise NeedsBotocoreError("a file of boto")
+        raise NeedsBotocoreError("a configuration file of boto exists")
     relative = environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
     full = environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
     if relative is not None or full is not None:
         url = f"http://{_CONTAINER_HOST}{relative}" if relative is not None else str(full)
         parts = urlsplit(url)
         if parts.scheme != "http" or not _is_container_host(parts.hostname or ""):
-            raise NeedsBotocoreError("the url of the container's credentials")
+            raise NeedsBotocoreError("the url of the container's credentials is not http, or not on this machine")
         return Remote(url=url, instance=False, timeout_s=_CONTAINER_TIMEOUT_S)
     if environ.get("AWS_EC2_METADATA_DISABLED", "false").lower() == "true":
-        raise NeedsBotocoreError("no credentials")
+        raise NeedsBotocoreError("the configuration has no credentials")
     try:
         timeout_s = int(environ.get("AWS_METADATA_SERVICE_TIMEOUT", "1"))
     except ValueError:
-        raise NeedsBotocoreError("variable AWS_METADATA_SERVICE_TIMEOUT") from None
+        raise NeedsBotocoreError("the variable AWS_METADATA_SERVICE_TIMEOUT is not a whole number") from None
     url = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE_URL
     if _ENDPOINT.fullmatch(url) is None or not url.startswith("http:") or timeout_s < 1 or is_proxied(url):
-        raise NeedsBotocoreError("the instance's metadata service")
+        raise NeedsBotocoreError(
+            "the url or timeout of the instance's metadata service is unusual, or its requests go through a proxy"
+        )
     return Remote(url=url.rstrip("/") + "/", instance=True, timeout_s=float(timeout_s))
 
 

@@ -107,7 +107,7 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             raise ValueError("a field is not text")
         expiry = datetime.strptime(fields[3], _EXPIRY).replace(tzinfo=UTC).timestamp()
     except (OSError, ProtocolError, ValueError, KeyError, TypeError) as error:
-        raise NeedsBotocoreError(f"the response of the metadata service ({type(error).__name__})") from None
+        raise NeedsBotocoreError(f"the metadata service gave no valid credentials ({type(error).__name__})") from None
     if remote.instance:  # as in botocore, expired keys stay in use while the service has no others
         early = _REFRESH_S + random.randint(120, 600)
         if time.time() >= expiry - early:

@@ -186,7 +186,7 @@ class _S3fsList(S3fsExchange):
         self.date: str | None = None
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """List one page into ``pages``; return an empty body. botocore requests encoded keys and decodes them."""
+        """Send one LIST and append its page to ``pages``; return an empty body. botocore decodes the keys."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
         meta = response["ResponseMetadata"]
         receiver.head(int(meta["HTTPStatusCode"]), {})

@@ -322,7 +322,7 @@ class S3Store(Unpicklable):
             )
         bucket, key = await self._resolver.split(path)
         if not bucket:
-            raise InvalidOptionError("the S3 url has no bucket", url=safe_url(url))
+            raise InvalidOptionError("the S3 url has no bucket", url=safe_url(url), hint="Write s3://bucket/key.")
         if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
             raise InvalidOptionError(
                 "an S3 url must not contain user info",

@@ -185,7 +185,9 @@ class S3Writer:
                 # The first response was lost: the upload is gone because it has become the object.
                 if not await self._is_completed(stored, size, etags, step):
                     raise TransportError(
-                        "the response was lost, so the upload may or may not have been completed", url=self._url
+                        "the response was lost, so the upload may or may not have been completed",
+                        url=self._url,
+                        hint="Look whether the object exists before you write it again.",
                     ) from error
         except BaseException:
             await self._abort(upload_id, context)
@@ -216,7 +218,9 @@ class S3Writer:
                     size, number = size + len(data), number + 1
                     if number > _MAX_PARTS:
                         raise StoreError(
-                            f"the object would have more than {_MAX_PARTS} parts, the limit of S3", url=self._url
+                            f"the object would have more than {_MAX_PARTS} parts, the limit of S3",
+                            url=self._url,
+                            hint="Write several smaller objects.",
                         )
                     running.append(asyncio.ensure_future(self._send(upload_part(upload_id, number, data), context)))
                 else:
@@ -234,7 +238,11 @@ class S3Writer:
         while remaining > 0:
             data = await asyncio.to_thread(file.read, min(part_bytes, remaining))
             if not data:
-                raise StoreError("the local file was truncated during the upload", url=self._url)
+                raise StoreError(
+                    "the local file was truncated during the upload",
+                    url=self._url,
+                    hint="Upload it again once it is complete.",
+                )
             remaining -= len(data)
             yield data
 

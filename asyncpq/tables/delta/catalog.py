@@ -83,7 +83,11 @@ class DeltaCatalog:
         log = DeltaLog(self.root, reader)
         listing = await log.listing()
         if not listing.commits and not listing.checkpoints:
-            raise ObjectNotFoundError("there is no Delta table: the folder has no _delta_log", url=self.root.shown)
+            raise ObjectNotFoundError(
+                "there is no Delta table: the folder has no _delta_log",
+                url=self.root.shown,
+                hint="Pass the folder that has it.",
+            )
         if isinstance(self.version, dt.datetime):
             version = await _version_at(self.version, listing, log)
         else:

@@ -171,7 +171,7 @@ class SqlCatalog:
             and not os.path.exists(path)
         ):
             raise ObjectNotFoundError(
-                "there is no DuckLake catalog", url=self.shown
+                "there is no DuckLake catalog", url=self.shown, hint="Check the path of the database's file."
             )  # connecting would create an empty one
         try:
             with self.engine.connect() as connection:
