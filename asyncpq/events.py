@@ -75,7 +75,6 @@ class Operation:
     on_event: Callable[[Event], None] | None  # the session's hook
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     _running: bool = field(default=False, init=False)
-    _began: float = field(default=0.0, init=False)
     _span: ReadSpan | None = field(default=None, init=False)
 
     def begin(self) -> None:
@@ -84,7 +83,7 @@ class Operation:
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             self.metrics.observe(self._request_ended)
         self._span = start_span(self.name, self.url)
-        self._began = time.perf_counter()
+        self.metrics.began = time.monotonic()
 
     def inner(self, name: OperationName, url: str) -> Operation:
         """Return the operation of a call within this call; its cost is added to the metrics of this operation."""
@@ -116,7 +115,7 @@ class Operation:
         self.total.add(self.metrics)
         if self._span is not None:
             self._span.end(self.metrics, error)
-        seconds = time.perf_counter() - self._began
+        seconds = time.monotonic() - self.metrics.began
         if _reads.isEnabledFor(logging.DEBUG):
             outcome = printable(str(self.metrics))
             if error is not None:  # messages of other libraries may hold secrets

@@ -8,7 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import MetricsDocument, Request
 
 MAX_FALLBACKS: Final = 100  # distinct fallbacks kept, for a read and for a session
 MAX_LOGGED: Final = 10_000  # records of requests kept for a read
@@ -31,6 +34,28 @@ class RequestRecord:
     seconds: float  # from sending to the end of the body
     throttled: bool = False  # the store asked to slow down
     hedge: bool = False  # a second request, sent while the first had no response
+    began: float = 0.0  # time.monotonic() when it was sent
+    first_byte_s: float | None = None  # from sending to the first byte of the response; None if that is not seen
+    url: str = ""  # of the object or listing, safe to be shown; "" for a round trip to a database
+
+    def to_dict(self, began: float) -> Request:
+        """Return the request as a document that can be written as JSON; ``began`` is when the read began."""
+        document: Request = {
+            "url": self.url,
+            "method": self.method,
+            "purpose": self.purpose,
+            "bytes": [self.start, self.stop],
+            "round": self.round,
+            "status": self.status,
+            "received": self.bytes,
+            "attempt": self.attempt,
+            "hedge": self.hedge,
+            "throttled": self.throttled,
+            "began_s": round(self.began - began, 6),
+            "first_byte_s": None if self.first_byte_s is None else round(self.first_byte_s, 6),
+            "seconds": round(self.seconds, 6),
+        }
+        return document
 
     def __str__(self) -> str:
         span = f" last {-self.start}" if self.start < 0 else f" {self.start}-{self.stop - 1}" if self.stop else ""
@@ -78,6 +103,7 @@ class ReadMetrics:
     #: The session's counts, after this read was added to them. A fetch that outlives the read that began it, because
     #: other reads wait for it, is counted there.
     total: ReadMetrics | None = field(default=None, repr=False)
+    began: float = field(default=0.0, repr=False, compare=False)  # time.monotonic() when the call began
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
     _whole: ReadMetrics | None = field(default=None, init=False, repr=False, compare=False)
     _waits: int = field(default=0, init=False, repr=False, compare=False)
@@ -88,10 +114,15 @@ class ReadMetrics:
         """Cache hits in this process's memory: those neither on disk nor in the shared cache."""
         return self.cache_hits - self.disk_hits - self.shared_hits
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return a dict of all fields except ``log`` and ``total``, whose values can be written as JSON."""
+    def counts(self) -> dict[str, Any]:
+        """Return all counts and times by name, without the requests. Their values can be written as JSON."""
         values = {name: getattr(self, name) for name in (*_EXPORTED, "memory_hits")}
         return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in values.items()}
+
+    def to_dict(self) -> MetricsDocument:
+        """Return :meth:`counts` and the requests of ``log`` as a document that can be written as JSON."""
+        requests = [request.to_dict(self.began) for request in self.log]
+        return {"document": "metrics", "metrics": self.counts(), "requests": requests}
 
     def __str__(self) -> str:
         bloom = f" ({self.row_groups_by_bloom} ruled out by bloom filters)" if self.row_groups_by_bloom else ""
@@ -178,7 +209,7 @@ class ReadMetrics:
 
     def part(self, rounds: int) -> ReadMetrics:
         """Return metrics for one file of a dataset's read, begun after ``rounds`` rounds; see :meth:`add_part`."""
-        part = ReadMetrics(rounds=rounds)
+        part = ReadMetrics(rounds=rounds, began=self.began)
         part._whole = self
         return part
 
@@ -233,5 +264,7 @@ class ReadMetrics:
 
 
 _EXPORTED = tuple(
-    item.name for item in fields(ReadMetrics) if item.name not in ("log", "total") and not item.name.startswith("_")
+    item.name
+    for item in fields(ReadMetrics)
+    if item.name not in ("log", "total", "began") and not item.name.startswith("_")
 )

@@ -116,7 +116,7 @@ def _server(url: str, default_port: int | None = None) -> dict[str, str | int]:
 
 
 def _cost(metrics: ReadMetrics) -> Iterator[tuple[str, Any]]:
-    for name, value in metrics.as_dict().items():
+    for name, value in metrics.counts().items():
         if isinstance(value, dict):
             yield from ((f"asyncpq.{name}.{part}", count) for part, count in value.items())
         else:

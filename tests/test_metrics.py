@@ -21,7 +21,11 @@ from asyncpq.metrics import Purpose, ReadMetrics, RequestRecord
 from asyncpq.testing import ObjectServer
 from tests.verbs import DATA, PATH, SETTINGS, URL, VERBS
 
-NUMBERS = [field.name for field in fields(ReadMetrics) if isinstance(field.default, (int, float)) and field.init]
+NUMBERS = [
+    field.name
+    for field in fields(ReadMetrics)
+    if isinstance(field.default, (int, float)) and field.init and field.name != "began"
+]
 COUNTED = {"requests", "retries", "throttles", "hedges", "bytes_fetched", "rounds"}  # of the requests
 
 records = st.builds(
@@ -75,14 +79,37 @@ def test_a_session_adds_up(ended: list[ReadMetrics], late: list[RequestRecord]) 
 
 def test_the_export_is_complete_plain_and_a_copy() -> None:
     metrics = ReadMetrics(cache_hits=7, disk_hits=2, shared_hits=1, fallbacks=["why"], guarantee="pinned")
-    exported = metrics.as_dict()
+    exported = metrics.counts()
     assert exported["memory_hits"] == 4
-    names = {field.name for field in fields(ReadMetrics) if field.init} - {"log", "total"} | {"memory_hits"}
+    names = {field.name for field in fields(ReadMetrics) if field.init} - {"began", "log", "total"} | {"memory_hits"}
     assert set(exported) == names
     assert json.loads(json.dumps(exported)) == exported
     exported["fallbacks"].append("nothing")
     exported["bytes_by_purpose"]["data"] = 1
     assert (metrics.fallbacks, metrics.bytes_by_purpose) == (["why"], {})
+
+
+async def test_the_document_of_a_read_has_its_requests_and_when_they_ran() -> None:
+    async with ObjectServer() as server:
+        server.put(PATH, DATA)
+        async with asyncpq.Session(server.storage_options, **SETTINGS) as session:
+            file = await session.open_file(URL)
+            opened = file.metrics
+            await VERBS["lookup"](file)
+            documents = [opened.to_dict(), file.metrics.to_dict()]
+    for document, metrics in zip(documents, (opened, file.metrics), strict=True):
+        assert json.loads(json.dumps(document)) == document
+        assert document["metrics"] == metrics.counts()
+        requests = document["requests"]
+        assert [(request["purpose"], request["bytes"]) for request in requests] == [
+            (record.purpose, [record.start, record.stop]) for record in metrics.log
+        ]
+        for request in requests:
+            assert request["url"] == URL
+            first_byte_s = request["first_byte_s"]
+            assert first_byte_s is not None
+            assert request["began_s"] >= 0
+            assert 0 <= first_byte_s <= request["seconds"]
 
 
 async def test_hits_of_each_tier_are_counted(tmp_path: Path) -> None:
@@ -91,7 +118,7 @@ async def test_hits_of_each_tier_are_counted(tmp_path: Path) -> None:
         for known in (False, True):
             async with asyncpq.Session(server.storage_options, disk_cache=tmp_path / "cache", **SETTINGS) as session:
                 file = await session.open_file(URL)
-                opened = session.metrics.as_dict()
+                opened = session.metrics.counts()
                 await VERBS["lookup"](file)
                 first = file.metrics
                 await VERBS["lookup"](file)

@@ -77,7 +77,7 @@ async def test_each_call_is_a_span(recorder: Recorder) -> None:
                     assert found["url.full"] == URL
                     assert (found["aws.s3.bucket"], found["aws.s3.key"]) == tuple(PATH.split("/"))
                     assert f"http://{found['server.address']}:{found['server.port']}" == server.endpoint
-                    cost = file.metrics.as_dict()
+                    cost = file.metrics.counts()
                     for purpose, count in cost.pop("requests_by_purpose").items():
                         assert found[f"asyncpq.requests_by_purpose.{purpose}"] == count
                     for purpose, count in cost.pop("bytes_by_purpose").items():

@@ -59,7 +59,9 @@ class HeldObject:
     def _fetch(self, start: int, stop: int, context: RequestContext) -> RangeResult:
         data = self._content[start:stop]
         context.metrics.record(
-            RequestRecord("GET", context.purpose, start, stop, 200, len(data), 1, context.round, 0.0)
+            RequestRecord(
+                "GET", context.purpose, start, stop, 200, len(data), 1, context.round, 0.0, began=context.began
+            )
         )
         return RangeResult(data, start, self._validator)
 

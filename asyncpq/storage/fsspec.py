@@ -366,9 +366,10 @@ def counted(
 ) -> Iterator[RequestRecord]:
     """Count the call of the method ``name`` in the ``with`` block, and yield its record; a failed call has status 0."""
     method, start, stop = _HTTP_METHODS.get(name, "GET"), request.start, request.stop
-    record = RequestRecord(method, purpose, start, stop, 0, 0, attempt, context.round, 0.0)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = time.monotonic()
+    record = RequestRecord(
+        method, purpose, start, stop, 0, 0, attempt, context.round, 0.0, began=began, url=request.url
+    )
     try:
         yield record
         record.status = 200
@@ -376,7 +377,7 @@ def counted(
         record.throttled = isinstance(failure.error, ThrottledError)
         raise
     finally:
-        record.seconds = loop.time() - began
+        record.seconds = time.monotonic() - began
         context.metrics.record(record)
 
 

@@ -271,6 +271,7 @@ class Watch:
         self.since = self._last = now = loop.time()  # since: beginning of the present attempt or of its body
         self._expired = ""  # why the task was cancelled
         self.received = self._seen = 0  # body bytes of the attempt so far
+        self.head_s: float | None = None  # from the beginning of the attempt until the head came
         dog.add(self, now)
 
     def rest(self) -> None:
@@ -281,6 +282,7 @@ class Watch:
         """Begin an attempt; return the event loop's time in seconds."""
         self._phase = "head"
         self.received = self._seen = 0
+        self.head_s = None
         self.since = now = self.loop.time()
         return now
 
@@ -289,7 +291,8 @@ class Watch:
         began = self.since
         self._phase = "body"
         self.since = self._last = now = self.loop.time()
-        return now - began
+        self.head_s = seconds = now - began
+        return seconds
 
     @property
     def without_response(self) -> bool:

@@ -176,8 +176,9 @@ class LocalStore(Unpicklable):
             result = await asyncio.shield(self._threads.start(work))
             status = 200
         finally:
+            seconds = loop.time() - began
             context.metrics.record(
-                RequestRecord(method, purpose, 0, length, status, 0, 1, context.round, loop.time() - began)
+                RequestRecord(method, purpose, 0, length, status, 0, 1, context.round, seconds, began=began)
             )
         return result
 
@@ -313,7 +314,17 @@ class LocalObject(Unpicklable):
             seconds, round_ = loop.time() - began, context.round
             context.metrics.record(
                 RequestRecord(
-                    "GET", context.purpose, request.start, request.stop, status, len(data), 1, round_, seconds
+                    "GET",
+                    context.purpose,
+                    request.start,
+                    request.stop,
+                    status,
+                    len(data),
+                    1,
+                    round_,
+                    seconds,
+                    began=began,
+                    url=self.url,
                 )
             )
         return RangeResult(data, start, opened.validator, validates=not replaced)

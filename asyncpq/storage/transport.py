@@ -262,6 +262,9 @@ class Transport(Unpicklable):
                     reception.loop.time() - started,
                     throttled,
                     hedge,
+                    started,
+                    reception.head_s,
+                    request.url,
                 )
             )
 

@@ -257,7 +257,7 @@ def counted_request(operation: Operation | None, method: str, purpose: Purpose =
         yield sent
         return
     metrics = operation.metrics
-    round_, began = metrics.rounds + 1, time.perf_counter()
+    round_, began = metrics.rounds + 1, time.monotonic()
     status = 0
     metrics.wait_begins()
     try:
@@ -265,8 +265,9 @@ def counted_request(operation: Operation | None, method: str, purpose: Purpose =
         status = 200
     finally:
         metrics.wait_ends()
-        seconds = time.perf_counter() - began
-        metrics.record(RequestRecord(method, purpose, 0, sent.bytes, status, sent.bytes, 1, round_, seconds))
+        seconds = time.monotonic() - began
+        size = sent.bytes
+        metrics.record(RequestRecord(method, purpose, 0, size, status, size, 1, round_, seconds, began=began))
 
 
 FOOTER_BYTES: Final = 256 * 1024
