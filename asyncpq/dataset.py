@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import InvalidOptionError, RowIndexError, printable
-from asyncpq.events import OperationName
+from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, parse_filters, without_contradictions
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.version import FileVersion
@@ -33,6 +33,11 @@ from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import DatasetInspection
+
+T = TypeVar("T")
 
 _SHOWN = 5  # files whose plans explain() shows
 
@@ -203,6 +208,32 @@ class Dataset(Unpicklable):
         finally:
             self.metrics = operation.metrics
         return [found[number].url for number in self._state.known.candidates(found, ask, self._state.columns)]
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    async def inspect(self, *, pages: bool = True) -> DatasetInspection:
+        """Describe the dataset: its files with their sizes, schema, partitions and indexes, and the layout of the first
+        file as :meth:`asyncpq.File.inspect` describes it.
+
+        No other file is opened. The result is a dict of JSON values (docs/cli.md).
+
+        Args:
+            pages: as in :meth:`asyncpq.File.inspect`.
+        """
+        await self._runtime.load("asyncpq.datasets.dataset_reports")
+        from asyncpq.datasets.dataset_reports import inspect_dataset
+
+        operation = self._runtime.operation("inspect", self.url)
+        return await self._report(operation, inspect_dataset(self._state, operation, pages=pages))
+
+    async def _report(self, operation: Operation, work: Coroutine[Any, Any, T]) -> T:
+        self._runtime.check()
+        try:
+            with operation:
+                async with self._runtime.deadline(self.url):
+                    return await work
+        finally:
+            self.metrics = operation.metrics
 
     # -- rows -------------------------------------------------------------------------------------
 

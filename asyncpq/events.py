@@ -19,7 +19,9 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
-ReadName = Literal["open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index", "files"]
+ReadName = Literal[
+    "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index", "files", "inspect", "lint"
+]
 #: The calls that report events. An index has "refresh", and those that are not names of reads.
 OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show", "drop"]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
-from asyncpq.events import OperationName
+from asyncpq.events import Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
@@ -36,6 +36,11 @@ from asyncpq.scan.request import (
 )
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import Inspection
+
+T = TypeVar("T")
 
 
 class File(Unpicklable):
@@ -155,6 +160,26 @@ class File(Unpicklable):
             self.metrics = operation.metrics
         self._adopt(version)
         return index
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    async def inspect(self, *, pages: bool = True) -> Inspection:
+        """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
+
+        The result is a dict of JSON values (docs/cli.md). A damaged index is reported as absent, with the reason among
+        ``fallbacks``.
+
+        Args:
+            pages: fetch the page indexes of all columns, as few requests as they can be. Without them the result has no
+                pages, and the order of columns is shown by statistics of row groups alone.
+        """
+        await self._source.runtime.load("asyncpq.reports.inspection")
+        from asyncpq.reports.inspection import inspect_version
+
+        operation = self._source.runtime.operation("inspect", self.url)
+        return await self._report(
+            operation, lambda version: inspect_version(self._source, version, operation.metrics, pages=pages)
+        )
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -311,6 +336,19 @@ class File(Unpicklable):
         return describe(self._source, scan_plan, planner.metrics, planner.request, scan=lookup is None)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
+        from asyncpq.reports.inspection import report_on
+
+        self._source.runtime.check()
+        try:
+            with operation:
+                async with self._source.runtime.deadline(self.url):
+                    version, found = await report_on(self._source, self._version, operation, make)
+        finally:
+            self.metrics = operation.metrics
+        self._adopt(version)
+        return found
 
     def _prepare(self, name: OperationName, request: ScanRequest) -> ScanPlanner:
         operation = self._source.runtime.operation(name, self.url)

@@ -47,5 +47,6 @@ VERBS: Mapping[str, Callable[[asyncpq.File], Awaitable[object]]] = MappingProxyT
         "plan": lambda file: file.plan(["value"], col("id") == 1234),
         "refresh": lambda file: file.refresh(),
         "embedded_index": lambda file: file.embedded_index("index"),
+        "inspect": lambda file: file.inspect(),
     }
 )

@@ -179,6 +179,10 @@ class FileProvider(Protocol):
     def description(self) -> str: ...
 
     @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """The indexes that rule out files, each described by JSON values."""
+
+    @property
     def known(self) -> FileSet | None:
         """The files of the last listing, without a request; None if nothing was listed."""
 
@@ -199,6 +203,7 @@ class GivenFiles:
     """A :class:`FileProvider` of the files that the caller listed: the same ones for each read."""
 
     known: FileSet | None = None
+    indexes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(
         self,
@@ -231,6 +236,7 @@ class ListedFiles:
     # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: not possible.
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
+    indexes: Sequence[Mapping[str, Any]] = ()
 
     @property
     def description(self) -> str:
@@ -280,6 +286,7 @@ class TableFiles:
 
     view: View = View.TABLE
     known: FileSet | None = None
+    indexes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot) -> None:
         self.description = snapshot.description

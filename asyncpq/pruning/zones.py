@@ -39,6 +39,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 Runs: TypeAlias = list[tuple[int, int]]
 
 _EMPTY = RowRanges.empty()
+_ZONE = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,10 @@ class Zones:
             self.maybe_nan = every if column.is_nested or not null else every - RowRanges.from_rows(null)
         else:
             self.maybe_nan = _zones_of([i for i in range(num) if nan_counts[i] != 0 and not all_null[i]], every)
+
+    def bounds(self) -> list[tuple[int, Any, Any]]:
+        """Return (zone, min, max) of the zones with bounds, in the order of the zones."""
+        return sorted(zip(self._positions, self._mins, self._maxs, strict=True), key=_ZONE)
 
     def _arrange(
         self, mins: Sequence[Any], maxs: Sequence[Any], present: list[int], exact: Sequence[bool] | None

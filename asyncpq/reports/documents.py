@@ -38,7 +38,7 @@ class Chunk(TypedDict):
     column_index: list[int] | None
     bloom_filter: list[int] | None
     codec: str
-    encodings: list[str]
+    encodings: list[str]  # of the data pages, where they are stated; else of all pages, levels included
     uncompressed_bytes: int
     values: int  # nulls included
     nulls: int | None  # None: not stated
@@ -99,6 +99,7 @@ class Inspection(TypedDict):
     columns: list[Column]
     row_groups: list[RowGroup]
     sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
+    fallbacks: list[str]  # indexes and statistics that are damaged or not believed; they are reported as absent
     requests: int  # that the inspection took
     bytes_fetched: int
 
@@ -125,6 +126,7 @@ class DatasetInspection(TypedDict):
     total_bytes: int | None
     indexes: list[dict[str, Any]]
     sample: Inspection | None  # of the first file
+    fallbacks: list[str]  # why there is no sample of a file
     requests: int
     bytes_fetched: int
 

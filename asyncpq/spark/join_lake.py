@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from asyncpq.dataset import Dataset
@@ -130,6 +130,10 @@ class _PinnedFiles:
     @property
     def description(self) -> str:
         return self._source.description
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        return self._source.indexes
 
     @property
     def bounded(self) -> frozenset[str]:

@@ -425,6 +425,19 @@ class OpenIndex:
         as_of = manifest.as_of or manifest.created
         return f"index at {self.backend.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the index and its snapshot as JSON values."""
+        manifest = self.manifest
+        return {
+            "at": self.backend.description,
+            "description": self.description,
+            "snapshot": manifest.snapshot,
+            "as_of": (manifest.as_of or manifest.created).isoformat(),
+            "files": manifest.num_files,
+            "bytes": sum(segment.size for segment in manifest.segments),
+            "tables": [str(table) for table in manifest.tables],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
@@ -82,6 +83,12 @@ class IndexedFiles:
     def description(self) -> str:
         index = "indexes of your own" if self.index is None else self.index.description
         return f"{self._base.description}; {index}"
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        own = [{"at": "", "description": "an index of your own", "tables": []}] * len(self._own)
+        return [*(() if self.index is None else (self.index.as_dict(),)), *own]
 
     @property
     def known(self) -> FileSet | None:
@@ -321,6 +328,11 @@ class SnapshotFiles:
     @property
     def description(self) -> str:
         return self.index.description
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """See :class:`asyncpq.datasets.providers.FileProvider`."""
+        return [self.index.as_dict()]
 
     @property
     def known(self) -> FileSet | None:

@@ -347,6 +347,10 @@ class SparkFiles:
         return self.source.description
 
     @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        return self.source.indexes
+
+    @property
     def known(self) -> FileSet | None:
         return None if self._dtypes else self.source.known
 

@@ -1,0 +1,459 @@
+"""What a file holds and how it is laid out: :meth:`asyncpq.File.inspect` and :meth:`asyncpq.Dataset.inspect`.
+
+A damaged index is reported as absent, with the reason among the document's ``fallbacks``: so is what a read would not
+use. A column whose metadata cannot be read has chunks of no bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
+
+import pyarrow as pa
+
+from asyncpq.decoding.arrow import leaf_types
+from asyncpq.decoding.field_types import file_schema
+from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
+from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.page_indexes import IndexedChunk, IndexRequest, PageIndexes, Place, indexed_chunk
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType
+from asyncpq.parquet.embedded_index import entries
+from asyncpq.parquet.logical_types import LogicalType, Repetition
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
+from asyncpq.reports.documents import Chunk, Column, DatasetInspection, FileSummary, Inspection, Pages, RowGroup
+from asyncpq.reports.value_text import value_text
+from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.urls import safe_url
+
+_MAX_CHARACTERS: Final = 200  # of a value of the key-value metadata
+_DATA_PAGES: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
+Sorted = Literal["ascending", "descending"]
+T = TypeVar("T")
+
+
+async def report_on(
+    source: ObjectSource, version: FileVersion, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]
+) -> tuple[FileVersion, T]:
+    """Return the object's present version and ``make(version)``, made again if the object changed meanwhile."""
+    metrics, known = operation.metrics, None if source.freshness.is_expired(version) else version
+    while True:
+        try:
+            if known is None:
+                known = await source.version(RequestContext(metrics, round=metrics.rounds + 1))
+            source.describe(metrics)
+            found = await make(known)
+            await source.ensure_fresh(known, RequestContext(metrics, round=metrics.rounds + 1))
+            return known, found
+        except ObjectChangedError:
+            if known is not None:
+                await source.forget(known)
+            if metrics.restarts >= source.runtime.options.limits.max_restarts:
+                raise
+            known = None
+            operation.restarts()
+            metrics.fallbacks.clear()
+
+
+@dataclass(slots=True)
+class FileLayout:
+    """The chunks of one version of a file with their page indexes, as far as these can be read."""
+
+    source: ObjectSource
+    version: FileVersion
+    metrics: ReadMetrics
+    indexes: PageIndexes
+    chunks: dict[Place, IndexedChunk] = field(default_factory=dict)  # by row group and leaf; those that can be read
+    bounds: dict[Place, ChunkBounds] = field(default_factory=dict)
+
+    def leaf_zones(self, leaf: Leaf) -> Iterator[tuple[Any, Any, int] | None]:
+        """Yield (min, max, rows) of each page of a leaf's chunks, or of the whole chunk where its pages have no
+        bounds; None where neither is known. Chunks and pages of nulls alone are left out."""
+        for group in self.version.metadata.row_groups:
+            if not group.num_rows:
+                continue
+            place = (group.ordinal, leaf.index)
+            pages, bounds = self.indexes.zones.get(place), self.bounds.get(place)
+            if pages is not None and not pages.zones.unknown and pages.zones.present:
+                counts = self.indexes.offsets[place].row_counts(group.num_rows)
+                yield from ((low, high, counts[page]) for page, low, high in pages.zones.bounds())
+            elif bounds is None or bounds.min is None:
+                if bounds is None or not bounds.all_null:
+                    yield None
+            else:
+                yield bounds.min, bounds.max, group.num_rows
+
+
+async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics, *, pages: bool) -> FileLayout:
+    """Read the chunks of a version and, if ``pages``, the page indexes of all of them in one round."""
+    layout = FileLayout(source, version, metrics, PageIndexes(source, version, RequestContext(metrics, probation=True)))
+    await source.runtime.in_thread(partial(_read_chunks, layout))
+    if pages:
+        layout.indexes.context.round = metrics.rounds + 1
+        wanted = [
+            IndexRequest(*place, chunk.bounds is not None)
+            for place, chunk in layout.chunks.items()
+            if chunk.offsets is not None
+        ]
+        if wanted:
+            await layout.indexes.fetch(wanted)
+    if version.has_grown:
+        source.keep(version)
+    return layout
+
+
+def _read_chunks(layout: FileLayout) -> None:
+    version, metrics = layout.version, layout.metrics
+    metadata = version.metadata
+    orders = metadata.column_orders
+    metrics.fall_back_all(version.dropped(()))
+    for leaf in metadata.schema.leaves:
+        try:
+            order = order_of(leaf, None if orders is None else orders[leaf.index])
+        except FormatError:
+            order = SortOrder.UNDEFINED
+        for group in metadata.row_groups:
+            place = (group.ordinal, leaf.index)
+            try:
+                chunk = indexed_chunk(version, *place)
+            except AsyncpqError as error:
+                metrics.fall_back(f"{leaf.dotted}: {error.message}")
+                continue
+            layout.chunks[place] = chunk
+            bounds, reason = chunk_bounds(
+                chunk.chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+            )
+            layout.bounds[place] = bounds
+            if reason is not None:
+                metrics.fall_back(f"{leaf.dotted}: statistics not used, {reason}")
+            if chunk.offsets is None and chunk.chunk.offset_index_range is not None:
+                metrics.fall_back(f"{leaf.dotted}: its writer may split rows between pages; page indexes are not used")
+    metrics.fall_back_all(version.dropped(range(len(metadata.schema.leaves))))
+
+
+async def inspect_version(
+    source: ObjectSource, version: FileVersion, metrics: ReadMetrics, *, pages: bool = True
+) -> Inspection:
+    """Describe one version of a file.
+
+    Args:
+        metrics: count the requests; their fallbacks are the document's.
+        pages: fetch all page indexes; without them the document has no pages, and a damaged index shows as present.
+    """
+    layout = await load_layout(source, version, metrics, pages=pages)
+    return await source.runtime.in_thread(partial(describe_layout, layout, pages=pages))
+
+
+def describe_layout(layout: FileLayout, *, pages: bool = True) -> Inspection:
+    """Return the document of a layout that was read with or without ``pages``."""
+    version, metrics = layout.version, layout.metrics
+    metadata, url = version.metadata, layout.source.handle.url
+    stops = _Stops(version, layout.chunks.values())
+    groups = [_row_group(layout, ordinal, stops, pages=pages) for ordinal in range(len(metadata.row_groups))]
+    columns = _columns(layout, groups)
+    try:
+        embedded = sorted(entries(metadata.key_value_metadata, url))
+    except FormatError as error:
+        metrics.fall_back(f"embedded indexes are not used: {error.message}")
+        embedded = []
+    return Inspection(
+        document="inspection",
+        url=url,
+        size=version.size,
+        version=version_text(version.validator),
+        guarantee=str(layout.source.handle.guarantee),
+        writer=metadata.created_by,
+        format_version=metadata.version,
+        rows=metadata.num_rows,
+        footer=[version.footer_start, version.size],
+        footer_encrypted=version.decryption is not None and not version.footer.endswith(b"PAR1"),
+        key_value_metadata={key: _cut(value or "") for key, value in metadata.key_value_metadata.items()},
+        embedded_indexes=embedded,
+        columns=columns,
+        row_groups=groups,
+        sorted_by=_sorted_by(layout, columns),
+        fallbacks=list(metrics.fallbacks),
+        requests=metrics.requests,
+        bytes_fetched=metrics.bytes_fetched,
+    )
+
+
+def version_text(validator: Validator) -> str:
+    """Return the name of a version: its ETag, its version id or its size."""
+    return validator.etag or validator.version or f"{validator.size} bytes"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
+
+
+class _Stops:
+    """Where pieces of a file end of which only the beginning is stated: at the latest where the next one begins."""
+
+    def __init__(self, version: FileVersion, chunks: Iterable[IndexedChunk]) -> None:
+        starts = {version.footer_start}
+        for chunk in (item.chunk for item in chunks):
+            starts.add(chunk.start)
+            starts.update(filter(None, (chunk.offset_index_offset, chunk.column_index_offset)))
+            if chunk.bloom_filter_offset is not None:
+                starts.add(chunk.bloom_filter_offset)
+        self._starts = sorted(starts)
+        self._footer_start = version.footer_start
+
+    def bloom_filter(self, chunk: ColumnChunk) -> list[int] | None:
+        """Return the span of a chunk's Bloom filter; None if it has none, or none inside the file's data."""
+        start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if start is None or not 4 <= start < self._footer_start:
+            return None
+        if length is None:
+            return [start, self._starts[bisect_right(self._starts, start)]]
+        return [start, start + length] if 0 < length <= self._footer_start - start else None
+
+
+def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroup:
+    group = layout.version.metadata.row_groups[ordinal]
+    leaves = layout.version.metadata.schema.leaves
+    chunks = [_chunk(layout, ordinal, leaf, stops, pages=pages) for leaf in leaves]
+    filled = [chunk["bytes"] for chunk in chunks if chunk["bytes"][1]]
+    return RowGroup(
+        ordinal=ordinal,
+        first_row=group.first_row,
+        rows=group.num_rows,
+        bytes=[min(span[0] for span in filled), max(span[1] for span in filled)] if filled else [0, 0],
+        uncompressed_bytes=sum(chunk["uncompressed_bytes"] for chunk in chunks),
+        chunks=chunks,
+    )
+
+
+def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages: bool) -> Chunk:
+    place = (ordinal, leaf.index)
+    known = layout.chunks.get(place)
+    if known is None:
+        return _unreadable(layout.version, ordinal, leaf)
+    chunk, bounds = known.chunk, layout.bounds[place]
+    offsets = layout.indexes.offsets.get(place)
+    located = None
+    has_dictionary = chunk.start < chunk.data_page_offset
+    dictionary = [chunk.start, chunk.data_page_offset] if has_dictionary else None
+    if offsets is not None and offsets.offsets:
+        located = Pages(starts=offsets.offsets, sizes=offsets.sizes, first_rows=offsets.first_rows)
+        dictionary = [chunk.start, offsets.offsets[0]] if chunk.start < offsets.offsets[0] else None
+    by_footer = not pages and known.offsets is not None
+    distinct = None if chunk.statistics is None else chunk.statistics.distinct_count
+    return Chunk(
+        column=leaf.index,
+        bytes=[chunk.start, chunk.stop] if chunk.num_values else [0, 0],
+        dictionary=dictionary,
+        pages=located,
+        offset_index=_span(chunk.offset_index_range) if located is not None or by_footer else None,
+        column_index=_span(chunk.column_index_range) if place in layout.indexes.zones or by_footer else None,
+        bloom_filter=stops.bloom_filter(chunk),
+        codec=_codec(chunk.codec),
+        encodings=encodings_of(chunk),
+        uncompressed_bytes=chunk.total_uncompressed_size,
+        values=chunk.num_values,
+        nulls=0 if leaf.max_definition_level == 0 else bounds.null_count,
+        distinct=distinct,
+        min=None if bounds.min is None else value_text(bounds.min, leaf),
+        max=None if bounds.max is None else value_text(bounds.max, leaf),
+    )
+
+
+def _unreadable(version: FileVersion, ordinal: int, leaf: Leaf) -> Chunk:
+    """Return what the footer says of a chunk that cannot be read, such as one that is encrypted."""
+    span, codec, size, values, encodings = [0, 0], "unknown", 0, 0, list[str]()
+    try:
+        chunk = version.metadata.row_groups[ordinal].parse_chunk(leaf.index)
+    except AsyncpqError:
+        pass
+    else:
+        codec, size, values = _codec(chunk.codec), chunk.total_uncompressed_size, chunk.num_values
+        encodings = encodings_of(chunk)
+        if 4 <= chunk.start <= chunk.stop <= version.footer_start:
+            span = [chunk.start, chunk.stop]
+    return Chunk(
+        column=leaf.index,
+        bytes=span,
+        dictionary=None,
+        pages=None,
+        offset_index=None,
+        column_index=None,
+        bloom_filter=None,
+        codec=codec,
+        encodings=encodings,
+        uncompressed_bytes=size,
+        values=values,
+        nulls=None,
+        distinct=None,
+        min=None,
+        max=None,
+    )
+
+
+def _span(span: tuple[int, int] | None) -> list[int] | None:
+    return None if span is None else list(span)
+
+
+def _codec(code: int) -> str:
+    return Codec(code).name if code in Codec.__members__.values() else f"codec {code}"
+
+
+def encodings_of(chunk: ColumnChunk) -> list[str]:
+    """Return the encodings of a chunk's data pages; of all its pages, levels included, where they are not told
+    apart."""
+    codes: Iterable[int] = chunk.encodings
+    if chunk.encoding_stats:
+        codes = [item.encoding for item in chunk.encoding_stats if item.page_type in _DATA_PAGES] or codes
+    return [_ENCODINGS.get(code, f"encoding {code}") for code in dict.fromkeys(codes)]
+
+
+_ENCODINGS: Final[Mapping[int, str]] = {int(item): item.name for item in Encoding}
+
+
+# -- columns ------------------------------------------------------------------------------------------
+
+
+def _columns(layout: FileLayout, groups: Sequence[RowGroup]) -> list[Column]:
+    types = arrow_types(layout.version, layout.source.runtime.options.read.extension_types)
+    return [
+        _column(layout, leaf, types[leaf.index], [group["chunks"][leaf.index] for group in groups])
+        for leaf in layout.version.metadata.schema.leaves
+    ]
+
+
+def _column(layout: FileLayout, leaf: Leaf, arrow_type: str, chunks: Sequence[Chunk]) -> Column:
+    schema, logical = layout.version.metadata.schema, leaf.logical_type
+    above = (schema.elements[index] for index in leaf.ancestor_indexes)
+    bounds = [layout.bounds.get((ordinal, leaf.index)) for ordinal in range(len(chunks))]
+    known = [item for item in bounds if item is not None and item.min is not None]
+    whole = len(known) == len([item for item in bounds if item is None or not item.all_null]) and bool(known)
+    nulls = [chunk["nulls"] for chunk in chunks]
+    pages = [len(chunk["pages"]["starts"]) for chunk in chunks if chunk["pages"] is not None]
+    return Column(
+        name=leaf.dotted,
+        physical_type=leaf.physical_type.name,
+        logical_type=None if logical is None else _logical(logical),
+        arrow_type=arrow_type,
+        nullable=any(item.repetition is not Repetition.REQUIRED for item in (leaf.element, *above)),
+        repeated=leaf.max_repetition_level > 0,
+        compressed_bytes=sum(chunk["bytes"][1] - chunk["bytes"][0] for chunk in chunks),
+        uncompressed_bytes=sum(chunk["uncompressed_bytes"] for chunk in chunks),
+        codecs=list(dict.fromkeys(chunk["codec"] for chunk in chunks)),
+        encodings=list(dict.fromkeys(name for chunk in chunks for name in chunk["encodings"])),
+        nulls=None if None in nulls else sum(filter(None, nulls)),
+        min=value_text(min(item.min for item in known), leaf) if whole else None,  # type: ignore[type-var]  # checked
+        max=value_text(max(item.max for item in known), leaf) if whole else None,  # type: ignore[type-var]  # checked
+        pages=sum(pages) if pages else None,
+        sorted=None if leaf.max_repetition_level else sorted_as(layout.leaf_zones(leaf)),
+        bloom_filters=sum(chunk["bloom_filter"] is not None for chunk in chunks),
+        column_indexes=sum(chunk["column_index"] is not None for chunk in chunks),
+        offset_indexes=sum(chunk["offset_index"] is not None for chunk in chunks),
+    )
+
+
+def _logical(logical: LogicalType) -> str:
+    details = [str(value) for value in logical[1:] if value is not None and not isinstance(value, bool)]
+    if logical.is_adjusted_to_utc:
+        details.append("UTC")
+    if logical.is_signed is False:
+        details.append("unsigned")
+    return logical.kind.value + (f"({', '.join(details)})" if details else "")
+
+
+def arrow_types(version: FileVersion, extensions: frozenset[str]) -> list[str]:
+    """Return the Arrow types of all leaves as text; the physical type where pyarrow has none."""
+    leaves = version.metadata.schema.leaves
+    texts = [leaf.physical_type.name.lower() for leaf in leaves]
+    try:
+        schema = file_schema(version, version.metadata.schema.whole_fields, extensions)
+    except AsyncpqError:
+        return texts
+    for column, found in zip(version.metadata.schema.fields, schema, strict=True):
+        types = [type_ for type_, _ in leaf_types(found.type)]
+        if column.leaf_stop - column.first_leaf == 1 == len(types) and not pa.types.is_nested(found.type):
+            types = [found.type]  # a dictionary, or an extension
+        if len(types) == column.leaf_stop - column.first_leaf:
+            texts[column.first_leaf : column.leaf_stop] = map(str, types)
+    return texts
+
+
+# -- order --------------------------------------------------------------------------------------------
+
+
+def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
+    """Return the order in which the zones' bounds follow one another without overlap; None if they do not, if bounds
+    are missing, or if there is one zone or value only: statistics then show no order."""
+    known: list[tuple[Any, Any]] = []
+    for zone in zones:
+        if zone is None:
+            return None
+        known.append(zone[:2])
+    if len(known) < 2 or (known[0][0] == known[-1][1] and known[0][1] == known[-1][0]):
+        return None
+    if all(_follows(before, after) for before, after in itertools.pairwise(known)):
+        return "ascending"
+    return "descending" if all(_follows(after, before) for before, after in itertools.pairwise(known)) else None
+
+
+def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
+    """Return whether no value of ``low`` need be above a value of ``high``. A max of bytes may be a truncated value,
+    increased by one in its last byte."""
+    top, bottom = low[1], high[0]
+    if top <= bottom:
+        return True
+    if not isinstance(top, bytes) or not isinstance(bottom, bytes) or low[0] > bottom or top > high[1] or not top:
+        return False
+    return top[:-1] + bytes([max(top[-1] - 1, 0)]) <= bottom[: len(top)]
+
+
+def _sorted_by(layout: FileLayout, columns: Sequence[Column]) -> list[str]:
+    """Return the sorted columns; those that the writer declares first, in its order."""
+    found = [column["name"] for column in columns if column["sorted"] is not None]
+    groups = layout.version.metadata.row_groups
+    declared: list[str] = []
+    if groups:
+        indexes = [item.column_index for item in groups[0].sorting_columns]
+        declared = [columns[index]["name"] for index in indexes if index < len(columns)]
+    return sorted(found, key=lambda name: declared.index(name) if name in declared else len(declared))
+
+
+# -- datasets -----------------------------------------------------------------------------------------
+
+
+def describe_dataset(
+    *,
+    url: str,
+    view: str,
+    description: str,
+    schema: pa.Schema,
+    partitions: Sequence[str],
+    files: Iterable[tuple[str, int | None, int | None]],
+    indexes: Sequence[Mapping[str, Any]],
+    sample: Inspection | None,
+    metrics: ReadMetrics,
+) -> DatasetInspection:
+    """Return the document of a dataset. ``files`` are (url, size, rows); size and rows are None where unknown."""
+    summaries = [FileSummary(url=safe_url(url), size=size, rows=rows) for url, size, rows in files]
+    sizes = [item["size"] for item in summaries]
+    return DatasetInspection(
+        document="dataset inspection",
+        url=url,
+        view=view,
+        description=description,
+        schema=[{"name": item.name, "arrow_type": str(item.type)} for item in schema],
+        partitions=list(partitions),
+        files=summaries,
+        total_bytes=None if None in sizes else sum(filter(None, sizes)),
+        indexes=[dict(index) for index in indexes],
+        sample=sample,
+        fallbacks=list(metrics.fallbacks),
+        requests=metrics.requests,
+        bytes_fetched=metrics.bytes_fetched,
+    )
