@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -28,6 +28,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
 from asyncpq.scan.plan import Plan

@@ -11,12 +11,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Literal, Self
 
 from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
+from asyncpq.records import dataclass
 from asyncpq.tracing import ReadSpan, start_span
 
 ReadName = Literal[

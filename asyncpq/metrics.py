@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import MetricsDocument, Request

@@ -7,11 +7,12 @@ every value as an argument.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NoReturn
 
 from asyncpq.errors import InvalidOptionError
+from asyncpq.records import dataclass
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -13,11 +13,11 @@ import math
 import secrets
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple
 
 from asyncpq.errors import InvalidOptionError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Validator
 
 MAGIC: Final = b"APQE"

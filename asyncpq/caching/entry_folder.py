@@ -33,10 +33,10 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec
+from asyncpq.records import dataclass
 
 BLOCK_BYTES = 4096  # unit of the usage counts, as in file systems
 TEMPORARY = ".tmp"

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from asyncpq.expressions import Constant, simplify
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.records import dataclass
 from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest

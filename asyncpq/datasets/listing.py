@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
 from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
 

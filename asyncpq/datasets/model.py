@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from asyncpq.expressions.scalars import Scalar
 from asyncpq.objects.version import KnownVersion
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")

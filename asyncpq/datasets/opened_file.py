@@ -7,7 +7,6 @@ import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from copy import copy
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ from asyncpq.options import immutable
 from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job

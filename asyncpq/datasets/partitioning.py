@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import plain_array
 from asyncpq.errors import InvalidOptionError, PartitionError
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -6,7 +6,6 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -24,6 +23,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.scan.planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.scan.stream import Scan

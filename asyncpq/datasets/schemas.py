@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.errors import SchemaMismatchError
+from asyncpq.records import dataclass
 
 SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
 

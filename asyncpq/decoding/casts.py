@@ -7,7 +7,6 @@ the dataset's type holds for a file's statistics as it does for the values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +28,7 @@ from asyncpq.decoding.arrow import (
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
+from asyncpq.records import dataclass
 
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeAlias
 
@@ -37,6 +36,7 @@ from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
 from asyncpq.expressions import Expression, columns, resolve_times, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.expressions.simplify import relative_columns
+from asyncpq.records import dataclass
 
 _NULL = null_scalar(pa.bool_())
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Literal
@@ -68,6 +67,7 @@ from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
+from asyncpq.records import dataclass
 
 
 @dataclass(slots=True)

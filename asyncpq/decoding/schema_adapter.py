@@ -11,7 +11,7 @@ known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from asyncpq.errors import (
 )
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
+from asyncpq.records import dataclass
 
 _ELEMENT, _ENTRY = "list.element", "key_value"  # names of the groups of lists and maps in paths (LogicalTypes.md)
 _NAMES_SHOWN = 8  # in a hint

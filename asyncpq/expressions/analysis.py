@@ -11,11 +11,12 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
+from asyncpq.records import dataclass
 
 T = TypeVar("T")
 Text = TypeVar("Text", str, bytes)

@@ -9,12 +9,12 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias, get_args
 
 from asyncpq.errors import ExpressionError
+from asyncpq.records import dataclass
 
 NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds in each unit of Arrow and Parquet."""

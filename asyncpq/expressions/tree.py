@@ -18,11 +18,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.scalars import Scalar, literal_key, show, show_many
+from asyncpq.records import dataclass
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 T = TypeVar("T")

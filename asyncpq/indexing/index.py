@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.scan.request import whole_number
 from asyncpq.storage.base import Unpicklable
 

@@ -14,12 +14,13 @@ all rows: only such a file is ruled out if a key is absent. Backends do not inte
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from asyncpq.events import Operation
+from asyncpq.records import dataclass
 
 UNKNOWN_KEY: Final = b""
 NULL_KEY: Final = b"\x00"

@@ -8,7 +8,7 @@ is learnt of chunks with a page that begins inside a row, or whose pages depend 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +32,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.zone_maps import PageZones
+from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
 
 

@@ -7,7 +7,6 @@ import hashlib
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from asyncpq.caching.entry import ContentKey, PartKind, version_digest
@@ -18,6 +17,7 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
 from asyncpq.pruning.access_plan import ResolvedAccess
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Validator
 
 

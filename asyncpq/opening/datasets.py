@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.objects.runtime import Runtime
+from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest, one_of
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncpq.dataset import Dataset
@@ -31,6 +30,7 @@ from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_indexed, open_snapshot, open_table
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables import catalog_of
 

@@ -10,7 +10,6 @@ import enum
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
@@ -27,6 +26,7 @@ from asyncpq.parquet.thrift import (
     any_of,
     optional,
 )
+from asyncpq.records import dataclass
 
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 

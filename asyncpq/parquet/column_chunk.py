@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader, Fields, Value
+from asyncpq.records import dataclass
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 # A chunk's lists are short, except for size statistics, which have one histogram for each level.

@@ -13,11 +13,11 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError, FormatError, InvalidOptionError
 from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.records import dataclass
 
 KEY_PREFIX: Final = "asyncpq.index."
 

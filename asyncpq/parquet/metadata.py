@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
@@ -36,6 +36,7 @@ from asyncpq.parquet.thrift import (
     Value,
 )
 from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults
+from asyncpq.records import dataclass
 
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400

@@ -11,7 +11,6 @@ import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitError
@@ -32,6 +31,7 @@ from asyncpq.parquet.thrift import (
     Value,
     repeated,
 )
+from asyncpq.records import dataclass
 
 
 class PageLocationError(CorruptFileError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
@@ -31,6 +31,7 @@ from asyncpq.parquet.thrift import (
     list_of,
     optional,
 )
+from asyncpq.records import dataclass
 
 # parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3

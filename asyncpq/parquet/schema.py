@@ -10,7 +10,6 @@ import functools
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from asyncpq.errors import (
@@ -48,6 +47,7 @@ from asyncpq.parquet.thrift import (
     integer_of,
     repeated,
 )
+from asyncpq.records import dataclass
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _REPETITIONS: Final = tuple(Repetition)

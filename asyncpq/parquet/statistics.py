@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +20,7 @@ from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
+from asyncpq.records import dataclass
 
 Comparable: TypeAlias = bool | int | float | bytes
 _INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)

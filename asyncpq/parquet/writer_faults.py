@@ -12,13 +12,14 @@ import re
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
+from asyncpq.records import dataclass
 
 ARROW_SCHEMA: Final = "ARROW:schema"
 """Key-value metadata of Arrow's writers: the Arrow schema as an IPC message in base64 (Arrow's Schema.fbs)."""

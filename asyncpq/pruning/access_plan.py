@@ -12,12 +12,12 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 
 
 class RowGroupLayout:

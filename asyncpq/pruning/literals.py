@@ -20,7 +20,6 @@ import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -39,6 +38,7 @@ from asyncpq.expressions.scalars import (
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
+from asyncpq.records import dataclass
 
 
 class Domain(enum.Enum):

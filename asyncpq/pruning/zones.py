@@ -15,7 +15,6 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -35,6 +34,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import ValueKind, domain_of, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 
 Runs: TypeAlias = list[tuple[int, int]]
 

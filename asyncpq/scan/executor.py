@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from asyncpq.decoding.arrow import counted
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.records import dataclass
 from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Job, Pipeline, jobs_of

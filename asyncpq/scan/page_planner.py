@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -41,6 +40,7 @@ from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.zones import KnownValues, rows_where
+from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.storage.base import RequestContext
 

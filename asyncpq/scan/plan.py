@@ -7,7 +7,6 @@ index is not used, a column of unknown order prunes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
@@ -21,6 +20,7 @@ from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.scan.planner import ScanPlan
 from asyncpq.scan.request import ScanRequest
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -28,6 +27,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
+from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import Resolved, WantedColumns, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.page_planner import PagePlanner, row_group_zones

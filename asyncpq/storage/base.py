@@ -15,7 +15,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, runtime_checkable
@@ -28,6 +28,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
+from asyncpq.records import dataclass
 
 
 class Unpicklable:

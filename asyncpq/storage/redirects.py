@@ -9,12 +9,13 @@ import asyncio
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError
+from asyncpq.records import dataclass
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.urls import safe_url
 

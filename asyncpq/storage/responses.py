@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -25,6 +25,7 @@ from asyncpq.errors import (
     ThrottledError,
     TransportError,
 )
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Guarantee, Validator, http_date_s, may_change_unseen
 from asyncpq.storage.limits import RETRYABLE_STATUSES, RetryableError
 from asyncpq.storage.urls import safe_target, word_set

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from asyncpq.datasets.model import Reader
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, located
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 _MAGIC = b"\xd1\xd3\x39\x64"

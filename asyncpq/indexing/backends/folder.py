@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +45,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.records import dataclass
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,6 +27,7 @@ from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Validator, writable
 from asyncpq.storage.urls import safe_url
 

@@ -10,7 +10,6 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from asyncpq.indexing.manifest.commits import segment_name
 from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
+from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Validator
 
 #: The shared entry contains the whole footer if that has at most so many bytes.

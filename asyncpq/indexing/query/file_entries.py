@@ -14,7 +14,6 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -38,6 +37,7 @@ from asyncpq.options import LimitOptions
 from asyncpq.parquet.metadata import decode_file_metadata, join_pieces
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 

@@ -10,7 +10,6 @@ import datetime as dt
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -43,6 +42,7 @@ from asyncpq.indexing.key_encoding import (
     width_of,
 )
 from asyncpq.pruning.literals import Domain, Key, domain_of
+from asyncpq.records import dataclass
 
 Ranges: TypeAlias = tuple[KeyRange, ...]
 

@@ -12,11 +12,12 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.urls import mapping_option, word_set

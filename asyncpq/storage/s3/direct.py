@@ -10,12 +10,13 @@ import hashlib
 import re
 import time
 from collections.abc import Coroutine, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError, TransportError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import RetryableError, parse_retry_after_s

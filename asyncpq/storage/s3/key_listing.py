@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from asyncpq.errors import InvalidResponseError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.threads import results_of
 

@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from urllib.parse import quote
 
 from asyncpq.errors import CredentialsError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
 
 _PAYLOAD = "UNSIGNED-PAYLOAD"

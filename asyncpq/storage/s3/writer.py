@@ -10,11 +10,12 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from asyncpq.errors import AsyncpqError, StoreError, TransportError
+from asyncpq.records import dataclass
 from asyncpq.storage.base import ObjectExistsError, RequestContext, StoredObject, cannot_create, is_gone
 from asyncpq.storage.responses import RangeRequest
 

@@ -16,13 +16,14 @@ import asyncio
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import unquote
 
 from asyncpq.datasets.model import DataFile, FileList, Reader
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError, UnsupportedFeatureError, located
 from asyncpq.expressions import Expression, columns
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta.files import DeltaRoot
 from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState

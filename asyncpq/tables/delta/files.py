@@ -11,11 +11,11 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.deleted_rows import DeletionVector
 

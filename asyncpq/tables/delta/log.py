@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
 from asyncpq.errors import ColumnNotFoundError, CorruptFileError, InvalidOptionError, NotParquetError
+from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor

@@ -10,13 +10,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.records import dataclass
 
 #: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
 #: catalog knows the newest commits.

@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import datetime as dt
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeat
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed

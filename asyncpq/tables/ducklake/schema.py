@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.expressions.scalars import Timestamp
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake.sql_catalog import Row
 from asyncpq.tables.ducklake.values import RESOLUTIONS, arrow_type, value_of_text

@@ -10,10 +10,10 @@ import contextlib
 import datetime as dt
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncpq.errors import CorruptFileError, ObjectNotFoundError, StoreError, UnsupportedFeatureError, UsageError
+from asyncpq.records import dataclass
 from asyncpq.tables.ducklake.values import snapshot_time
 
 if TYPE_CHECKING:

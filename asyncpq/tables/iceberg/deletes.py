@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from asyncpq.datasets.model import Deletes, Reader
 from asyncpq.errors import CorruptFileError, QueryError, located
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import DeletionVector, check_deleted, decode_positions

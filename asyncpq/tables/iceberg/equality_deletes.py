@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from asyncpq.datasets.model import ColumnBounds, Reader, TableField
 from asyncpq.errors import CorruptFileError, ExpressionError, ResourceLimitError, UnsupportedFeatureError, printable
 from asyncpq.expressions import And, Expression, col
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.records import dataclass
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry

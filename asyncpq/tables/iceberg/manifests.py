@@ -10,7 +10,6 @@ import json
 import re
 import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.avro.decoder import BinaryDecoder
@@ -27,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, IcebergType
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content

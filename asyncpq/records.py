@@ -1,0 +1,132 @@
+"""``dataclass`` as in the standard library, for classes with slots, which takes a third of the time to make a class.
+
+The standard one writes and compiles each method of each class, 0.3 ms a class. That was 28 of the 170 ms from the start
+of a process to its first row, for 90 classes. Here only ``__init__`` is compiled. Type checkers see the standard one,
+which also says what the arguments mean. ``order`` and ``InitVar`` are not supported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+_Fields = tuple[dataclasses.Field[Any], ...]
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(
+        *, slots: bool, frozen: bool = False, eq: bool = True, repr: bool = True, **others: bool
+    ) -> Callable[[type[T]], type[T]]:
+        """See the standard library. ``slots`` must be True."""
+
+        def make(cls: type[T]) -> type[T]:
+            cls = dataclasses.dataclass(slots=slots, init=False, eq=False, repr=False, **others)(cls)
+            fields = dataclasses.fields(cls)
+            methods = {"__init__": _initializer(cls, fields, frozen)}
+            if eq:
+                methods |= _comparison(fields, frozen)
+            if repr:
+                methods["__repr__"] = _representation(fields)
+            if frozen:
+                methods |= _FROZEN
+            for name, method in methods.items():
+                if name == "__init__" or name not in cls.__dict__ or cls.__dict__[name] is None:
+                    setattr(cls, name, method)
+            return cls
+
+        return make
+
+
+def _initializer(cls: type, fields: _Fields, frozen: bool) -> Callable[..., None]:
+    """Return ``__init__``. A frozen class refuses attributes, so its own goes through the slots, which is as fast."""
+    names: dict[str, Any] = {"MISSING": dataclasses.MISSING}
+    positional, keywords, lines = ["self"], ["*"], []
+    for field in fields:
+        name = field.name
+        parameter = value = name
+        if field.default is not dataclasses.MISSING:
+            names[f"default_{name}"] = field.default
+            parameter, value = f"{name}=default_{name}", name if field.init else f"default_{name}"
+        elif field.default_factory is not dataclasses.MISSING:
+            names[f"factory_{name}"] = field.default_factory
+            parameter = f"{name}=MISSING"
+            value = f"factory_{name}()" + (f" if {name} is MISSING else {name}" if field.init else "")
+        elif not field.init:
+            continue
+        if field.init:
+            (keywords if field.kw_only else positional).append(parameter)
+        if frozen:
+            names[f"set_{name}"] = getattr(cls, name).__set__
+        lines.append(f"  set_{name}(self, {value})\n" if frozen else f"  self.{name} = {value}\n")
+    if hasattr(cls, "__post_init__"):
+        lines.append("  self.__post_init__()\n")
+    parameters = ", ".join([*positional, *(keywords if len(keywords) > 1 else ())])
+    source = (
+        f"def make({', '.join(names)}):\n def __init__({parameters}):\n{''.join(lines) or '  pass'}\n return __init__"
+    )
+    made: dict[str, Any] = {}
+    exec(source, {}, made)  # of the names of fields alone
+    initializer: Callable[..., None] = made["make"](**names)
+    initializer.__qualname__ = f"{cls.__qualname__}.__init__"
+    initializer.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
+    return initializer
+
+
+def _comparison(fields: _Fields, hashed: bool) -> dict[str, Any]:
+    """Return ``__eq__`` and ``__hash__``, by the values of the fields."""
+    values = _values([field.name for field in fields if field.compare])
+
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: object) -> int:  # noqa: N807
+        return hash(values(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__ if hashed else None}
+
+
+def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gives an object's values of these attributes, as one tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple([getattr(record, name) for name in names])
+
+
+def _representation(fields: _Fields) -> Callable[[Any], str]:
+    names = [field.name for field in fields if field.repr]
+
+    def __repr__(self: object) -> str:  # noqa: N807
+        shown = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
+        return f"{self.__class__.__qualname__}({shown})"
+
+    return __repr__
+
+
+def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_to_delete(self: object, name: str) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+_FROZEN = {
+    "__setattr__": _refuse_to_set,
+    "__delattr__": _refuse_to_delete,
+    "__getstate__": _state,  # the default would set the attributes of a copy
+    "__setstate__": _set_state,
+}

@@ -1,0 +1,164 @@
+"""Classes of ``asyncpq.records.dataclass`` behave as those of the standard decorator."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import itertools
+import pickle
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+import pytest
+
+from asyncpq import records
+
+Decorator = Callable[..., Callable[[type], type]]
+
+
+def _plain(dataclass: Decorator) -> type:
+    @dataclass(slots=True)
+    class Plain:
+        number: int
+        text: str = "a"
+        items: list[int] = field(default_factory=list)
+        hidden: int = field(default=3, repr=False, compare=False)
+        inner: int = field(default=4, init=False)
+        made: list[int] = field(default_factory=list, init=False)
+
+    return Plain
+
+
+def _frozen(dataclass: Decorator) -> type:
+    @dataclass(frozen=True, slots=True)
+    class Frozen:
+        number: int
+        text: str = "a"
+        items: tuple[int, ...] = field(default_factory=tuple)
+
+        def __post_init__(self) -> None:
+            if self.number > 1000:
+                raise ValueError(self.number)
+
+    return Frozen
+
+
+def _keywords(dataclass: Decorator) -> type:
+    @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+    class Keywords:
+        number: int
+        text: str = "a"
+
+    return Keywords
+
+
+def _mixed(dataclass: Decorator) -> type:
+    @dataclass(slots=True, eq=False)
+    class Mixed:
+        late: bool = field(kw_only=True)
+        number: int
+        text: str = field(default="a", kw_only=True)
+        unset: int = field(init=False)
+
+        def __repr__(self) -> str:
+            return "mixed"
+
+    return Mixed
+
+
+def _inherited(dataclass: Decorator) -> type:
+    @dataclass(frozen=True, slots=True)
+    class Base:
+        number: int
+
+        def __hash__(self) -> int:
+            return 7
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class Inherited(Base):
+        text: str = "a"
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 8
+
+    return Inherited
+
+
+def _single(dataclass: Decorator) -> type:
+    @dataclass(frozen=True, slots=True)
+    class Single:
+        number: int
+
+    return Single
+
+
+SHAPES = (_plain, _frozen, _keywords, _mixed, _inherited, _single)
+ARGUMENTS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+    ((), {}),
+    ((1,), {}),
+    ((2,), {}),
+    ((1, "b"), {}),
+    ((1, "b", [4]), {}),
+    ((1, "b", (4,)), {}),
+    ((1, "a", [], 9), {}),
+    ((5000,), {}),
+    ((), {"number": 1}),
+    ((1,), {"text": "c"}),
+    ((1,), {"late": True}),
+    ((1,), {"late": True, "text": "c"}),
+    ((1, 2, 3, 4, 5), {}),
+    ((1,), {"unknown": 1}),
+)
+
+
+def _outcome(work: Callable[..., object], *arguments: Any, **keywords: Any) -> Any:
+    try:
+        return work(*arguments, **keywords)
+    except Exception as error:  # noqa: BLE001
+        return type(error)
+
+
+def _values(record: Any) -> list[object]:
+    return [getattr(record, item.name, None) for item in dataclasses.fields(record)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_records_behave_as_standard_dataclasses(shape: Callable[[Decorator], Any]) -> None:
+    ours, theirs = shape(records.dataclass), shape(dataclasses.dataclass)
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs)).replace("<factory>", str(dataclasses.MISSING))
+    assert ours.__init__.__annotations__ == theirs.__init__.__annotations__
+    assert ours.__match_args__ == theirs.__match_args__
+    assert (ours.__hash__ is None) == (theirs.__hash__ is None)
+    made = [tuple([_outcome(cls, *args, **names) for cls in (ours, theirs)]) for args, names in ARGUMENTS]
+    assert all(mine is other for mine, other in made if isinstance(mine, type) or isinstance(other, type))
+    pairs = [(mine, other) for mine, other in made if not isinstance(mine, type)]
+    assert pairs
+    for (first, left), (second, right) in itertools.product(pairs, pairs):
+        assert (first == second) == (left == right)
+        assert (first == right) == (left == second)
+        if ours.__hash__ is not object.__hash__:
+            assert _outcome(hash, first) == _outcome(hash, left)
+    for mine, other in pairs:
+        assert not hasattr(mine, "__dict__")
+        for change in (copy.copy, copy.deepcopy, lambda record: dataclasses.replace(record, number=7)):
+            changed, expected = _outcome(change, mine), _outcome(change, other)
+            assert repr(changed) == repr(expected) or repr(changed) == object.__repr__(changed)
+            assert isinstance(expected, type) or _values(changed) == _values(expected)
+        assert _outcome(setattr, mine, "number", 1) == _outcome(setattr, other, "number", 1)
+        assert _outcome(delattr, mine, "number") == _outcome(delattr, other, "number")
+        assert _values(mine) == _values(other)
+
+
+@records.dataclass(frozen=True, slots=True)
+class Sent:
+    number: int
+    text: str = "a"
+
+
+def test_frozen_records_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Sent(3, "b"))) == Sent(3, "b")
