@@ -42,6 +42,7 @@ from asyncpq.decoding.page import (
     decode_dictionary,
     decode_plain,
     packs_plain,
+    pages_without,
     plain_width,
     present_values,
 )
@@ -68,6 +69,8 @@ from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.records import dataclass
+
+_SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 
 
 @dataclass(slots=True)
@@ -118,7 +121,9 @@ class LeafDecoder:
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
         self._plain_width = plain_width(leaf, value_type)
         self._gives_dictionary = pa.types.is_dictionary(value_type)
-        self._packs_plain = packs_plain(leaf, value_type)  # until a page has values of several lengths
+        # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
+        self.searchable = packs_plain(leaf, value_type)
+        self._packs_plain = self.searchable  # until a page has values of several lengths
         self._is_text = leaf.physical_type == PhysicalType.BYTE_ARRAY and value_type in (pa.string(), pa.binary())
         self._size = LeafSize(leaf, arrow_type)
 
@@ -215,6 +220,26 @@ class LeafDecoder:
             )
         indices = self._read(self._template(chunk, of_indices=True), dictionary.identity_page, data, num_rows, limits)
         return LeafArray(run[0].first_row, indices, dictionary.values)
+
+    def pages_without(
+        self, chunk: ColumnChunk, pages: Sequence[DataPage], texts: Sequence[bytes], limits: DecodeLimits
+    ) -> tuple[set[int], int]:
+        """Search the first of ``pages``, about a megabyte, for ``texts``.
+
+        Returns the positions of those that contain none, so that no value does, and the number of those searched.
+        """
+        searched: list[tuple[bytes | memoryview, PageHeader]] = []
+        size = 0
+        for page in pages:
+            header = self._data_header(page, chunk, limits)
+            size += header.uncompressed_size
+            if searched and size > _SEARCHED_BYTES:
+                break
+            searched.append((page.data, header))
+        if size > limits.max_decoded_bytes:
+            return set(), len(searched)
+        found = pages_without(searched, self.leaf, chunk.codec, texts, verify_crc=limits.verify_crc)
+        return found, len(searched)
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """Decompress a page to pick single rows from it; None if the page has to be decoded whole."""

@@ -58,6 +58,25 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
         return dictionary
 
+    def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
+        """Return those of ``rows``, which have arrived, on pages that may have a value with one of ``texts`` in it.
+
+        The search ends where it rules few pages out. It searches pages that are not decoded, and none that a cache
+        would keep decoded. Raises the errors of :meth:`select`.
+        """
+        if self._keep is not None or not self._decoder.searchable:
+            return rows
+        pages = self.holding(rows)
+        fetched = [page for page in pages if isinstance(page, DataPage)]
+        absent: list[DataPage] = []
+        start = 0
+        while start < len(fetched) and len(absent) * 2 >= start:
+            without, count = self._decoder.pages_without(self._chunk, fetched[start:], texts, limits)
+            absent += [fetched[start + position] for position in sorted(without)]
+            start += count
+        self.pages_decoded += len(absent)
+        return rows - RowRanges.from_sorted([(page.first_row, page.stop_row) for page in absent])
+
     def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
         """Return the values of exactly ``rows``, which have arrived. With ``encoded``, the result is a dictionary array
         where a filter is faster on one; see :meth:`dense`.
@@ -272,6 +291,9 @@ class StreamedSource:
 
     def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
         return self._pages.select(rows, limits, encoded=encoded)
+
+    def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
+        return self._pages.rows_with(rows, texts, limits)
 
     def dense(self, array: pa.Array, limits: DecodeLimits) -> pa.Array:
         return self._pages.dense(array, limits)

@@ -332,6 +332,72 @@ class PresentValues(NamedTuple):
     start: int
 
 
+class _Parts(NamedTuple):
+    """The parts of a data page behind its header."""
+
+    levels: memoryview  # of a V2 page
+    values: memoryview  # as stored; in a V1 page, levels come first
+    size: int  # of ``values``, decompressed
+    compressed: bool
+
+    def content(self, codec: int, leaf: Leaf) -> bytes:
+        """Return ``values`` decompressed."""
+        return _decompressed(self.values, codec, self.size, leaf) if self.compressed else bytes(self.values)
+
+
+def _parts(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> _Parts | None:
+    """Take a data page apart; return None if its decompressed size is not certain. Raises CorruptFileError if the CRC
+    does not match."""
+    payload = memoryview(page)[header.header_size :]
+    compressed, num_levels = codec != Codec.UNCOMPRESSED, 0
+    if header.type is PageType.DATA_PAGE_V2:
+        num_levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
+        compressed = compressed and header.is_compressed
+    values, size = payload[num_levels:], header.uncompressed_size - num_levels
+    if compressed and claimed_size(values, codec) != size:
+        return None
+    if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
+        raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
+    return _Parts(payload[:num_levels], values, size if compressed else len(values), compressed)
+
+
+def pages_without(
+    pages: Sequence[tuple[bytes | memoryview, PageHeader]],
+    leaf: Leaf,
+    codec: int,
+    texts: Sequence[bytes],
+    *,
+    verify_crc: bool,
+) -> set[int]:
+    """Return the positions of the PLAIN pages that contain none of ``texts``, so that no value does.
+
+    Pages whose decompressed size is not certain are left out. The bytes of all pages are searched at once, those of
+    zstd decompressed at once too: a text column of 10 million values takes half of the CPU that its decoding takes.
+    Raises CorruptFileError if a page's CRC does not match, or a page cannot be decompressed.
+    """
+    searched: list[int] = []
+    parts: list[_Parts] = []
+    for position, (page, header) in enumerate(pages):
+        part = _parts(page, header, leaf, codec, verify_crc=verify_crc) if header.encoding == Encoding.PLAIN else None
+        if part is not None:
+            searched.append(position)
+            parts.append(part)
+    stops = list(accumulate([part.size for part in parts]))
+    if parts and codec == Codec.ZSTD and all(part.compressed for part in parts):
+        frames = b"".join([part.values for part in parts])  # decompress to one content
+        content = _decompressed(memoryview(frames), codec, stops[-1], leaf)
+    else:
+        content = b"".join([part.content(codec, leaf) for part in parts])
+    without = set(searched)
+    for text in texts:
+        start = content.find(text)
+        while start >= 0:
+            number = bisect_right(stops, start)
+            without.discard(searched[number])
+            start = content.find(text, stops[number])
+    return without
+
+
 def present_values(
     page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
 ) -> PresentValues | None:
@@ -339,28 +405,18 @@ def present_values(
 
     Raises CorruptFileError if the CRC does not match, or the payload cannot be decompressed.
     """
-    payload = memoryview(page)[header.header_size :]
-    levels = b""
-    values = payload
-    compressed = codec != Codec.UNCOMPRESSED
-    expected = header.uncompressed_size
     is_v2 = header.type is PageType.DATA_PAGE_V2
-    if is_v2:
-        if header.num_nulls or header.rep_levels_bytes:
-            return None
-        levels = bytes(payload[: header.def_levels_bytes])
-        values = payload[len(levels) :]
-        compressed = compressed and header.is_compressed
-        expected -= len(levels)
-    if compressed and claimed_size(values, codec) != expected:
+    if is_v2 and (header.num_nulls or header.rep_levels_bytes):
         return None
-    if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
-        raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    content = _decompressed(values, codec, expected, leaf) if compressed else bytes(values)
+    parts = _parts(page, header, leaf, codec, verify_crc=verify_crc)
+    if parts is None:
+        return None
+    content = parts.content(codec, leaf)
     level = leaf.max_definition_level
     start = 0
     if level == 0:
         return PresentValues(content, start)
+    levels = bytes(parts.levels)
     if not is_v2:
         if header.def_encoding != Encoding.RLE or len(content) < 4:
             return None

@@ -27,7 +27,7 @@ from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
-from asyncpq.objects.read_plan import Item, RowGroupPlan
+from asyncpq.objects.read_plan import MANY_ROWS, Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Projection
@@ -36,7 +36,6 @@ from asyncpq.pruning.row_ranges import RowRanges
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
-_ENCODED_ROWS = 32_768  # of fewer rows, dictionary indices are expanded before the filter
 _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows seen, columns are filtered by a mask
 
 
@@ -284,7 +283,10 @@ class RowGroupReader:
         except AsyncpqError as error:
             raise error.locate(url=self._version.url) from error.__cause__
 
-    def _filtered(self, where: Filter, rows: RowRanges, stop: int) -> Matched:
+    def _filtered(self, where: Filter, asked: RowRanges, stop: int) -> Matched:
+        rows = self._searched(asked) if asked.num_rows >= MANY_ROWS else asked
+        if not rows.num_rows:
+            return Matched(rows, None, {}, stop, 0, asked.num_rows)
         leaves: dict[int, list[int]] = {}  # that the filter needs of each field
         for column in self.plan.columns:
             if column.predicate:
@@ -292,25 +294,36 @@ class RowGroupReader:
         arrays: dict[Projection, pa.Array] = {}
         # Of many rows, a dictionary is compared instead: 50 values and a million indices take a fifth of the time. A
         # dataset's columns are adapted first.
-        encoded = rows.num_rows >= _ENCODED_ROWS and self._shape.view is None
+        encoded = rows.num_rows >= MANY_ROWS and self._shape.view is None
         for field, needed in leaves.items():
             projection = Projection(field, tuple(sorted(needed)))
             arrays[projection] = self._select(projection, rows, encoded=encoded)
         mask = where.mask(self._filter_columns(arrays, rows.num_rows), rows.num_rows)
         count = mask.true_count
         if count == 0:
-            return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
+            return Matched(RowRanges.empty(), None, {}, stop, 0, asked.num_rows)
         arrays = {projection: array for projection, array in arrays.items() if projection in self._shape.output}
         if count == rows.num_rows:
-            return Matched(rows, None, self._dense(arrays) if encoded else arrays, stop, count, count)
+            return Matched(rows, None, self._dense(arrays) if encoded else arrays, stop, count, asked.num_rows)
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
-            return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, rows.num_rows)
+            return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
         indices = pc.indices_nonzero(mask)
         matching = {projection: take(array, indices) for projection, array in arrays.items()}
         if encoded:
             matching = self._dense(matching)
-        return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, rows.num_rows)
+        return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, asked.num_rows)
+
+    def _searched(self, rows: RowRanges) -> RowRanges:
+        """Return the rows on pages that may have a value that the filter needs."""
+        for position, column in enumerate(self.plan.columns):
+            source = self.sources.leaves[position] if column.texts else None
+            if isinstance(source, (PagedSource, StreamedSource)) and rows:
+                try:
+                    rows = source.rows_with(rows, column.texts, self._allowance.limits)
+                except AsyncpqError as error:
+                    raise error.locate(byte_range=(column.chunk.start, column.chunk.stop)) from error.__cause__
+        return rows
 
     def _dense(self, arrays: dict[Projection, pa.Array]) -> dict[Projection, pa.Array]:
         """Return the filter's columns in the file's own types."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -221,6 +221,44 @@ def follow(
         result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
         return (all_of if result is truth else any_of)(())
     return atom(expr, truth)  # type: ignore[arg-type]  # all other nodes are atoms
+
+
+def texts_needed(
+    expr: tree.Expression, columns: Collection[str], domain: ValueDomain, *, most: int
+) -> dict[str, frozenset[bytes]]:
+    """Return, by column of strings or binary, the bytes of which each value contains some where ``expr`` is true.
+
+    Only of ``columns``; those for which more than ``most`` texts, or none, are known are left out. ``domain``: the
+    rules by which literals compare with texts.
+    """
+
+    def of_atom(atom: tree.Atom, truth: Truth) -> dict[str, frozenset[bytes]]:
+        wanted = result_values(atom, truth, domain) if atom.column in columns else _ANY
+        if wanted.null or wanted.nan or wanted.of_elements:
+            return {}
+        texts: Sequence[Any] = ()
+        if isinstance(wanted.values, Points) and not wanted.values.inverted:
+            texts = wanted.values.keys
+        elif wanted.texts:
+            texts = (max(wanted.texts, key=len),)
+        if not 0 < len(texts) <= most:
+            return {}
+        try:
+            needed = frozenset([text.encode() if isinstance(text, str) else text for text in texts])
+            return {atom.column or "": needed}
+        except UnicodeEncodeError:
+            return {}
+
+    def all_of(parts: Iterable[dict[str, frozenset[bytes]]]) -> dict[str, frozenset[bytes]]:
+        return {name: texts for part in parts for name, texts in part.items()}
+
+    def any_of(parts: Iterable[dict[str, frozenset[bytes]]]) -> dict[str, frozenset[bytes]]:
+        first, *others = [*parts] or [{}]
+        shared = [name for name in first if all(name in part for part in others)]
+        return {name: first[name].union(*[part[name] for part in others]) for name in shared}
+
+    by_name = follow(expr, Truth.TRUE, of_atom, all_of, any_of)
+    return {name: texts for name, texts in by_name.items() if len(texts) <= most and b"" not in texts}
 
 
 def result_values(atom: tree.Atom, truth: Truth, domain: ValueDomain) -> ResultValues:

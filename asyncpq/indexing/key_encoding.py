@@ -34,7 +34,7 @@ from asyncpq.expressions import Atom
 from asyncpq.expressions.analysis import Points, Truth, result_values
 from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.index_model import NAN_KEY, NULL_KEY, VALUE_TAG
-from asyncpq.pruning.literals import Domain, ValueKind, domain_of
+from asyncpq.pruning.literals import TEXTS
 
 PREFIX_BYTES: Final = 64
 HASH_BYTES: Final = 8
@@ -269,7 +269,6 @@ def float_key(value: float) -> bytes:
 MAX_GRAM_BYTES: Final = 8
 _SEPARATOR: Final = b"\xff"  # not in UTF-8
 _CHUNK_BYTES: Final = 1 << 22  # of text at once
-_TEXTS: Final = domain_of(ValueKind(Domain.BYTES))
 
 
 def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
@@ -292,7 +291,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
     """Return n-grams that occur in every value for which ``atom``, on a column of strings or binary, has the result
     ``truth``; None if these values have no n-gram in common.
     """
-    wanted = result_values(atom, truth, _TEXTS)
+    wanted = result_values(atom, truth, TEXTS)
     if wanted.null or wanted.nan:
         return None
     texts: Iterable[str | bytes] = wanted.texts
@@ -308,7 +307,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
 
 def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
     """Return tokens that occur in every value for which ``atom``, on a column of strings, has the result ``truth``."""
-    return result_values(atom, truth, _TEXTS).tokens
+    return result_values(atom, truth, TEXTS).tokens
 
 
 # -- many values ----------------------------------------------------------------------------------

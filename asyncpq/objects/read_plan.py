@@ -65,6 +65,9 @@ PART_BYTES = 1 << 20  # chunks are not cut finer than this
 # Units that may be decoded before their consumer comes, with the one it has. With 2, units of one column were mostly
 # decoded by one thread, since a row group's units follow one another.
 DECODED_AHEAD = 4
+# Of so many rows, the filter compares dictionaries before indices are expanded, and pages of texts are searched for its
+# literals before they are decoded.
+MANY_ROWS = 32_768
 
 
 class Item(NamedTuple):
@@ -99,6 +102,8 @@ class ColumnPlan:
     rows: InitVar[RowRanges]
     # it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes first
     repeated: bool = False
+    # each value of a matching row contains one of these bytes; none if that is not known
+    texts: tuple[bytes, ...] = ()
     # ordinals of the pages that hold candidate rows; none without ``offsets``
     pages: list[int] = dataclass_field(init=False)
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk

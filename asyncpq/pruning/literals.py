@@ -278,3 +278,4 @@ _KEYS_AS_THEY_STAND: Final[Mapping[Domain, Mapping[type, Callable[[Any], Any] | 
     Domain.BYTES: {bytes: None, str: str.encode},
     Domain.FIXED: {bytes: None, str: str.encode},
 }
+TEXTS: Final = domain_of(ValueKind(Domain.BYTES))  # the rules for any column of strings or binary

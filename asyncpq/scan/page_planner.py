@@ -17,12 +17,13 @@ from typing import Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
-from asyncpq.expressions.analysis import Truth
+from asyncpq.expressions.analysis import Truth, texts_needed
 from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, indexed_chunk
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import (
     DECODED_AHEAD,
+    MANY_ROWS,
     BloomReport,
     ColumnPlan,
     Estimates,
@@ -35,8 +36,10 @@ from asyncpq.objects.read_plan import (
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import ResolvedAccess
+from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.zones import KnownValues, rows_where
@@ -60,6 +63,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
+_MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
 
 @dataclass(slots=True, eq=False)
@@ -199,6 +203,7 @@ class PagePlanner:
         """Return the plans of the row groups, with the pages that may match according to the page indexes, and whether
         to fetch the filter's columns first."""
         groups: list[RowGroupPlan] = []
+        texts = self._texts(candidates)
         for ordinal, rows, filtered in candidates:
             num_rows = self.version.metadata.row_groups[ordinal].num_rows
             if self.prune is not None and indexes.zones:
@@ -214,9 +219,22 @@ class PagePlanner:
             for leaf, field, predicate, repeated in self.columns.leaves if filtered else self.columns.unfiltered:
                 span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf).span
                 offsets = indexes.offsets.get((ordinal, leaf))
-                plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated))
+                needed = texts.get(leaf, ()) if predicate else ()
+                plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated, needed))
             groups.append(RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered))
         return groups, self._late(groups)
+
+    def _texts(self, candidates: Sequence[tuple[int, RowRanges, bool]]) -> dict[int, tuple[bytes, ...]]:
+        """Return the bytes of which each value contains some in matching rows, keyed by leaf; for large reads alone."""
+        if self.prune is None or max([rows.num_rows for _, rows, _ in candidates], default=0) < MANY_ROWS:
+            return {}
+        leaves = {
+            name: leaf.index
+            for name, leaf in self.columns.bounded.items()
+            if leaf.physical_type is PhysicalType.BYTE_ARRAY
+        }
+        needed = texts_needed(self.prune, leaves, TEXTS, most=_MOST_TEXTS)
+        return {leaves[name]: tuple(sorted(texts)) for name, texts in needed.items()}
 
     def _late(self, groups: list[RowGroupPlan]) -> bool:
         """Return whether to fetch the filter's columns first. This costs one more round, and saves the pages of other

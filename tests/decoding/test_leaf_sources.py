@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
-from asyncpq.decoding.page import DataPage, LeafArray, PackedPage, PresentValues, common_length, present_values
+from asyncpq.decoding.page import (
+    DataPage,
+    LeafArray,
+    PackedPage,
+    PresentValues,
+    common_length,
+    pages_without,
+    present_values,
+)
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
@@ -82,6 +91,79 @@ def test_few_rows_equal_pyarrow(
     for page in pages:
         source.add(kept.get(page.first_row, page))
     assert source.select(RowRanges.all(len(expected)), LIMITS).to_pylist() == expected
+
+
+@given(
+    column=columns(),
+    dictionary=st.booleans(),
+    version=st.sampled_from(["1.0", "2.0"]),
+    codec=st.sampled_from(["none", "snappy", "zstd", "gzip"]),
+    crc=st.booleans(),
+    at_once=st.sampled_from([1, 5000, 1 << 20]),
+    data=st.data(),
+)
+def test_pages_are_ruled_out_by_what_their_values_contain(
+    column: pa.Array, dictionary: bool, version: str, codec: str, crc: bool, at_once: int, data: st.DataObject
+) -> None:
+    blob = write(
+        pa.table([column], names=["c"]),
+        compression=codec,
+        use_dictionary=dictionary,
+        data_page_version=version,
+        data_page_size=2000,
+        write_batch_size=64,
+        write_page_checksum=crc,
+        store_schema=True,
+    )
+    file = OpenFile(blob)
+    _, pages = file.pages()
+    source = file.paged()
+    for page in pages:
+        source.add(page)
+    edges = data.draw(st.lists(st.integers(0, len(column)), min_size=2, max_size=6))
+    rows = RowRanges(zip(edges[::2], edges[1::2], strict=False))
+    values = column.cast(pa.binary()).to_pylist()
+    parts = st.sampled_from([value for value in values if value] or [b"x"]).map(lambda value: value[-7:])
+    texts = data.draw(st.lists(parts | st.sampled_from([b"000007", b"nowhere"]), min_size=1, max_size=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaf, "_SEARCHED_BYTES", at_once)
+        found = source.rows_with(rows, texts, LIMITS)
+    matching = [row for row in rows.rows() if values[row] is not None and any(text in values[row] for text in texts)]
+    assert all(row in found for row in matching)
+    assert (found & rows) == found
+    if not matching and not dictionary and codec != "gzip" and b"nowhere" in texts[:1] == texts[-1:]:
+        assert not found
+
+
+def test_a_search_that_rules_few_pages_out_ends() -> None:
+    """So does one for pages that a cache would keep decoded."""
+    words = [f"word {number % 5}" for number in range(20_000)]
+    table = pa.table({"c": words})
+    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
+    pages = file.pages()[1]
+    rows = RowRanges.all(len(words))
+    for text, kept, opened in ((b"word 7", 0, 20), (b"word 3", 20, 1), (b"word 7", 20, 0)):
+        source = file.paged(keep=None if opened else lambda _: None)
+        for page in pages:
+            source.add(page)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(leaf, "_SEARCHED_BYTES", 1)
+            search = Mock(wraps=pages_without)
+            patch.setattr(leaf, "pages_without", search)
+            assert source.rows_with(rows, [text], LIMITS).num_rows == kept * 1000
+        assert search.call_count == opened
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_damaged_pages_are_not_ruled_out(codec: str) -> None:
+    table = pa.table({"c": [f"word {number}" for number in range(5000)]})
+    blob = write(table, use_dictionary=False, compression=codec, max_rows_per_page=500, write_page_checksum=True)
+    file = OpenFile(blob)
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page._replace(data=bytes(page.data[:-1]) + bytes([page.data[-1] ^ 1])) if page.first_row else page)
+    with pytest.raises(CorruptFileError, match="CRC"):
+        source.rows_with(RowRanges.all(5000), [b"nowhere"], LIMITS)
 
 
 def packed_page(table: pa.Table, **options: Any) -> tuple[OpenFile, PackedPage | None]:

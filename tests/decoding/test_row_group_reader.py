@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 
 import asyncpq
-from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.row_group_reader import SharedAllowance
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
+from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.decoding.test_decoded_size import BOMBS
 from tests.parquet_samples import MIB, limited, write
@@ -153,6 +154,34 @@ def test_filters_of_many_rows_compare_dictionaries(dictionary_bytes: int, column
     ):
         found = ask(data, methodcaller("read", columns, where))
         assert found.equals(table.filter(same).select(columns)), where
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_pages_of_texts_are_searched_before_they_are_decoded(index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other columns of the filter, only the rows on the pages that are left are decoded."""
+    words = [f"word {row * 7919 % 77_777:05}" for row in range(100_000)]
+    table = pa.table({"word": words, "number": range(100_000)})
+    data = write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100, write_page_index=index)
+    decoded: list[int] = []
+    decode_pages = LeafDecoder.decode_pages
+
+    def decode(self: LeafDecoder, chunk: ColumnChunk, dictionary: Any, pages: Any, limits: Any) -> Any:
+        decoded.append(len(pages))
+        return decode_pages(self, chunk, dictionary, pages, limits)
+
+    monkeypatch.setattr(LeafDecoder, "decode_pages", decode)
+    word, key = asyncpq.col("word"), words[5]
+    for where, same, few in (
+        (word == key, pc.field("word") == key, True),
+        ((word == key) & (asyncpq.col("number") > 5), (pc.field("word") == key) & (pc.field("number") > 5), True),
+        (word.like(f"%{key[3:]}"), pc.match_like(pc.field("word"), f"%{key[3:]}"), True),
+        (word == "word 5", pc.field("word") == "word 5", False),
+        (~(word == key), pc.field("word") != key, False),
+    ):
+        decoded.clear()
+        found = ask(data, methodcaller("read", ["word"], where), memory_cache_bytes=0)
+        assert found.equals(table.filter(same).select(["word"])), where
+        assert (sum(decoded) <= 4) if few else (sum(decoded) >= 100), where
 
 
 def test_a_column_that_needs_more_than_a_threads_share_is_decoded_alone() -> None:

@@ -14,6 +14,7 @@ from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
+    And,
     ColumnComparison,
     CompareOp,
     Comparison,
@@ -27,6 +28,7 @@ from asyncpq.expressions import (
     KeyIn,
     Like,
     Not,
+    Or,
     StartsWith,
 )
 from asyncpq.expressions.analysis import (
@@ -40,8 +42,10 @@ from asyncpq.expressions.analysis import (
     follow,
     intervals,
     result_values,
+    texts_needed,
 )
 from asyncpq.expressions.tokens import tokens
+from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.literals import domain_of as domain_of_kind
 from tests.predicates import COLUMNS, KINDS, LIST, array, arrays, atoms, trees
 
@@ -321,3 +325,41 @@ def test_spark_membership_is_null_for_null_unless_null_is_a_member(values: tuple
         if None in values:  # SQL's "or is null"
             exact = value is None or exact
         assert holds(result_values(In("x", values), TRUTHS[exact], _SPARK), value, _SPARK), (values, value)
+
+
+_WORDS = st.text("ab", max_size=3)
+_TEXT_COLUMNS = {"text": _WORDS, "raw": _WORDS.map(str.encode)}
+
+
+@given(
+    trees(st.one_of([atoms(name, name, own=words) for name, words in _TEXT_COLUMNS.items()])),
+    st.lists(st.fixed_dictionaries({name: st.none() | words for name, words in _TEXT_COLUMNS.items()}), min_size=1),
+    st.integers(1, 3),
+)
+def test_values_of_matching_rows_contain_a_needed_text(expr: Expression, rows: list[dict[str, Any]], most: int) -> None:
+    table = pa.Table.from_pylist(rows, pa.schema({"text": pa.string(), "raw": pa.binary()}))
+    try:
+        mask = compile_filter(expr, table.schema).mask(dict(zip(table.column_names, table, strict=True)), len(rows))
+    except (PredicateTypeError, pa.ArrowException):
+        assume(False)
+        raise
+    needed = texts_needed(expr, ["text", "raw"], TEXTS, most=most)
+    for name, texts in needed.items():
+        assert 0 < len(texts) <= most
+        assert all(texts)
+        values = table.filter(mask)[name].cast(pa.binary()).to_pylist()
+        assert all(value is not None and any(text in value for text in texts) for value in values)
+
+
+def test_texts_needed() -> None:
+    a, b = Comparison("text", "==", "ab"), StartsWith("text", "b")
+    columns = ["text", "raw"]
+    assert texts_needed(a, columns, TEXTS, most=1) == {"text": {b"ab"}}
+    assert texts_needed(Or((a, b)), columns, TEXTS, most=2) == {"text": {b"ab", b"b"}}
+    assert texts_needed(Or((a, b)), columns, TEXTS, most=1) == {}
+    assert texts_needed(Or((a, Comparison("raw", "==", b"a"))), columns, TEXTS, most=2) == {}
+    assert texts_needed(And((Comparison("raw", "==", b"a"), Not(a))), columns, TEXTS, most=2) == {"raw": {b"a"}}
+    assert texts_needed(Like("text", "%a%bab%"), columns, TEXTS, most=1) == {"text": {b"bab"}}
+    assert texts_needed(KeyIn("text", ("a", None)), columns, TEXTS, most=1) == {"text": {b"a"}}
+    for other in (In("text", ("a", None)), Comparison("text", "==", ""), IsNull("text"), Comparison("n", "==", "a")):
+        assert texts_needed(other, columns, TEXTS, most=2) == {}

@@ -80,7 +80,8 @@ def test_read_equals_pyarrow(
     columns = data.draw(st.none() | st.permutations(table.column_names).map(lambda names: names[: len(names) // 2 + 1]))
     limit = data.draw(st.none() | st.integers(0, 30))
     batch_size = data.draw(st.sampled_from([1, 7, 65_536]))
-    encoded_rows = data.draw(st.sampled_from([0, 32_768]))  # from so many on, filters compare dictionaries
+    many_rows = data.draw(st.sampled_from([0, 32_768]))  # of so many, dictionaries are compared and pages searched
+    memory = data.draw(st.sampled_from([0, 1 << 20]))
     try:
         wanted = expected(file, expression)
     except _REFUSALS:
@@ -97,8 +98,9 @@ def test_read_equals_pyarrow(
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("asyncpq.decoding.row_group_reader._ENCODED_ROWS", encoded_rows)
-            found, count = ask(file, question, limits=limits, requests=requests)
+            patch.setattr("asyncpq.decoding.row_group_reader.MANY_ROWS", many_rows)
+            patch.setattr("asyncpq.scan.page_planner.MANY_ROWS", many_rows)
+            found, count = ask(file, question, limits=limits, requests=requests, memory_cache_bytes=memory)
     except asyncpq.PredicateTypeError as error:
         assert_refused(error, table, expression)
         return
