@@ -225,10 +225,9 @@ _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENC
 
 
 class LeafSize:
-    """Checks the decoded size, as ``arrow_type``, of pages of a leaf that is not repeated."""
+    """Checks the decoded size, as ``arrow_type``, of pages of leaves like ``leaf``, which is not repeated."""
 
     def __init__(self, leaf: Leaf, arrow_type: pa.DataType) -> None:
-        self._leaf = leaf
         self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
         self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
         # of one row: validities and level
@@ -237,9 +236,15 @@ class LeafSize:
         self._index_bits = overhead + 32
 
     def check_pages(
-        self, headers: Sequence[PageHeader], pages: Sequence[bytes | memoryview], encoded: bool, codec: int, limit: int
+        self,
+        leaf: Leaf,
+        headers: Sequence[PageHeader],
+        pages: Sequence[bytes | memoryview],
+        encoded: bool,
+        codec: int,
+        limit: int,
     ) -> None:
-        """Raise ResourceLimitError if pages would decode to more than ``limit`` bytes.
+        """Raise ResourceLimitError if pages of ``leaf`` would decode to more than ``limit`` bytes.
 
         The pages are decoded to dictionary indices if ``encoded``, else to values.
         """
@@ -252,13 +257,13 @@ class LeafSize:
             # no value is longer than its whole page
             coarse = sum([headers[index].num_values * headers[index].uncompressed_size for index in repeating])
             if size + coarse > limit:
-                repeated = sum([prefix_bytes(pages[index], headers[index], self._leaf, codec) for index in repeating])
+                repeated = sum([prefix_bytes(pages[index], headers[index], leaf, codec) for index in repeating])
                 # Values of fixed size are counted already. Only decoded values are held to that size.
                 size = size + repeated if self._has_lengths else max(size, repeated)
         if size > limit:
-            raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
+            raise refuse(f"{len(pages)} pages", size, limit, leaf.dotted)
 
-    def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
+    def check_expansion(self, leaf: Leaf, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
         """Raise ResourceLimitError if ``dictionary.take(indices)`` would take more than ``limit`` bytes."""
         if dictionary.nbytes * len(indices) <= limit:  # no value is larger than the whole dictionary
             return
@@ -266,7 +271,7 @@ class LeafSize:
             return
         total = taken_bytes(dictionary, indices, dictionary.type)
         if total > limit:
-            raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, self._leaf.dotted)
+            raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, leaf.dotted)
 
 
 # -- estimates --------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ Pages of dictionary indices are decoded to indices. Their dictionary is decoded 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Hashable, Sequence
 from itertools import repeat
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,7 +64,6 @@ from asyncpq.parquet.chunk_pages import (
 )
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
-from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.records import dataclass
@@ -89,43 +87,59 @@ class DecodeLimits:
         return DecodeLimits(self.verify_crc, self.max_page_bytes, self.max_decoded_bytes, self.validate_utf8)
 
 
+class _Layout(NamedTuple):
+    """How values of one Parquet type become those of one Arrow type."""
+
+    slot: ValueSlot
+    size: LeafSize
+    plain_width: int  # see :func:`plain_width`
+    gives_dictionary: bool
+    packs_plain: bool  # see :func:`packs_plain`
+    is_text: bool
+
+    @classmethod
+    def of(cls, leaf: Leaf, arrow_type: pa.DataType, value_type: pa.DataType) -> _Layout:
+        return cls(
+            ValueSlot.flat(leaf, value_type),
+            LeafSize(leaf, arrow_type),
+            plain_width(leaf, value_type),
+            pa.types.is_dictionary(value_type),
+            packs_plain(leaf, value_type),
+            leaf.physical_type == PhysicalType.BYTE_ARRAY and value_type in (pa.string(), pa.binary()),
+        )
+
+
 class LeafDecoder:
     """Decodes the pages of one leaf of one file. :func:`leaf_decoder` returns one.
 
     Args:
-        metadata: the file's footer.
+        version: the file.
         leaf: the leaf, which is not repeated.
         arrow_type: pyarrow's type of the leaf's field in this file, cut to the leaf (:func:`path_type`).
         arrow_schema: the value of ``ARROW:schema`` for a file of this leaf alone; None if the type needs none.
-        drop: called with a text about each statement of the footer that the pages contradict and that is ignored.
     """
 
-    def __init__(
-        self,
-        metadata: FileMetadata,
-        leaf: Leaf,
-        arrow_type: pa.DataType,
-        arrow_schema: bytes | None,
-        *,
-        drop: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, version: FileVersion, leaf: Leaf, arrow_type: pa.DataType, arrow_schema: bytes | None) -> None:
         self.leaf = leaf
-        self.drop = drop
         self.arrow_type = arrow_type
         self.depth = depth = len(leaf.path) - 1
         self._value_type = value_type = leaf_type(arrow_type, depth)
-        self.slot = ValueSlot.flat(leaf, value_type)
-        self._metadata = metadata
+        # columns of thousands have few types
+        key = (leaf.physical_type, leaf.logical_type, depth, leaf.max_definition_level, arrow_type)
+        known: dict[Hashable, _Layout] = version.derived(("layouts",), dict)
+        self._layout = layout = known.get(key) or known.setdefault(key, _Layout.of(leaf, arrow_type, value_type))
+        self.slot = layout.slot
+        self._version = version
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[bool, int, tuple[int, ...]], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
-        self._plain_width = plain_width(leaf, value_type)
-        self._gives_dictionary = pa.types.is_dictionary(value_type)
         # whether the values are those of PLAIN pages, byte by byte, so that pages can be searched for them
-        self.searchable = packs_plain(leaf, value_type)
+        self.searchable = layout.packs_plain
         self._packs_plain = self.searchable  # until a page has values of several lengths
-        self._is_text = leaf.physical_type == PhysicalType.BYTE_ARRAY and value_type in (pa.string(), pa.binary())
-        self._size = LeafSize(leaf, arrow_type)
+
+    def drop(self, what: str) -> None:
+        """Note that the pages contradict a statement ``what`` of the footer, which is ignored."""
+        self._version.drop(self.leaf.index, what)
 
     # -- dictionaries -----------------------------------------------------------------------------
 
@@ -139,11 +153,11 @@ class LeafDecoder:
         payload = page[header.header_size :]
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
-        self._size.check_pages([header], [page], False, chunk.codec, limits.max_decoded_bytes)
+        self._layout.size.check_pages(self.leaf, [header], [page], False, chunk.codec, limits.max_decoded_bytes)
         decoded: tuple[pa.Array, int] | None = None
-        if self._plain_width or self._is_text:
+        if self._layout.plain_width or self._layout.is_text:
             decoded = decode_dictionary(
-                memoryview(payload), header, self.leaf, chunk.codec, self._value_type, self._plain_width
+                memoryview(payload), header, self.leaf, chunk.codec, self._value_type, self._layout.plain_width
             )
         if decoded is None:
             values = self._read_dictionary(chunk, header, payload, limits)
@@ -160,7 +174,7 @@ class LeafDecoder:
             level=self.leaf.max_definition_level,
         )
         values = leaf_values(self._read_values(chunk, [data_page], header.num_values, limits), self.depth)
-        if self._gives_dictionary and pa.types.is_dictionary(values.type):
+        if self._layout.gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         return values
 
@@ -175,7 +189,7 @@ class LeafDecoder:
         pages would decode to too many bytes.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
-        if len(pages) == 1 and self._plain_width:
+        if len(pages) == 1 and self._layout.plain_width:
             page = pages[0]
             values = decode_plain(
                 page.data,
@@ -183,7 +197,7 @@ class LeafDecoder:
                 self.leaf,
                 chunk.codec,
                 self._value_type,
-                self._plain_width,
+                self._layout.plain_width,
                 verify_crc=limits.verify_crc,
             )
             if values is not None:
@@ -197,7 +211,8 @@ class LeafDecoder:
                 stop += 1
             run = pages[start:stop]
             content = [page.data for page in run]
-            self._size.check_pages(headers[start:stop], content, encoded, chunk.codec, limits.max_decoded_bytes)
+            limit = limits.max_decoded_bytes
+            self._layout.size.check_pages(self.leaf, headers[start:stop], content, encoded, chunk.codec, limit)
             arrays.append(self._decode_run(chunk, dictionary, run, encoded, limits))
             start = stop
         return arrays
@@ -243,30 +258,30 @@ class LeafDecoder:
 
     def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """Decompress a page to pick single rows from it; None if the page has to be decoded whole."""
-        if self._gives_dictionary:
+        if self._layout.gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
         is_indices = header.encoding in DICTIONARY_ENCODINGS
-        width = self._plain_width
+        width = self._layout.plain_width
         if not is_indices and not (header.encoding == Encoding.PLAIN and (width or self._packs_plain)):
             return None
         values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
         if values is None:
             return None
         if is_indices:
-            return PackedPage(page, page.first_row, page.stop_row, *values, -1)
+            return PackedPage(page.data, page.first_row, page.stop_row, *values, -1)
         if width:
             whole = len(values.data) == values.start + width * header.num_values
-            return PackedPage(page, page.first_row, page.stop_row, *values, width) if whole else None
+            return PackedPage(page.data, page.first_row, page.stop_row, *values, width) if whole else None
         length = common_length(*values, header.num_values)
         if length is None:
             self._packs_plain = False  # other pages are then not decompressed in vain
             return None
-        return PackedPage(page, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
+        return PackedPage(page.data, page.first_row, page.stop_row, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, positions: Sequence[int]) -> pa.Array | None:
         """Return the values at a few ascending ``positions`` in an opened page; None if it has to be decoded whole."""
-        if self._gives_dictionary:
+        if self._layout.gives_dictionary:
             return None
         if packed.value_bytes >= 0:
             picked = packed.plain(positions, self._value_type)
@@ -283,7 +298,7 @@ class LeafDecoder:
 
     def encodes(self, dictionary: Dictionary | None, num_rows: int) -> bool:
         """Return whether a filter compares the values of ``dictionary`` faster than those of ``num_rows`` rows."""
-        if dictionary is None or self.depth or self._gives_dictionary or not self.slot.has_lengths:
+        if dictionary is None or self.depth or self._layout.gives_dictionary or not self.slot.has_lengths:
             return False
         return len(dictionary.values) * 2 <= num_rows
 
@@ -297,13 +312,13 @@ class LeafDecoder:
         """
         try:
             if dictionary is None:
-                return self._as_asked(values) if self._gives_dictionary else values
-            if self._gives_dictionary:
+                return self._as_asked(values) if self._layout.gives_dictionary else values
+            if self._layout.gives_dictionary:
                 return self._as_asked(pa.DictionaryArray.from_arrays(values, dictionary))
             if encoded:
                 return pa.DictionaryArray.from_arrays(values, dictionary)
             indices = leaf_values(values, self.depth) if self.depth else values
-            self._size.check_expansion(dictionary, indices, limits.max_decoded_bytes)
+            self._layout.size.check_expansion(self.leaf, dictionary, indices, limits.max_decoded_bytes)
             expanded = take(dictionary, indices)
             return in_structs(expanded, self.arrow_type, self.depth, values) if self.depth else expanded
         except (pa.ArrowException, OverflowError) as error:
@@ -334,7 +349,7 @@ class LeafDecoder:
                 f"the page of rows {page.first_row}-{page.stop_row - 1} has {header.num_values} rows",
                 column=self.leaf.dotted,
             )
-        if self.drop is not None and (what := header_contradiction(header, chunk, repeated=False)):
+        if what := header_contradiction(header, chunk, repeated=False):
             self.drop(what)
         if limits.verify_crc:
             check_crc_alike(self._has_crc, header, chunk, self.leaf)
@@ -351,13 +366,13 @@ class LeafDecoder:
             is_decimal = logical is not None and logical.kind is LogicalKind.DECIMAL
             if not is_decimal or leaf.physical_type != PhysicalType.BYTE_ARRAY:
                 raise
-            array = self._read(bytes_template(self._metadata, leaf, chunk), b"", pages, num_rows, limits)
+            array = self._read(bytes_template(self._version.metadata, leaf, chunk), b"", pages, num_rows, limits)
             raw = leaf_values(array, self.depth)
             is_empty = pc.equal(pc.binary_length(raw), 0)
             if not pc.any(is_empty).as_py():
                 raise
         array = in_structs(pc.if_else(is_empty, b"\0", raw), array.type, self.depth, array)
-        top = self._metadata.schema.elements[(*leaf.ancestor_indexes, leaf.element_index)[0]]
+        top = self._version.metadata.schema.elements[(*leaf.ancestor_indexes, leaf.element_index)[0]]
         plain = plain_pages(array, nullable=top.repetition is Repetition.OPTIONAL)
         written = chunk._replace(codec=Codec.UNCOMPRESSED, encodings=(Encoding.PLAIN, Encoding.RLE))
         return self._read(self._template(written), b"", [plain], num_rows, limits)
@@ -373,7 +388,7 @@ class LeafDecoder:
         """Decode pages in a spliced file; CorruptFileError if they do not have ``num_rows`` rows."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
-            column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._metadata.int96_unit)
+            column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._version.metadata.int96_unit)
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:
@@ -391,9 +406,9 @@ class LeafDecoder:
         template = self._templates.get(key)
         if template is None:
             if of_indices:
-                template = index_template(self._metadata, self.leaf, chunk)
+                template = index_template(self._version.metadata, self.leaf, chunk)
             else:
-                template = leaf_template(self._metadata, self.leaf, chunk, self._arrow_schema)
+                template = leaf_template(self._version.metadata, self.leaf, chunk, self._arrow_schema)
             self._templates[key] = template
         return template
 
@@ -423,9 +438,9 @@ def leaf_decoder(
                 arrow_schema = encode_schema(pa.schema([top]))
         if as_dictionary:
             arrow_type = dictionary_type(arrow_type)
-        return LeafDecoder(version.metadata, leaf, arrow_type, arrow_schema, drop=partial(version.drop, ordinal))
+        return LeafDecoder(version, leaf, arrow_type, arrow_schema)
 
-    return version.derived(("decoder", ordinal, extensions, as_dictionary), make, weight=4000) or None
+    return version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=4000) or None
 
 
 def page_header(

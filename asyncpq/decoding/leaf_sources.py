@@ -287,7 +287,7 @@ class StreamedSource:
                     column=self._decoder.leaf.dotted,
                 )
             if self._offsets[:1] == [self._first_page]:
-                self.locations = OffsetIndex(self._offsets, self._sizes, self._first_rows)
+                self.locations = OffsetIndex(tuple(self._offsets), tuple(self._sizes), tuple(self._first_rows))
 
     def select(self, rows: RowRanges, limits: DecodeLimits, *, encoded: bool = False) -> pa.Array:
         return self._pages.select(rows, limits, encoded=encoded)

@@ -306,7 +306,9 @@ class LeafPages(NamedTuple):
         if len(last_rows) != len(stops):
             return None
         first_rows = [0, *(row + 1 for row in last_rows[:-1])]
-        return OffsetIndex([page.offset for page in data], [len(page.data) for page in data], first_rows)
+        return OffsetIndex(
+            tuple([page.offset for page in data]), tuple([len(page.data) for page in data]), tuple(first_rows)
+        )
 
 
 class NestedLeaf(PageQueue[DataPage]):

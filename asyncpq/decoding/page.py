@@ -113,7 +113,7 @@ class ChunkPage(NamedTuple):
 class PackedPage(NamedTuple):
     """A page without nulls that is decompressed, but not decoded."""
 
-    page: DataPage  # as fetched
+    data: bytes | memoryview  # of the page as fetched
     first_row: int  # first_row, stop_row: of the page
     stop_row: int
     content: bytes  # its bytes
@@ -123,7 +123,12 @@ class PackedPage(NamedTuple):
 
     @property
     def weight(self) -> int:
-        return len(self.page.data) + len(self.content)
+        return len(self.data) + len(self.content)
+
+    @property
+    def page(self) -> DataPage:
+        """The page as fetched."""
+        return DataPage(self.data, self.first_row, self.stop_row - self.first_row)
 
     def indices(self, positions: Sequence[int]) -> list[int] | None:
         """Return the dictionary indices at a few ascending ``positions``; None if the page has to be decoded whole.
@@ -212,7 +217,7 @@ class PageQueue(Generic[P]):
         self._num_rows = num_rows
         self._pages: list[P] = []
         self._first_rows: list[int] = []
-        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
+        self._expected: deque[int] | None = None  # first rows of pages that will come, ascending
 
     @property
     def rows_available(self) -> int:
@@ -221,6 +226,8 @@ class PageQueue(Generic[P]):
 
     def expect(self, first_row: int) -> None:
         """Announce the page that begins at ``first_row``. Pages are announced in row order, before they are added."""
+        if self._expected is None:
+            self._expected = deque()
         self._expected.append(first_row)
 
     def add(self, page: P) -> None:

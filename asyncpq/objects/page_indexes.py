@@ -45,14 +45,16 @@ class IndexRequest(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A column chunk, and the memory cache's keys of its page indexes."""
+    """A column chunk, its bytes as a :class:`ChunkSpan`, and the memory cache's keys of its page indexes."""
 
+    leaf: int
+    start: int
+    stop: int
     chunk: ColumnChunk  # from the footer
-    span: ChunkSpan  # its bytes
-    offsets: ContentKey | None  # key of its own OffsetIndex, where it has one that may be used; else None
+    has_index: bool  # it has an OffsetIndex of its own that may be used
+    # key of its page locations: of that OffsetIndex, else of what the chunk itself told, or an index beside the object
+    locations: ContentKey
     bounds: ContentKey | None  # key of its ColumnIndex, or None
-    learnt: ContentKey  # key of page locations that the chunk itself told, or an index beside the object
-    learnt_bounds: ContentKey  # key of the bounds that such an index gave
     faults: tuple[str, ...] = ()  # what of its ColumnIndex is not believed
 
 
@@ -107,16 +109,16 @@ class PageIndexes:
             place = (request.row_group, request.leaf)
             chunk = chunks.get(place) or indexed_chunk(self.version, *place)
             wanted.append((request, chunk))
-            self.spans[place] = chunk.span
-            keys.append(chunk.offsets or chunk.learnt)
+            self.spans[place] = chunk
+            keys.append(chunk.locations)
             if request.bounds and chunk.bounds is not None:
                 keys.append(chunk.bounds)
         known = dict(zip(keys, self.source.runtime.memory.get_many(keys), strict=True))
         missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
         bounded: list[tuple[IndexRequest, IndexedChunk, Any]] = []
         for request, chunk in wanted:
-            parsed = known[chunk.offsets or chunk.learnt]
-            if chunk.offsets is not None and isinstance(parsed, OffsetIndex):
+            parsed = known[chunk.locations]
+            if chunk.has_index and isinstance(parsed, OffsetIndex):
                 metrics.cache_hits += 1
                 self.offsets[request.row_group, request.leaf] = parsed
             elif not self._locate(request, chunk, parsed, missing):
@@ -157,15 +159,16 @@ class PageIndexes:
         """Whether the pages' places are known without an OffsetIndex in memory, or will be once what is ``missing`` has
         come."""
         place = (request.row_group, request.leaf)
-        if chunk.offsets is not None and parsed is None and place not in self.version.made:
-            missing.append((request, chunk.offsets, chunk.chunk))
+        if chunk.has_index and parsed is None and place not in self.version.made:
+            missing.append((request, chunk.locations, chunk.chunk))
             return True
         return self._use_learnt(request, chunk, parsed)
 
     def _use_learnt(self, request: IndexRequest, chunk: IndexedChunk, parsed: Any) -> bool:
         """Whether page locations are known in place of an OffsetIndex of the file; else the fallback is noted."""
         place, version, metrics = (request.row_group, request.leaf), self.version, self.context.metrics
-        learnt = parsed if chunk.offsets is None else self.source.runtime.memory.get(chunk.learnt)
+        key = _learnt_key(version, chunk)
+        learnt = self.source.runtime.memory.get(key) if chunk.has_index else parsed
         if learnt is None and place in version.made:
             try:
                 learnt = _offset_index(version.made[place].offsets, chunk.chunk, self._num_rows(request))
@@ -173,7 +176,7 @@ class PageIndexes:
                 metrics.fall_back(f"{self._name(request)}: {error.message}; the index is not used")
                 del version.made[place]
             else:
-                self.source.runtime.memory.put(chunk.learnt, learnt, learnt.weight)
+                self.source.runtime.memory.put(key, learnt, learnt.weight)
         if learnt is None:
             split = chunk.chunk.offset_index_range is not None
             why = "its writer may split rows between pages" if split else "no OffsetIndex"
@@ -191,14 +194,15 @@ class PageIndexes:
         made = self.version.made.get(place)
         zones: PageZones | None = None
         if made is not None and made.bounds is not None and place in self.offsets:
-            zones = memory.get(chunk.learnt_bounds)
+            key = self.version.key("learnt_bounds", chunk.start, chunk.stop)
+            zones = memory.get(key)
             if zones is None:
                 try:
                     zones = self._page_zones(made.bounds, request, ColumnOrder.TYPE_ORDER)
                 except FormatError:
                     self.version.made[place] = made._replace(bounds=None)
                 else:
-                    memory.put(chunk.learnt_bounds, zones, zones.weight)
+                    memory.put(key, zones, zones.weight)
         if zones is None:
             self.context.metrics.fall_back(f"{self._name(request)}: no ColumnIndex, its pages are not pruned")
         else:
@@ -273,23 +277,26 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
         version.drop(leaf, what)
     if not chunk.total_uncompressed_size and chunk.num_values:
         version.drop(leaf, WRONG_UNCOMPRESSED_SIZE)
-    return IndexedChunk(
-        chunk,
-        ChunkSpan(leaf, chunk.start, chunk.stop),
-        *index_keys(version, chunk, leaf),
-        version.key("learnt", chunk.start, chunk.stop),
-        version.key("learnt_bounds", chunk.start, chunk.stop),
-        tuple(_faults(version, version.metadata.schema.leaves[leaf], chunk)),
-    )
+    start, stop = chunk.start, chunk.stop
+    offsets, bounds = index_keys(version, chunk, leaf)
+    locations = offsets or version.key("learnt", start, stop)
+    faults = tuple(_faults(version, version.metadata.schema.leaves[leaf], chunk))
+    return IndexedChunk(leaf, start, stop, chunk, offsets is not None, locations, bounds, faults)
+
+
+def _learnt_key(version: FileVersion, chunk: IndexedChunk) -> ContentKey:
+    """Return the key of page locations that are not from the chunk's own OffsetIndex."""
+    return version.key("learnt", chunk.start, chunk.stop) if chunk.has_index else chunk.locations
 
 
 def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int) -> None:
     """Stop using page locations for a chunk, whatever their source: its pages are not at the given offsets."""
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
-    version.chunks[row_group, leaf] = known._replace(chunk=chunk, offsets=None, bounds=None)
+    learnt = _learnt_key(version, known)
+    version.chunks[row_group, leaf] = known._replace(chunk=chunk, has_index=False, locations=learnt, bounds=None)
     version.made.pop((row_group, leaf), None)
-    source.runtime.memory.discard(known.learnt)
+    source.runtime.memory.discard(learnt)
     version.drop(leaf, "its OffsetIndex is not that of its pages")
 
 
@@ -318,7 +325,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     memory = source.runtime.memory
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk
-    if known.offsets is not None and not isinstance(memory.get(known.offsets), Unusable):
+    if known.has_index and not isinstance(memory.get(known.locations), Unusable):
         return  # it was read whole for another reason
     leaf_ = version.metadata.schema.leaves[leaf]
     if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf_, chunk.encodings) is not None:
@@ -326,7 +333,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     validate_offset_index(
         index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=version.metadata.row_groups[row_group].num_rows
     )
-    memory.put(known.learnt, index, index.weight)
+    memory.put(_learnt_key(version, known), index, index.weight)
 
 
 def _faults(version: FileVersion, leaf: Leaf, chunk: ColumnChunk) -> Iterator[str]:

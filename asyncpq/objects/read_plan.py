@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from dataclasses import field as dataclass_field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import Prices
@@ -82,12 +82,20 @@ class Item(NamedTuple):
     num_rows: int = 0
 
 
-class ChunkSpan(NamedTuple):
+class ChunkSpan(Protocol):
     """The bytes of one leaf's column chunk."""
 
-    leaf: int
-    start: int
-    stop: int
+    @property
+    def leaf(self) -> int:
+        """The leaf's index in the schema."""
+
+    @property
+    def start(self) -> int:
+        """Where the chunk begins in the object."""
+
+    @property
+    def stop(self) -> int:
+        """Where the chunk ends."""
 
 
 @dataclass(slots=True)
@@ -105,18 +113,18 @@ class ColumnPlan:
     # each value of a matching row contains one of these bytes; none if that is not known
     texts: tuple[bytes, ...] = ()
     # ordinals of the pages that hold candidate rows; none without ``offsets``
-    pages: list[int] = dataclass_field(init=False)
+    pages: Sequence[int] = dataclass_field(init=False)
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
 
     def __post_init__(self, rows: RowRanges) -> None:
         offsets = self.offsets
         if offsets is None:
-            self.pages = []
+            self.pages = ()
             self.num_bytes = self.chunk.stop - self.chunk.start
             return
         if len(rows.starts) == 1:  # a lookup's
             low = max(bisect_right(offsets.first_rows, rows.starts[0]) - 1, 0)
-            self.pages = list(range(low, bisect_left(offsets.first_rows, rows.stops[0], low)))
+            self.pages = range(low, bisect_left(offsets.first_rows, rows.stops[0], low))
         else:
             self.pages = self.pages_of(rows)
         self.num_bytes = sum(map(offsets.sizes.__getitem__, self.pages), offsets.offsets[0] - self.chunk.start)

@@ -275,8 +275,12 @@ class ParquetSchema:
         return _by_name((leaf.dotted, leaf) for leaf in self.leaves)
 
     @functools.cached_property
-    def _fields_by_name(self) -> dict[str, list[Field]]:
-        return _by_name((field.name, field) for field in self.fields)
+    def _fields_by_name(self) -> dict[str, tuple[int, ...]]:
+        """Ordinals of the top-level fields, keyed by name."""
+        names: dict[str, tuple[int, ...]] = {}
+        for field in self.fields:
+            names[field.name] = (*names.get(field.name, ()), field.index)
+        return names
 
     @functools.cached_property
     def _leaves_by_path(self) -> dict[str, list[Leaf]]:
@@ -315,7 +319,7 @@ class ParquetSchema:
 
     def ordinals(self, name: str) -> list[int]:
         """Return the ordinals of the top-level fields with this name; an empty list if no field has it."""
-        return [field.index for field in self._fields_by_name.get(name, ())]
+        return [*self._fields_by_name.get(name, ())]
 
     def field(self, key: str | int) -> Field:
         """Return the top-level field with the name or ordinal ``key``.
@@ -336,7 +340,7 @@ class ParquetSchema:
                 column=key,
                 hint="Address the column by its ordinal.",
             )
-        return fields[0]
+        return self.fields[fields[0]]
 
     def _hint(self, name: str) -> str | None:
         """Return a hint that names the column most similar to ``name``, or the file's first columns."""

@@ -98,9 +98,7 @@ async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadM
     if pages:
         layout.indexes.context.round = metrics.rounds + 1
         wanted = [
-            IndexRequest(*place, chunk.bounds is not None)
-            for place, chunk in layout.chunks.items()
-            if chunk.offsets is not None
+            IndexRequest(*place, chunk.bounds is not None) for place, chunk in layout.chunks.items() if chunk.has_index
         ]
         if wanted:
             await layout.indexes.fetch(wanted)
@@ -133,7 +131,7 @@ def _read_chunks(layout: FileLayout) -> None:
             layout.bounds[place] = bounds
             if reason is not None:
                 metrics.fall_back(f"{leaf.dotted}: statistics not used, {reason}")
-            if chunk.offsets is None and chunk.chunk.offset_index_range is not None:
+            if not chunk.has_index and chunk.chunk.offset_index_range is not None:
                 metrics.fall_back(f"{leaf.dotted}: its writer may split rows between pages; page indexes are not used")
     metrics.fall_back_all(version.dropped(range(len(metadata.schema.leaves))))
 
@@ -243,9 +241,9 @@ def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages
     has_dictionary = chunk.start < chunk.data_page_offset
     dictionary = [chunk.start, chunk.data_page_offset] if has_dictionary else None
     if offsets is not None and offsets.offsets:
-        located = Pages(starts=offsets.offsets, sizes=offsets.sizes, first_rows=offsets.first_rows)
+        located = Pages(starts=[*offsets.offsets], sizes=[*offsets.sizes], first_rows=[*offsets.first_rows])
         dictionary = [chunk.start, offsets.offsets[0]] if chunk.start < offsets.offsets[0] else None
-    by_footer = not pages and known.offsets is not None
+    by_footer = not pages and known.has_index
     distinct = None if chunk.statistics is None else chunk.statistics.distinct_count
     return Chunk(
         column=leaf.index,

@@ -79,7 +79,8 @@ class ReadColumns:
         self.leaves = _leaves(
             schema, filtering, output
         )  # what is read of a row group that is filtered, the filter's first
-        self.unfiltered = _leaves(schema, (), output)  # what is read of one that is not
+        # what is read of one that is not
+        self.unfiltered = _leaves(schema, (), output, self.leaves) if filtering else self.leaves
         self.with_filters: bool | None = None  # some may have Bloom filters; None before that is looked for
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
         # row groups (ordinal, whether filtered) whose chunks are known not to share bytes
@@ -95,16 +96,17 @@ class ReadColumns:
 
 
 def _leaves(
-    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection]
+    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection], known: Iterable[ReadLeaf] = ()
 ) -> tuple[ReadLeaf, ...]:
+    """Return the leaves to read; those of the output alone that are ``known`` are the same objects."""
+    outputs = {leaf.leaf: leaf for leaf in known if not leaf.predicate}
     leaves: dict[int, ReadLeaf] = {}
     for predicate, projections in ((True, filtering), (False, output)):
         for projection in projections:
             for index in projection.leaves:
                 if index not in leaves:
-                    leaves[index] = ReadLeaf(
-                        index, projection.field, predicate, schema.leaves[index].max_repetition_level > 0
-                    )
+                    repeated = schema.leaves[index].max_repetition_level > 0
+                    leaves[index] = outputs.get(index) or ReadLeaf(index, projection.field, predicate, repeated)
     return tuple(leaves.values())
 
 

@@ -140,7 +140,7 @@ class PageKeeper:
             and not known
             and not (plan.filtered or self._rows_only)
             and plan.rows.num_rows == plan.num_rows
-            and indexed_chunk(self._version, row_group, leaf).offsets is not None
+            and indexed_chunk(self._version, row_group, leaf).has_index
         )
         unproven = _Unproven(key, page.stop_row, bytes(page.data) if found_again else None)
         self.unproven.setdefault(row_group, []).append(unproven)

@@ -193,7 +193,7 @@ class PagePlanner:
 
     def _skips_pages(self, ordinal: int, rows: RowRanges) -> bool:
         """Return whether a row group may have pages without any of ``rows``, which are read unfiltered."""
-        chunks = (indexed_chunk(self.version, ordinal, item.leaf).span for item in self.columns.unfiltered)
+        chunks = (indexed_chunk(self.version, ordinal, item.leaf) for item in self.columns.unfiltered)
         num_rows = self.version.metadata.row_groups[ordinal].num_rows
         return skips_pages(rows, num_rows, chunks, self.prices.gap_bytes)
 
@@ -217,7 +217,7 @@ class PagePlanner:
                 continue
             plans: list[ColumnPlan] = []
             for leaf, field, predicate, repeated in self.columns.leaves if filtered else self.columns.unfiltered:
-                span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf).span
+                span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf)
                 offsets = indexes.offsets.get((ordinal, leaf))
                 needed = texts.get(leaf, ()) if predicate else ()
                 plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated, needed))

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
-from asyncpq.decoding.page import (
-    DataPage,
-    LeafArray,
-    PackedPage,
-    PresentValues,
-    common_length,
-    pages_without,
-    present_values,
-)
+from asyncpq.decoding.page import LeafArray, PackedPage, PresentValues, common_length, pages_without, present_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
@@ -268,9 +260,9 @@ def test_indices_outside_the_dictionary_are_refused() -> None:
 
 @given(st.binary(max_size=120), st.integers(0, 9), st.lists(st.integers(0, 5000), min_size=1, max_size=5, unique=True))
 def test_any_bytes_give_indices_or_nothing(values: bytes, start: int, positions: list[int]) -> None:
-    found = PackedPage(DataPage(b"", 0, 6000), 0, 6000, values, 0, -1).indices(sorted(positions))
+    found = PackedPage(b"", 0, 6000, values, 0, -1).indices(sorted(positions))
     assert found is None or len(found) == len(positions)
-    behind_levels = PackedPage(DataPage(b"", 0, 6000), 0, 6000, b"\x03" * start + values, start, -1)
+    behind_levels = PackedPage(b"", 0, 6000, b"\x03" * start + values, start, -1)
     assert behind_levels.indices(sorted(positions)) == found
 
 

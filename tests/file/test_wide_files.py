@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -81,6 +83,28 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     await calls_on_the_loop(write(tmp_path, small), read)  # imports
     few, more = [await calls_on_the_loop(write(tmp_path, columns), read) for columns in (small, large)]
     assert more - few < 10 * (large - small), (few, more)
+
+
+async def objects_kept(path: Path) -> int:
+    """How many objects Python's garbage collector visits once a whole row was read, beside those before."""
+    async with asyncpq.Session(cache_policy=asyncpq.immutable()) as session:
+        gc.collect()
+        before = len(gc.get_objects())
+        file = await session.open_file(str(path))
+        await file.lookup({"c0": 7})
+        await asyncio.sleep(0)  # the task's last step holds what it returned
+        gc.collect()
+        return len(gc.get_objects()) - before
+
+
+async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{columns}.parquet" for columns in (100, 300)]
+    for path, columns in zip(paths, (100, 300), strict=True):
+        table = pa.table({f"c{number}": range(number, number + ROWS) for number in range(columns)})
+        pq.write_table(table, path, write_page_index=True)
+    await objects_kept(paths[0])  # imports
+    few, more = [await objects_kept(path) for path in paths]
+    assert more - few <= 24 * 200  # it visits all of them at once, and stops the event loop meanwhile
 
 
 async def test_columns_share_equal_encoding_statistics(tmp_path: Path) -> None:

@@ -170,7 +170,11 @@ def test_nested_locations_are_those_of_the_writer(drawn: NestedFile) -> None:
                 assert found is not None
                 pages = zip(index.offsets, index.sizes, index.first_rows, counts, strict=True)
                 offsets, sizes, first_rows, _ = zip(*[page for page in pages if page[3]], strict=True)
-                assert (found.offsets, found.sizes, found.first_rows) == (list(offsets), list(sizes), list(first_rows))
+                assert (found.offsets, found.sizes, found.first_rows) == (
+                    tuple(offsets),
+                    tuple(sizes),
+                    tuple(first_rows),
+                )
 
 
 @given(nested_files(), st.sampled_from([None, b"somebody version 1.0.0"]), st.data())

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.objects.prices import Prices
-from asyncpq.objects.read_plan import (
-    PART_BYTES,
-    ChunkSpan,
-    ColumnPlan,
-    FetchPlan,
-    Item,
-    RowGroupPlan,
-    estimate,
-    skips_pages,
-)
+from asyncpq.objects.read_plan import PART_BYTES, ColumnPlan, FetchPlan, Item, RowGroupPlan, estimate, skips_pages
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
@@ -29,16 +21,26 @@ rows_of_a_group = st.sets(st.integers(0, NUM_ROWS - 1)).map(lambda rows: RowRang
 first_rows = st.sets(st.integers(1, NUM_ROWS - 1), max_size=8).map(lambda rows: [0, *sorted(rows)])
 
 
+class Span(NamedTuple):
+    """A ChunkSpan."""
+
+    leaf: int
+    start: int
+    stop: int
+
+
 def paged(leaf: int, firsts: list[int], rows: RowRanges, *, predicate: bool = False) -> ColumnPlan:
     """A chunk of pages of 100 bytes behind a dictionary of 50."""
     start = leaf * 10_000
-    offsets = OffsetIndex([start + 50 + 100 * page for page in range(len(firsts))], [100] * len(firsts), firsts)
-    chunk = ChunkSpan(leaf, start, start + 50 + 100 * len(firsts))
+    offsets = OffsetIndex(
+        tuple(range(start + 50, start + 50 + 100 * len(firsts), 100)), (100,) * len(firsts), tuple(firsts)
+    )
+    chunk = Span(leaf, start, start + 50 + 100 * len(firsts))
     return ColumnPlan(leaf, chunk, offsets, predicate, NUM_ROWS, rows)
 
 
 def whole(leaf: int, rows: RowRanges, size: int = 700) -> ColumnPlan:
-    return ColumnPlan(leaf, ChunkSpan(leaf, leaf * 10_000, leaf * 10_000 + size), None, False, NUM_ROWS, rows)
+    return ColumnPlan(leaf, Span(leaf, leaf * 10_000, leaf * 10_000 + size), None, False, NUM_ROWS, rows)
 
 
 def planned(group: RowGroupPlan, *, late: bool) -> FetchPlan:
@@ -50,7 +52,7 @@ def test_the_pages_of_a_column_are_those_that_hold_wanted_rows(firsts: list[int]
     column = paged(0, firsts, rows)
     wanted = {row for start, stop in rows for row in range(start, stop)}
     stops = [*firsts[1:], NUM_ROWS]
-    assert column.pages == [page for page, first in enumerate(firsts) if wanted & {*range(first, stops[page])}]
+    assert [*column.pages] == [page for page, first in enumerate(firsts) if wanted & {*range(first, stops[page])}]
     assert column.num_bytes == 50 + 100 * len(column.pages)
     items = column.items(0, column.pages, dictionary=True)
     assert [item.kind for item in items] == (["dictionary"] if column.pages else []) + ["page"] * len(column.pages)
@@ -100,7 +102,7 @@ def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:
 
 
 def test_pages_are_skipped_where_few_rows_are_wanted_or_a_run_of_others_is_long() -> None:
-    chunks = [ChunkSpan(0, 0, 1000)]
+    chunks = [Span(0, 0, 1000)]
     few, most = RowRanges.from_rows(range(50)), RowRanges.from_rows(range(60))
     assert skips_pages(few, 100, chunks, 1 << 20)
     assert skips_pages(most, 100, chunks, 399)  # the run of 40 rows has 400 bytes

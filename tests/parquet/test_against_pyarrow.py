@@ -162,8 +162,8 @@ def compare_pages(data: bytes, *, must_have_indexes: bool) -> None:
             start, stop = chunk.offset_index_range
             index = decode_offset_index(data[start:stop])
             validate_offset_index(index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=group.num_rows)
-            assert index.offsets == [page.offset for page in walked]
-            assert index.sizes == [page.header.page_size for page in walked]
+            assert index.offsets == tuple([page.offset for page in walked])
+            assert index.sizes == tuple([page.header.page_size for page in walked])
             counts = index.row_counts(group.num_rows)
             assert sum(counts) == group.num_rows
             if leaf.max_repetition_level == 0:

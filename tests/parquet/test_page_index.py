@@ -14,6 +14,7 @@ from asyncpq.parquet.page_index import (
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
+    encode_offset_index,
     validate_offset_index,
     zigzag_varints,
 )
@@ -54,7 +55,7 @@ def test_locations_are_read_as_written(locations: list[Location], extra_fields: 
 def test_rows_and_pages(counts: list[int]) -> None:
     firsts = [sum(counts[:i]) for i in range(len(counts))]
     num_rows = sum(counts)
-    index = OffsetIndex(list(range(4, 4 + len(counts))), [1] * len(counts), firsts)
+    index = OffsetIndex(tuple(range(4, 4 + len(counts))), (1,) * len(counts), tuple(firsts))
     validate_offset_index(index, chunk_start=4, chunk_stop=4 + len(counts), num_rows=num_rows)
     assert index.row_counts(num_rows) == counts
     for row in range(num_rows):
@@ -203,3 +204,10 @@ def test_many_varints_at_once(numbers: list[int]) -> None:
 def test_many_varints_at_once_refuse_negatives() -> None:
     with pytest.raises(CorruptFileError, match="negative"):
         zigzag_varints([zigzag_varint(n) for n in (1, -1)])
+
+
+@pytest.mark.parametrize("negative", range(3))
+def test_the_only_page_is_at_no_negative_place(negative: int) -> None:
+    location = tuple([-1 if number == negative else 1 for number in range(3)])
+    with pytest.raises(CorruptIndexError, match="negative"):
+        decode_offset_index(encode_offset_index(OffsetIndex(*[(value,) for value in location])))

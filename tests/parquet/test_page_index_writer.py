@@ -26,7 +26,7 @@ _numbers = st.integers(0, 2**62)
 
 @given(pages=st.lists(st.tuples(_numbers, st.integers(0, 2**31 - 1), _numbers), max_size=40))
 def test_offset_indexes_read_back(pages: list[tuple[int, int, int]]) -> None:
-    index = OffsetIndex([page[0] for page in pages], [page[1] for page in pages], [page[2] for page in pages])
+    index = OffsetIndex(*(tuple([page[part] for page in pages]) for part in range(3)))
     found = decode_offset_index(encode_offset_index(index))
     assert (found.offsets, found.sizes, found.first_rows) == (index.offsets, index.sizes, index.first_rows)
 
