@@ -11,6 +11,7 @@ adds no uncommitted file. Messages of the first 1,000 tasks carry the footers, w
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 import uuid
@@ -25,6 +26,7 @@ from pyspark.sql.types import StructField, StructType
 
 from asyncpq import errors
 from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
+from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.build import adding
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.indexing.manifest.commits import load
@@ -43,10 +45,9 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.spark.write_options import OPTION_NAMES, json_list, parse_write_options
 from asyncpq.storage.base import ListedObject, RequestContext, writable
 from asyncpq.storage.urls import safe_url
-from asyncpq.writing.file_layout import WriteOptions, check_options
+from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ TAIL_TASKS: Final = 1000
 
 Publish = Literal["index", "plain"]
 
+_LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
+OPTION_NAMES: Final = tuple(camel_case(option.name) for option in fields(WriteOptions))
 _KINDS: Final[Mapping[str, type[IndexKind]]] = {
     kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
 }
@@ -400,3 +403,61 @@ class AsyncpqWriter(DataSourceArrowWriter):
 def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
     """Plan one ``save()`` and return its writer. Raises the errors of :func:`plan_write`."""
     return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))
+
+
+# -- options --------------------------------------------------------------------------------------
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Parse options with names like ``pageRows``, in any case.
+
+    ``bloomFilters`` and ``sortedBy`` are JSON lists of names, or of objects such as ``{"column": "id", "fpp": 0.001}``;
+    ``dictionaryColumns`` is a JSON list of names. An invalid value raises InvalidOptionError.
+    """
+    texts = {name.lower(): value for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for option in fields(WriteOptions):
+        name = camel_case(option.name)
+        if name.lower() in texts:
+            values[option.name] = _parsed(name, option.name, texts[name.lower()])
+    with option_spelling(values):
+        return WriteOptions(**values)
+
+
+def _parsed(name: str, attribute: str, text: str) -> Any:
+    if attribute == "compression":
+        return text.lower()
+    if attribute == "store_schema":
+        return flag_option({name.lower(): text}, name)
+    if attribute in _LISTS:
+        return tuple(_item(name, attribute, item) for item in json_list(name, text))
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None
+
+
+def _item(name: str, attribute: str, item: Any) -> Any:
+    if attribute == "dictionary_columns":
+        if not isinstance(item, str):
+            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}")
+        return item
+    kind = BloomFilter if attribute == "bloom_filters" else SortedBy
+    known = {camel_case(field.name): field.name for field in fields(kind)}
+    record = {"column": item} if isinstance(item, str) else item
+    if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
+        raise InvalidOptionError(
+            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}"
+        )
+    return kind(**{known[key]: value for key, value in record.items()})
+
+
+def json_list(name: str, text: str) -> list[Any]:
+    """Parse the value of an option, a JSON list. Raises InvalidOptionError if ``text`` is not a JSON list."""
+    try:
+        items = json.loads(text)
+    except ValueError as error:
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
+    if not isinstance(items, list):
+        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}')
+    return items

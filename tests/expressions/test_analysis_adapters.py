@@ -240,7 +240,7 @@ def test_iceberg_partitions(case: tuple[str, list[Any], Expression]) -> None:
     from pyiceberg.transforms import IdentityTransform
     from pyiceberg.typedef import Record
 
-    from asyncpq.tables.iceberg.partition_filter import PartitionFilter
+    from asyncpq.tables.iceberg.manifests import PartitionFilter
 
     kind, values, expr = case
     kinds: dict[str, Any] = {

@@ -25,10 +25,9 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundE
 from asyncpq.expressions import Expression, columns
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
-from asyncpq.tables.delta.files import DeltaRoot
+from asyncpq.tables.delta.files import DeltaRoot, DeltaStatistics, num_records, partition_value
 from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
-from asyncpq.tables.delta.values import DeltaStatistics, num_records, partition_value
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -1,23 +1,38 @@
-"""The files that a Delta table's log names: urls of data files, and deletion vectors in files or inline.
+"""What a Delta table's log says of a file: its url, deletion vector, statistics and partition values.
 
 A log's paths are url-encoded, relative to the table or absolute. Inline vectors are Z85 text.
 :mod:`asyncpq.tables.deleted_rows` reads the vectors. PROTOCOL.md, "Deletion Vectors".
+
+Bounds and partition values become values of the columns' types. A bound that is not understood is unknown. The text of
+a binary partition value is read as its UTF-8 bytes, as Spark, deltalake and DuckDB do: the escapes that the protocol
+and newer versions of deltalake write stay text. PROTOCOL.md, "Per-file Statistics" and "Partition Value Serialization".
 """
 
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import decimal
+import json
+import math
 import os
 import re
+import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
+from asyncpq.datasets.model import ColumnBounds
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.expressions.analysis import successor
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.deleted_rows import DeletionVector
+from asyncpq.tables.delta.schema import DeltaLeaf
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "local": "file", "abfss": "abfs"}
@@ -164,3 +179,269 @@ def decode_z85(text: str) -> bytes:
     if not set(text) <= set(_Z85):
         raise ValueError("the text has a character that Z85 does not have")
     return base64.b85decode(text.translate(_TO_B85))
+
+
+# -- statistics and partition values ---------------------------------------------------------------
+
+_NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]')
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_EXACT = decimal.Context(prec=100)
+#: Digits that survive where a writer turns a number into an 8-byte float first, as deltalake does with decimals.
+_FLOAT_DIGITS = 15
+_FLOAT_ERROR = decimal.Decimal(2) ** -50
+#: A string bound of this many characters may be a truncated value (Spark's default; other writers keep more).
+_CUT_CHARACTERS = 32
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DATE = r"([+-]?[0-9]{1,7})-([0-9]{1,2})-([0-9]{1,2})"
+_ONLY_DATE = re.compile(rf"{_DATE}(?:[ T].*)?", re.ASCII)
+_TIME = re.compile(
+    rf"{_DATE}(?:[ T]([0-9]{{1,2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:\.([0-9]+))?)?)?\s*(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?",
+    re.ASCII,
+)
+_DAYS_OF_400_YEARS = 146_097
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def num_records(stats: str | pa.StructScalar | None) -> int | None:
+    """Return the number of rows in the file, deleted rows included; None if the statistics do not have it."""
+    if isinstance(stats, str) and (match := _NUM_RECORDS.match(stats)) is not None:
+        return int(match[1])  # most writers put it first: the rest is parsed when a predicate needs it
+    return _count(_value_at(_parsed(stats), ("numRecords",)))
+
+
+class DeltaStatistics(Mapping[str, ColumnBounds]):
+    """The bounds of a file's columns, keyed by dotted path and parsed on first access.
+
+    ``stats``: the JSON text of an ``add`` action, or the struct that a checkpoint has instead. ``leaves``: the columns
+    that can have statistics, by dotted path. ``has_deletes``: the file has a deletion vector, so its null counts may be
+    outdated.
+    """
+
+    __slots__ = ("_bounds", "_has_deletes", "_leaves", "_stats")
+
+    def __init__(self, stats: str | pa.StructScalar | None, leaves: Mapping[str, DeltaLeaf], has_deletes: bool) -> None:
+        self._stats = stats
+        self._leaves = leaves
+        self._has_deletes = has_deletes
+        self._bounds: dict[str, ColumnBounds | None] = {}
+
+    def __getitem__(self, name: str) -> ColumnBounds:
+        try:
+            bounds = self._bounds[name]
+        except KeyError:
+            bounds = self._bounds[name] = self._decode(self._leaves[name])
+        if bounds is None:
+            raise KeyError(name)
+        return bounds
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._leaves if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _decode(self, leaf: DeltaLeaf) -> ColumnBounds | None:
+        self._stats = stats = _parsed(self._stats)
+        low, high, nulls = (_value_at(stats, (key, *leaf.path)) for key in ("minValues", "maxValues", "nullCount"))
+        nulls = _count(nulls)
+        rows = _count(_value_at(stats, ("numRecords",)))
+        all_null = rows is not None and nulls == rows > 0
+        if self._has_deletes and not all_null and nulls != 0:
+            nulls = None
+        if all_null:
+            return ColumnBounds(null_count=nulls, all_null=True)
+        low, high = _bound(low, leaf, -1), _bound(high, leaf, 1)
+        if low is None and high is None and nulls is None:
+            return None
+        return ColumnBounds(min=low, max=high, null_count=nulls)
+
+
+def _parsed(stats: str | pa.StructScalar | dict[str, Any] | None) -> pa.StructScalar | dict[str, Any]:
+    """Return the statistics as a dict or struct; an empty dict if the statistics are missing or malformed."""
+    if isinstance(stats, (pa.StructScalar, dict)):
+        return stats
+    try:
+        parsed = json.loads(stats, parse_float=decimal.Decimal) if stats else None
+    except (ValueError, ArithmeticError, RecursionError):
+        parsed = None
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _value_at(values: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path of dicts or structs; None if it is missing or Python cannot represent it."""
+    try:
+        for name in path:
+            if not isinstance(values, (dict, pa.StructScalar)):
+                return None
+            values = values[name]
+        return values.as_py() if isinstance(values, pa.Scalar) else values
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _bound(value: Any, leaf: DeltaLeaf, side: int) -> Scalar:
+    """Return a bound in the column's type, widened by as much as a writer may have rounded it; None if unknown.
+
+    ``side``: -1 for an entry of ``minValues``, 1 for one of ``maxValues``.
+    """
+    arrow_type = leaf.type
+    try:
+        if pa.types.is_string(arrow_type):
+            return _string_bound(value, side)
+        if pa.types.is_boolean(arrow_type):
+            return value if isinstance(value, bool) else None
+        if isinstance(value, bool):
+            return None
+        if pa.types.is_integer(arrow_type):
+            return value if isinstance(value, int) else None
+        if pa.types.is_floating(arrow_type):
+            return _float_bound(value, side, leaf.was_float or pa.types.is_float32(arrow_type))
+        if pa.types.is_decimal(arrow_type):
+            return _decimal_bound(value, arrow_type, side)
+        if pa.types.is_date(arrow_type):
+            value = dt.date.fromisoformat(value) if isinstance(value, str) else value
+            return value if type(value) is dt.date else None
+        if pa.types.is_timestamp(arrow_type):
+            return _time_bound(value, arrow_type, side)
+    except (ValueError, ArithmeticError):
+        pass  # unknown
+    return None
+
+
+def _string_bound(value: Any, side: int) -> str | None:
+    if not isinstance(value, str):
+        return None
+    value.encode()  # ValueError for half a surrogate pair, which is no bound
+    if side < 0 or len(value) < _CUT_CHARACTERS:
+        return value
+    return successor(value)
+
+
+def _float_bound(value: Any, side: int, is_single: bool) -> float | None:
+    if not isinstance(value, (int, float, decimal.Decimal, str)):
+        return None
+    number = float(value)  # NaN and infinities may come as strings
+    if math.isnan(number):
+        return None
+    if number == 0 and not is_single:
+        return math.copysign(0.0, side)  # either zero may stand for both
+    if not is_single or math.isinf(number):
+        return number
+    # the number is the short form of a 4-byte float: one step outwards undoes the rounding
+    try:
+        (single,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError:
+        return None
+    (bits,) = struct.unpack("<i", struct.pack("<f", single))
+    if single == 0:
+        return side * 2.0**-149
+    bits += side if single > 0 else -side
+    (outer,) = struct.unpack("<f", struct.pack("<i", bits))
+    return float(outer)
+
+
+def _decimal_bound(value: Any, arrow_type: pa.DataType, side: int) -> decimal.Decimal | None:
+    if not isinstance(value, (int, decimal.Decimal, str)):
+        return None
+    number = decimal.Decimal(value)
+    if not number.is_finite():
+        return None
+    if arrow_type.precision > _FLOAT_DIGITS:
+        number = _EXACT.add(number, _EXACT.multiply(side * abs(number), _FLOAT_ERROR))
+    rounding = decimal.ROUND_CEILING if side > 0 else decimal.ROUND_FLOOR
+    number = number.quantize(decimal.Decimal((0, (1,), -arrow_type.scale)), rounding, _EXACT)
+    largest = decimal.Decimal((0, (9,) * arrow_type.precision, -arrow_type.scale))
+    return max(min(number, largest), -largest)
+
+
+def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime | None:
+    if isinstance(value, str):
+        value = dt.datetime.fromisoformat(value)
+    elif type(value) is dt.date:
+        value = dt.datetime(value.year, value.month, value.day)
+    if not isinstance(value, dt.datetime) or (value.tzinfo is None) is not (arrow_type.tz is None):
+        return None
+    time = value.replace(fold=0)
+    # writers truncate to milliseconds: times before 1970 in either direction
+    return (time if time.tzinfo is None else time.astimezone(dt.UTC)) + side * _MILLISECOND
+
+
+def partition_value(text: str | None, leaf: DeltaLeaf) -> Any:
+    """Decode the text of a partition value in an ``add`` action; None and an empty text are null.
+
+    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range.
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _typed(text, leaf.type)
+    except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        message = f"partition value {text!r} is not of type {leaf.type}"
+        raise CorruptFileError(message, column=leaf.name) from error
+
+
+def _typed(text: str, arrow_type: pa.DataType) -> Any:
+    if pa.types.is_string(arrow_type):
+        return text
+    if pa.types.is_binary(arrow_type):
+        return text.encode()
+    if pa.types.is_integer(arrow_type):
+        if _INTEGER.fullmatch(text) is None:
+            raise ValueError(text)
+        return pa.scalar(int(text), arrow_type).as_py()
+    if pa.types.is_floating(arrow_type):
+        return pa.scalar(float(text), arrow_type).as_py()
+    if pa.types.is_decimal(arrow_type):
+        return pa.scalar(decimal.Decimal(text), arrow_type).as_py()
+    if pa.types.is_boolean(arrow_type):
+        return bool(("false", "true").index(text.lower()))
+    if pa.types.is_null(arrow_type):
+        return None
+    return _date(text) if pa.types.is_date(arrow_type) else _partition_time(text, arrow_type)
+
+
+def _date(text: str) -> dt.date | pa.Scalar:
+    """Parse a date; a time of day after the date is ignored, as in Spark."""
+    match = _ONLY_DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return _python(pa.scalar(_days(match), pa.date32()))
+
+
+def _partition_time(text: str, arrow_type: pa.DataType) -> dt.datetime | pa.Scalar:
+    """Parse a timestamp; if the type has a zone, return it in UTC, and read a text without a zone as UTC.
+
+    A type without a zone ignores the text's zone, as Spark does. Digits after microseconds are dropped.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    hour, minute, second = (int(part or 0) for part in match.group(4, 5, 6))
+    dt.time(hour, minute, second)  # ValueError for a time that does not exist
+    fraction, zone = match[7] or "", match[8]
+    value = _days(match) * _DAY_US + ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(f"{fraction:0<6}"[:6])
+    if arrow_type.tz is not None and zone not in (None, "Z"):
+        offset = dt.datetime.strptime(zone, "%z").utcoffset() or dt.timedelta()
+        value -= offset // dt.timedelta(microseconds=1)
+    return _python(pa.scalar(value, arrow_type))
+
+
+def _days(match: re.Match[str]) -> int:
+    """Return days since 1970 in the proleptic Gregorian calendar, which repeats every 400 years."""
+    year, month, day = (int(part) for part in match.group(1, 2, 3))
+    cycles, inside = divmod(year, 400)
+    inside += 400  # into Python's range of years
+    return dt.date(inside, month, day).toordinal() - _EPOCH_DAY + (cycles - 1) * _DAYS_OF_400_YEARS
+
+
+def _python(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value

@@ -24,9 +24,8 @@ from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import check_deleted, decode_positions, decode_vector, unframed
 from asyncpq.tables.ducklake.inlined import inlined_file
-from asyncpq.tables.ducklake.schema import columns_of_rows, leaves_of, mapped_fields
-from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, Row, SqlCatalog
-from asyncpq.tables.ducklake.values import bounds_of_statistics
+from asyncpq.tables.ducklake.schema import Row, bounds_of_statistics, columns_of_rows, leaves_of, mapped_fields
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, SqlCatalog
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine

@@ -19,9 +19,8 @@ from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.tables.ducklake.schema import DuckLakeColumn, columns_of_rows
-from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows, Row
-from asyncpq.tables.ducklake.values import value_of_text
+from asyncpq.tables.ducklake.schema import DuckLakeColumn, Row, columns_of_rows, value_of_text
+from asyncpq.tables.ducklake.sql_catalog import DuckLakeState, InlinedRows
 
 _TEXT = ("varchar", "json")
 _NO_COLUMN = (1 << 31) - 1  # a field id that no column has

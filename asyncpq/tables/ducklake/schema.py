@@ -1,4 +1,7 @@
-"""A DuckLake table's columns as fields, the leaves that have statistics, and the columns of added files.
+"""A DuckLake table's columns and types in Arrow, and the values and bounds that its catalog stores as text.
+
+Types are those of the table's files: uuid and json as Arrow extensions, 128-bit integers as doubles, intervals as 12
+bytes. Spec: "Data Types"; "ducklake_file_column_stats" for the text of bounds.
 
 Files match columns by field id. Files that were added to a DuckLake as they are match by name, through a mapping:
 their field ids are not the table's. Spec: ``ducklake_column_mapping``, ``ducklake_name_mapping``.
@@ -7,20 +10,271 @@ their field ids are not the table's. Spec: ``ducklake_column_mapping``, ``duckla
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import re
+import struct
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import TableField
+from asyncpq.datasets.model import ColumnBounds, TableField
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.expressions.scalars import Timestamp
+from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.ducklake.sql_catalog import Row
-from asyncpq.tables.ducklake.values import RESOLUTIONS, arrow_type, value_of_text
+
+Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
+
+_PLAIN: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "int128": pa.float64(),  # as in the files
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "uint128": pa.float64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "time": pa.time64("us"),
+    "timetz": pa.time64("us"),
+    "time_ns": pa.time64("ns"),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_us": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("us"),  # Parquet has no seconds
+    "timestamp_ms": pa.timestamp("ms"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "interval": pa.binary(12),
+    "varchar": pa.string(),
+    "blob": pa.binary(),
+    "uuid": pa.uuid(),
+    "json": pa.json_(pa.string()),
+    "geometry": pa.binary(),  # WKB
+}
+#: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
+RESOLUTIONS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_us": "us", "timestamptz": "us"}
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_FLOAT = rf"-?inf|nan|{_NUMBER}"
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_CLOCK = r"(?!24)\d{2}:\d{2}:\d{2}(?:\.\d{1,6}0{0,3})?"
+_OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
+#: For each unit, the part of an interval it belongs to and its factor. PostgreSQL writes "mon".
+_INTERVAL_UNITS = {
+    "year": ("months", 12),
+    "month": ("months", 1),
+    "mon": ("months", 1),
+    "week": ("days", 7),
+    "day": ("days", 1),
+    "hour": ("micros", 3_600_000_000),
+    "minute": ("micros", 60_000_000),
+    "second": ("micros", 1_000_000),
+    "millisecond": ("micros", 1000),
+    "microsecond": ("micros", 1),
+}
+_INTERVAL = re.compile(
+    r"(?P<words>(?:[+-]?\d+ [a-z]+ ?)*)"
+    r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2}):(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?",
+    re.ASCII,
+)
+_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def arrow_type(name: str) -> pa.DataType | None:
+    """Return the Arrow type of a DuckLake type without children; None for a type that asyncpq does not support."""
+    match = _DECIMAL.fullmatch(name)
+    if match is not None:
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _PLAIN.get(name)
+
+
+def value_of_text(text: str, type_name: str) -> Scalar:
+    """Parse the text of a value in the catalog.
+
+    Raises ValueError if the text is not in DuckDB's format for the type, or Python cannot represent the value
+    (infinity, BC).
+    """
+    if type_name in ("varchar", "json"):
+        return text
+    pattern, parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name, (None, str))
+    if pattern is None or pattern.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not the text of a value of type {type_name}")
+    return parse(text)
+
+
+def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) -> ColumnBounds | None:
+    """Decode a file's bounds from a row of ``ducklake_file_column_stats``; None if the type has no usable bounds.
+
+    A bound whose text cannot be parsed is unknown. For types without text bounds the whole row is ignored: DuckDB
+    always writes a null count of 0 for them.
+    """
+    if type_name not in _BOUNDED and not type_name.startswith("decimal("):
+        return None
+    low, high = _bound(row["min_value"], type_name), _bound(row["max_value"], type_name)
+    is_float = type_name in ("float32", "float64")
+    if type_name in _COARSE:
+        low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
+    if is_float:
+        low, high = _widened(low, min), _widened(high, max)
+    # value_count excludes nulls (1.0) or includes them (some writers); otherwise the counts cannot be trusted
+    value_count, null_count, contains_nan = row["value_count"], row["null_count"], row.get("contains_nan")
+    counted = null_count is not None and (value_count or 0) + null_count == num_rows
+    if null_count == 0:
+        counted = value_count == num_rows
+    return ColumnBounds(
+        min=low,
+        max=high,
+        null_count=null_count if counted else None,
+        all_null=counted and num_rows > 0 and null_count == num_rows,
+        may_be_nan=is_float and (contains_nan is None or bool(contains_nan)),
+    )
+
+
+def _bound(text: str | None, type_name: str) -> Scalar:
+    if text is None:
+        return None
+    try:
+        value = value_of_text(text, type_name)
+    except ValueError:
+        return None
+    return None if isinstance(value, float) and value != value else value
+
+
+def _whole(value: Scalar, micros: int, up: int) -> Scalar:
+    """Round a bound of timestamps outwards to the coarser unit in which they are read."""
+    if not isinstance(value, dt.datetime):
+        return None
+    beyond = value.microsecond % micros
+    if not beyond:
+        return value
+    try:
+        return value + dt.timedelta(microseconds=up * micros - beyond)
+    except OverflowError:
+        return None
+
+
+def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | None:
+    """Widen the bound of a float.
+
+    The text may come from a time when the column was FLOAT and then means that float: the double 0.1 is less than the
+    float 0.1. Zero has no sign in statistics.
+    """
+    if not isinstance(value, float):
+        return None
+    if value == 0:
+        return -0.0 if choose is min else 0.0
+    try:
+        (single,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return value
+    return choose(value, single)
+
+
+def _single(text: str) -> float:
+    (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
+    return float(value)
+
+
+def _blob(text: str) -> bytes:
+    r"""Parse bytes; bytes that are not printable ASCII are written as ``\xAA``."""
+    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
+def _interval(text: str) -> bytes:
+    """Parse an interval into Parquet's form: months, days and milliseconds, none of them negative."""
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an interval")
+    counts = {"months": 0, "days": 0, "micros": 0}
+    words = match["words"].split()
+    for count, unit in zip(words[::2], words[1::2], strict=True):
+        part, factor = _INTERVAL_UNITS.get(unit.removesuffix("s"), (None, 0))
+        if part is None:
+            raise ValueError(f"{text!r} is not an interval: unknown unit {unit!r}")
+        counts[part] += int(count) * factor
+    if match["hours"] is not None:
+        seconds = (int(match["hours"]) * 60 + int(match["minutes"])) * 60 + int(match["seconds"])
+        clock = seconds * 1_000_000 + int(f"{match['fraction'] or '':0<6}")
+        counts["micros"] += -clock if match["sign"] == "-" else clock
+    try:
+        if counts["micros"] % 1000:
+            raise ValueError(f"Parquet intervals have milliseconds, but {text!r} has microseconds")
+        return struct.pack("<III", counts["months"], counts["days"], counts["micros"] // 1000)
+    except struct.error:
+        raise ValueError(f"Parquet cannot represent the interval {text!r}: a part is negative or too large") from None
+
+
+def _time_in_utc(text: str) -> dt.time:
+    return dt.datetime.combine(_EPOCH_UTC, dt.time.fromisoformat(text)).astimezone(dt.UTC).time()
+
+
+def _instant(text: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    except OverflowError as error:
+        raise ValueError(f"Python cannot represent the time {text!r} in UTC") from error
+
+
+def _nanoseconds(text: str) -> Timestamp:
+    point, _, fraction = text.partition(".")
+    since_epoch = dt.datetime.fromisoformat(point).replace(tzinfo=dt.UTC) - _EPOCH_UTC
+    return Timestamp(since_epoch // dt.timedelta(seconds=1) * 1_000_000_000 + int(f"{fraction:0<9}"))
+
+
+def _parser(pattern: str, parse: Callable[[str], Scalar]) -> tuple[re.Pattern[str], Callable[[str], Scalar]]:
+    return re.compile(pattern, re.ASCII | re.DOTALL), parse
+
+
+#: For each type, the texts that DuckDB writes, and their parser. ``fromisoformat`` drops digits after microseconds.
+_PARSERS = {
+    "boolean": _parser("true|false|1|0", _BOOLEANS.__getitem__),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _parser(r"-?\d+", int)),
+    **dict.fromkeys(("int128", "uint128", "float64"), _parser(_FLOAT, float)),
+    "float32": _parser(_FLOAT, _single),
+    "decimal": _parser(_NUMBER, Decimal),
+    "date": _parser(_DAY, dt.date.fromisoformat),
+    "time": _parser(_CLOCK, dt.time.fromisoformat),
+    "timetz": _parser(_CLOCK + _OFFSET, _time_in_utc),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"),
+        _parser(f"{_DAY}(?: {_CLOCK})?", dt.datetime.fromisoformat),
+    ),
+    "timestamp_ns": _parser(rf"{_DAY}(?: \d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,9}})?)?", _nanoseconds),
+    "timestamptz": _parser(f"{_DAY} {_CLOCK}{_OFFSET}", _instant),
+    "uuid": _parser(".*", uuid.UUID),
+    "blob": _parser(r"(?:[\x00-\x5b\x5d-\x7f]|\\x[0-9A-Fa-f]{2})*", _blob),
+    "interval": _parser(".*", _interval),
+}
+_COARSE = {"timestamp_s": 1_000_000, "timestamp_ms": 1000}
+_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz", "interval"} | {"varchar"}
+
+
+def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
+    """Return a ``snapshot_time`` in UTC; None is unknown. Databases without timestamps store text.
+
+    Raises ValueError if the text is not a timestamp with a zone.
+    """
+    if isinstance(value, str):
+        parsed = value_of_text(value, "timestamptz")
+        assert isinstance(parsed, dt.datetime)
+        return parsed
+    return value.replace(tzinfo=dt.UTC) if value is not None and value.tzinfo is None else value
+
+
+# -- columns ---------------------------------------------------------------------------------------
 
 _Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in column order
 

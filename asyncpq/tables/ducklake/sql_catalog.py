@@ -10,16 +10,15 @@ import contextlib
 import datetime as dt
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from asyncpq.errors import CorruptFileError, ObjectNotFoundError, StoreError, UnsupportedFeatureError, UsageError
 from asyncpq.records import dataclass
-from asyncpq.tables.ducklake.values import snapshot_time
+from asyncpq.tables.ducklake.schema import Row, snapshot_time
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnClause, Connection, Engine, Select, TableClause
 
-Row: TypeAlias = Mapping[str, Any]
 
 #: Versions of the format that are read. A newer one may store deleted rows in places that this module does not read.
 VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0", "1.1-dev1", "1.1")

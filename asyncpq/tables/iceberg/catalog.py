@@ -35,12 +35,12 @@ from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg.manifests import (
     DATA,
     ManifestFileEntry,
+    PartitionFilter,
     decode_manifest,
     decode_manifest_list,
     decode_table_metadata,
     store_url,
 )
-from asyncpq.tables.iceberg.partition_filter import PartitionFilter
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 
 logger = logging.getLogger(__name__)

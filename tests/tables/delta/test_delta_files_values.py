@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
+from asyncpq.tables.delta.files import DeltaStatistics, num_records
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, MappingMode, decode_schema
-from asyncpq.tables.delta.values import DeltaStatistics, num_records
 from tests.delta_tables import (
     ID,
     DeltaWriter,

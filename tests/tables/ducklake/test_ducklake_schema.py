@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.tables.ducklake.values import bounds_of_statistics, value_of_text
+from asyncpq.tables.ducklake.schema import bounds_of_statistics, value_of_text
 
 _connection = duckdb.connect()
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
-from asyncpq.spark.write_options import parse_write_options
+from asyncpq.spark.lake_writer import parse_write_options
 from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options, leaf_places, sorting
 
 _SCHEMA = pa.schema(
