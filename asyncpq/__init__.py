@@ -62,8 +62,9 @@ from asyncpq.storage.base import Validator
 if TYPE_CHECKING:
     from asyncpq import blocking
     from asyncpq import indexing as indexing
-    from asyncpq.dataset import Dataset, DatasetPlan
+    from asyncpq.dataset import Dataset
     from asyncpq.datasets.dataset_files import DatasetScan
+    from asyncpq.datasets.dataset_plan import DatasetPlan
     from asyncpq.datasets.model import (
         Catalog,
         ColumnBounds,
@@ -165,7 +166,7 @@ _MODULES = {
     "ColumnBounds": "asyncpq.datasets.model",
     "DataFile": "asyncpq.datasets.model",
     "Dataset": "asyncpq.dataset",
-    "DatasetPlan": "asyncpq.dataset",
+    "DatasetPlan": "asyncpq.datasets.dataset_plan",
     "DatasetScan": "asyncpq.datasets.dataset_files",
     "Deletes": "asyncpq.datasets.model",
     "DuckLakeTable": "asyncpq.tables.ducklake.catalog",

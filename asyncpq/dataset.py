@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState
+from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
@@ -21,17 +22,15 @@ from asyncpq.decoding.casts import lacking
 from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.errors import InvalidOptionError, RowIndexError, printable
+from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, parse_filters, without_contradictions
-from asyncpq.metrics import ReadMetrics
+from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ColumnNames
 from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
-from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
 
@@ -39,85 +38,6 @@ if TYPE_CHECKING:
     from asyncpq.reports.documents import DatasetInspection
 
 T = TypeVar("T")
-
-_SHOWN = 5  # files whose plans explain() shows
-
-_VIEWS = {
-    View.SNAPSHOT: "snapshot: the files as the index lists them; files written since are not seen, nor are rows of "
-    "files replaced since, where it ruled these out",
-    View.LISTED: "listed: the files that are there when the read begins",
-    View.TABLE: "table: the files of one snapshot, whatever is written meanwhile",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetPlan:
-    """The plan of a read of many files, which has not fetched any data.
-
-    Attributes:
-        url: url of the dataset.
-        view: which files the read sees: "listed", "snapshot" (of an index) or "table".
-        description: a few words on the dataset, with the version of a table.
-        where: the predicate as text, relative times resolved; None if all rows match.
-        limit: maximum of rows, None for all; a read may stop before the last of ``files``.
-        files_total: files of the dataset.
-        files_ruled_out: files not opened, since partition values, a table's metadata, an index or earlier reads show
-            that no row matches.
-        index: lines of text, one for each part of the index: how many files it ruled out; empty without an index.
-        listing: the cost of the listing, as text; None if nothing was listed.
-        files_by_footer: files ruled out by their footers and page indexes.
-        files: plans of the files that would be read, in order.
-        skipped: urls of bad files that are left out.
-        metadata_requests: requests that planning itself sent.
-    """
-
-    url: str
-    view: View
-    description: str
-    where: str | None
-    limit: int | None
-    files_total: int
-    files_ruled_out: int
-    files_by_footer: int
-    files: tuple[Plan, ...]
-    skipped: tuple[str, ...]
-    metadata_requests: int
-    index: tuple[str, ...] = ()
-    listing: str | None = None
-
-    @property
-    def num_requests(self) -> int:
-        """Number of range GETs in the first rounds of all files."""
-        return sum(plan.num_requests for plan in self.files)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that the range GETs in the first rounds of all files fetch."""
-        return sum(plan.num_bytes for plan in self.files)
-
-    def explain(self) -> str:
-        """Return the plan as text of several lines, with the plans of the first five files that would be read."""
-        lines = [
-            f"dataset {printable(self.url)}",
-            f"  view {_VIEWS[self.view]}",
-            f"  {printable(self.description)}",
-            *([f"  listing: {self.listing}"] if self.listing is not None else []),
-            f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
-            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
-            *[f"  index {printable(line)}" for line in self.index],
-            f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
-            f"{self.files_by_footer} by their footers",
-            f"  {self.num_requests} requests, {self.num_bytes} bytes for data",
-            *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
-        ]
-        for plan in self.files[:_SHOWN]:
-            lines.extend(f"  {line}" for line in plan.explain().splitlines())
-        if len(self.files) > _SHOWN:
-            lines.append(f"  ... and {len(self.files) - _SHOWN} more files")
-        lines.append(f"  planning took {self.metadata_requests} requests")
-        return "\n".join(lines)
-
-    __str__ = explain
 
 
 def output_schema(
@@ -369,12 +289,14 @@ class Dataset(Unpicklable):
             ask = self._ask(columns, where, limit=limit, access=access)
         self._runtime.check()
         operation = self._runtime.operation("plan", self.url)
+        operation.metrics.trace = ReadTrace()
         files = DatasetFiles(self._state, ask, operation, scan=lookup is None)
         try:
             with operation:
                 plans = await files.plans()
         finally:
             self.metrics, self.skipped = operation.metrics, files.skipped
+        read = [plan for plan in plans if plan.pruning.row_groups_kept]
         return DatasetPlan(
             url=self.url,
             view=self.view,
@@ -383,12 +305,15 @@ class Dataset(Unpicklable):
             limit=ask.limit,
             files_total=operation.metrics.files_total,
             files_ruled_out=operation.metrics.files_ruled_out,
-            files_by_footer=operation.metrics.files_opened - len(plans),
-            files=tuple(plans),
+            files_by_footer=operation.metrics.files_opened - len(read),
+            files=tuple(read),
             skipped=tuple(skipped.url for skipped in files.skipped),
             metadata_requests=operation.metrics.requests,
             index=files.report(),
             listing=None if files.cost is None else str(files.cost),
+            columns=tuple(self._output(ask).names),
+            files_by=files.ruled_out(),
+            files_empty=tuple(plan for plan in plans if not plan.pruning.row_groups_kept),
         )
 
     # -- inside -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from asyncpq.records import dataclass
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_FALLBACKS: Final = 100  # distinct fallbacks kept, for a read and for a session
 MAX_LOGGED: Final = 10_000  # records of requests kept for a read
 
+Tier = Literal["memory", "disk", "shared", "store"]
 Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat", "write"]
 
 
@@ -64,6 +65,26 @@ class RequestRecord:
         return f"round {self.round}: {self.method} {self.purpose}{span} ({self.bytes} bytes)"
 
 
+class TracedPart(NamedTuple):
+    """A part of an object that a read got: a footer, a page, a dictionary, a slice of an index, ..."""
+
+    url: str  # of the object
+    kind: str
+    start: int  # first byte in the object
+    stop: int
+    tier: Tier  # where it came from; "disk" for either tier if both are there
+
+
+@dataclass(slots=True, eq=False)
+class ReadTrace:
+    """The story of one read, which it tells only if its metrics carry a trace. Times are ``time.monotonic()``."""
+
+    parts: list[TracedPart] = field(default_factory=list)
+    decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
+    waited: list[tuple[float, float]] = field(default_factory=list)  # for a tier outside this process
+    on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
+
+
 @dataclass(slots=True)
 class ReadMetrics:
     """Counts of one read."""
@@ -106,6 +127,8 @@ class ReadMetrics:
     #: other reads wait for it, is counted there.
     total: ReadMetrics | None = field(default=None, repr=False)
     began: float = field(default=0.0, repr=False, compare=False)  # time.monotonic() when the call began
+    #: Where a read that is explained tells its story; None for all others, which pay nothing for it.
+    trace: ReadTrace | None = field(default=None, repr=False, compare=False)
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
     _whole: ReadMetrics | None = field(default=None, init=False, repr=False, compare=False)
     _waits: int = field(default=0, init=False, repr=False, compare=False)
@@ -211,7 +234,7 @@ class ReadMetrics:
 
     def part(self, rounds: int) -> ReadMetrics:
         """Return metrics for one file of a dataset's read, begun after ``rounds`` rounds; see :meth:`add_part`."""
-        part = ReadMetrics(rounds=rounds, began=self.began)
+        part = ReadMetrics(rounds=rounds, began=self.began, trace=self.trace)
         part._whole = self
         return part
 
@@ -268,5 +291,5 @@ class ReadMetrics:
 _EXPORTED = tuple(
     item.name
     for item in fields(ReadMetrics)
-    if item.name not in ("log", "total", "began") and not item.name.startswith("_")
+    if item.name not in ("log", "total", "began", "trace") and not item.name.startswith("_")
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import field
@@ -123,6 +124,7 @@ class DatasetFiles:
         self.rows_known = 0  # number of rows of files that are counted without opening them
         self.report: Callable[[], tuple[str, ...]] = tuple  # returns ``explain()`` lines: how an index ruled out files
         self.cost: ListingCost | None = None  # cost of the listing
+        self.fates: dict[str, str] = {}  # of a read with a trace: what ruled out files before they were opened, by url
         self.ordered = ordered
         self._state = state
         self._runtime = state.runtime
@@ -180,6 +182,8 @@ class DatasetFiles:
             self.rows_known += sum(known.values())
             candidates = [(number, file) for number, file in candidates if number not in known]
         self._candidates = candidates
+        if metrics.trace is not None:
+            self.fates = state.known.fates(files, ask, state.columns)
         total = len(files) if found.total is None else found.total
         metrics.files_total = total + len(found.bad)
         metrics.files_skipped = len(found.bad)
@@ -263,7 +267,11 @@ class DatasetFiles:
             await opened.finish()
 
     async def plans(self) -> list[Plan]:
-        """Return the plans of the files that are not ruled out, in their order; no data is read."""
+        """Return the plans of the files that were planned, in their order; no data is read.
+
+        With a trace, files without row groups to read are among them; those that their footers' statistics rule out are
+        not.
+        """
 
         async def describe(opened: OpenedFile) -> Plan | None:
             return opened.describe(scan=self._scan)
@@ -271,8 +279,23 @@ class DatasetFiles:
         async with aclosing(self.described(describe)) as plans:
             return [plan async for plan in plans if plan is not None]
 
+    def ruled_out(self) -> dict[str, int]:
+        """Return how many files were not opened, by what ruled them out: a :data:`asyncpq.reports.documents.Fate`. The
+        read must have a trace."""
+        used = self._used
+        if used is None:
+            return {}
+        counts = Counter(self.fates.values())
+        unlisted = (len(used.files) if used.total is None else used.total) - len(used.files)
+        counts["index"] += used.by_index
+        counts["table"] += unlisted - used.by_index
+        return {fate: count for fate, count in counts.items() if count}
+
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read."""
+        """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
+
+        With a trace, also for those whose plans have no row groups to read.
+        """
         async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -282,9 +305,11 @@ class DatasetFiles:
                 self._check_access(found)
                 self._find(found)
 
+        traced = self._metrics.trace is not None
+
         async def prepare(opened: OpenedFile) -> T | None:
             await self._prepare(opened)
-            return await look(opened) if opened.has_rows else None
+            return await look(opened) if opened.has_rows or (traced and opened.plan is not None) else None
 
         async with aclosing(self._opener().files(self._candidates, prepare)) as files:
             async for opened, looked in files:

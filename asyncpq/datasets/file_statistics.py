@@ -107,6 +107,27 @@ class FileStatistics:
             return numbers
         return [number for number in numbers if files[number].url in ask.by_file]
 
+    def fates(self, files: Sequence[DataFile], ask: ScanRequest, dataset: DatasetColumns) -> dict[str, str]:
+        """Return what rules out each file that :meth:`candidates` leaves out, keyed by url: its partition, a table's
+        metadata ("table"), the footer of an earlier read ("statistics"), or the files asked for ("access")."""
+        where = ask.where if ask.prune is None else ask.prune
+        fates: dict[str, str] = {}
+        if where is not None:
+            known: dict[str, FileStatistics] = {
+                "partition": FileStatistics(trust_statistics=False),
+                "table": FileStatistics(trust_statistics=self._trust_statistics),
+                "statistics": self,
+            }
+            for fate, statistics in known.items():
+                kept = statistics.prune(files, simplify(where), dataset.schema)
+                for number in kept.complement(len(files)).rows():
+                    fates.setdefault(files[number].url, fate)
+        if ask.by_file is not None:
+            for file in files:
+                if file.url not in ask.by_file:
+                    fates[file.url] = "access"
+        return fates
+
     def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
         """Return the positions in ``files`` of those in which ``where`` may be true for a row."""
         if files is not self._files:

@@ -235,7 +235,9 @@ class OpenedFile:
         """Return the plan for ``explain()``; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
-        return describe(self.source, self.plan, self.operation.metrics, self._preparation.request, scan=scan)
+        indexed = None if self._entry is None or self._entry.access.is_all else self._entry.access
+        request, metrics = self._preparation.request, self.operation.metrics
+        return describe(self.source, self.plan, metrics, request, scan=scan, indexed=indexed)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read

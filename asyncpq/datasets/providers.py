@@ -163,6 +163,7 @@ class FileSet(NamedTuple):
     listed_at: float | None = None  # time.monotonic() when the listing was requested; None if it proves no version
     bad: tuple[SkippedFile, ...] = ()  # files that were left out, since their paths have invalid partition values
     total: int | None = None  # number of the dataset's files if `files` lacks some, such as pruned ones
+    by_index: int = 0  # how many of those that `files` lacks an index ruled out
     rounds: int = 0  # requests one after another that finding the files took
     listed_now: bool = False  # the read returns no row before a listing made during this read confirms the versions
     renewal: asyncio.Task[FileSet] | None = None  # a newer listing; its `files` are the same object if nothing changed

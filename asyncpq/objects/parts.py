@@ -14,6 +14,7 @@ from asyncpq.caching.single_flight import Flight, landing
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
 from asyncpq.events import Operation
+from asyncpq.metrics import Tier, TracedPart
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import MANY_REQUESTS, Prices
 from asyncpq.objects.runtime import INLINE_STEPS
@@ -81,8 +82,11 @@ async def fetch_parts(
     found, missing, inside = local() if few else await source.runtime.in_thread(local)
     if inside and tiers is not None:
         _keep_pages(source, inside, context)  # else each read would write them to the tiers
+    trace = metrics.trace
+    if trace is not None:
+        trace.parts += _traced(version, found, "memory")
     if missing and tiers is not None:
-        lower = await _from_tiers(tiers, missing, read_bytes, context)
+        lower = await _from_tiers(version, tiers, missing, read_bytes, context)
         found.update(lower)
         _keep_pages(source, lower, context)
         missing = [key for key in missing if key not in lower]
@@ -90,6 +94,8 @@ async def fetch_parts(
     metrics.cache_misses += len(missing)
     if not missing:
         return Parts(found, (), False, (), inside)
+    if trace is not None:
+        trace.parts += _traced(version, missing, "store")
     prices = prices or source.prices()
     fetched, validated = await _fly(source, version, missing, found, context, admit, prices)
     return Parts(found, missing, validated, fetched, inside)
@@ -153,15 +159,23 @@ def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[Con
         memory.discard(key)
 
 
+def _traced(version: FileVersion, keys: Iterable[ContentKey], tier: Tier) -> list[TracedPart]:
+    return [TracedPart(version.url, key.kind, key.start, key.stop, tier) for key in keys]
+
+
 async def _from_tiers(
-    tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
+    version: FileVersion, tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
 ) -> dict[ContentKey, bytes]:
+    began = time.monotonic()
     context.metrics.wait_begins()
     try:
         found, hits = await tiers.get_many(missing, read_bytes=read_bytes, scan=context.scan)
     finally:
         context.metrics.wait_ends()
     context.metrics.count_hits(hits)
+    if (trace := context.metrics.trace) is not None:
+        trace.waited.append((began, time.monotonic()))
+        trace.parts += _traced(version, found, "shared" if hits.get("shared") and not hits.get("disk") else "disk")
     # a checksum proves that an entry is what was put there, not that those were the right bytes
     return {key: value for key, value in found.items() if len(value) == key.stop - key.start}
 

@@ -164,7 +164,11 @@ class FileScan:
             self._discard(error, fetched)
             raise error.locate(url=self.version.url) from error.__cause__
         finally:
-            self.context.metrics.decode_s += time.perf_counter() - started
+            metrics = self.context.metrics
+            metrics.decode_s += time.perf_counter() - started
+            if metrics.trace is not None:
+                seconds, now = time.perf_counter() - started, time.monotonic()
+                metrics.trace.decoded.append((now - seconds, now))
             if validation is not None:
                 await validation_ended(validation, self.context.metrics)
         self.current = True

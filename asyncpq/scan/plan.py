@@ -6,23 +6,29 @@ index is not used, a column of unknown order prunes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.errors import printable
 from asyncpq.expressions import is_unsatisfiable
-from asyncpq.metrics import ReadMetrics
+from asyncpq.metrics import MAX_LOGGED, ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
-from asyncpq.objects.read_plan import BloomReport, FetchPlan, Item, PruningReport
+from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport
 from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
+from asyncpq.scan.fates import PlannedFile, file_fates, funnel
 from asyncpq.scan.planner import ScanPlan
 from asyncpq.scan.request import ScanRequest
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import Fate, FileFates, FunnelStep, PlanDocument, Request
 
 _SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
 
@@ -67,6 +73,8 @@ class Plan:
         fallbacks: what could not be done the best way, and what metadata contradict the rest of the file, as far as
             reads have found out.
         metadata_requests: requests that planning itself took.
+        fates: what would become of each row group, and of the pages of those that would be read.
+        funnel: the steps from row groups to pages and rows, with what rules out how many.
     """
 
     url: str
@@ -88,6 +96,8 @@ class Plan:
     learnt: tuple[str, ...]
     fallbacks: tuple[str, ...]
     metadata_requests: int
+    fates: FileFates
+    funnel: tuple[FunnelStep, ...]
 
     @property
     def num_requests(self) -> int:
@@ -96,6 +106,56 @@ class Plan:
     @property
     def num_bytes(self) -> int:
         return sum(request.stop - request.start for request in self.requests)
+
+    @property
+    def rounds(self) -> int:
+        """Number of requests that would wait for one another; 0 if memory has everything."""
+        return (bool(self.requests) or self.late) + self.late
+
+    def to_dict(self) -> PlanDocument:
+        """Return the plan as a document that can be written as JSON."""
+        return {
+            "document": "plan",
+            "url": printable(self.url),
+            "view": None,
+            "version": self.version,
+            "guarantee": self.guarantee,
+            "columns": list(self.columns),
+            "where": self.where,
+            "limit": self.limit,
+            "funnel": list(self.funnel),
+            "files": [self.fates],
+            "files_to_read": 1,
+            "skipped": [],
+            "requests": self.request_documents(),
+            "num_requests": self.num_requests,
+            "num_bytes": self.num_bytes,
+            "cached_bytes": self.cached_bytes,
+            "rounds": self.rounds,
+            "late_columns": list(self.late_columns),
+            "estimates": [{"strategy": name, "seconds": round(seconds, 6)} for name, seconds in self.estimates],
+            "prices": self.prices,
+            "index": [],
+            "listing": None,
+            "fallbacks": list(self.fallbacks),
+            "metadata_requests": self.metadata_requests,
+            "explain": self.explain(),
+        }
+
+    def request_documents(self) -> list[Request]:
+        """Return the first 10,000 requests of the first round as documents."""
+        return [
+            {
+                "url": printable(self.url),
+                "method": "GET",
+                "purpose": "data",
+                "bytes": [request.start, request.stop],
+                "useful_bytes": request.useful_bytes,
+                "columns": list(request.columns),
+                "round": 1,
+            }
+            for request in self.requests[:MAX_LOGGED]
+        ]
 
     def explain(self) -> str:
         """Return the plan as text of several lines."""
@@ -158,11 +218,18 @@ class Plan:
 
 
 def describe(
-    source: ObjectSource, scan_plan: ScanPlan, metrics: ReadMetrics, request: ScanRequest, *, scan: bool
+    source: ObjectSource,
+    scan_plan: ScanPlan,
+    metrics: ReadMetrics,
+    request: ScanRequest,
+    *,
+    scan: bool,
+    indexed: AccessPlan | None = None,
 ) -> Plan:
     """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not searched.
 
-    A ``scan`` is read unit by unit; other reads of small files take one round.
+    A ``scan`` is read unit by unit; other reads of small files take one round. ``indexed`` are the rows that an index
+    beside the object leaves.
     """
     version, plan = scan_plan.version, scan_plan.fetch_plan
     schema = version.metadata.schema
@@ -176,6 +243,7 @@ def describe(
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
     requests: list[PlannedRequest] = []
     cached = 0
+    missed: list[int] = []  # first bytes of parts that are fetched
     for unit in plan.units(1 << 62 if whole else options.limits.unit_bytes):
         missing: list[tuple[Item, str]] = []
         for piece in unit.pieces:
@@ -185,12 +253,23 @@ def describe(
                     cached += item.stop - item.start
                 else:
                     missing.append((item, labels[item.leaf]))
+                    missed.append(item.start)
         ranges = plan.prices.requests([(item.start, item.stop) for item, _ in missing])
         requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
         labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate
     }
     validator = version.validator
+    fetched = sorted(missed)
+
+    def fate_of(column: ColumnPlan, start: int, stop: int) -> Fate:
+        if plan.late and not column.predicate:
+            return "read"  # of those that come later, memory is not searched
+        at = bisect_left(fetched, start)
+        return "read" if at < len(fetched) and fetched[at] < stop else "memory"
+
+    file = PlannedFile(version, plan, request, indexed)
+    fates = file_fates(file, fate_of)
     return Plan(
         url=version.url,
         version=validator.etag or validator.version or f"{validator.size} bytes",
@@ -211,6 +290,8 @@ def describe(
         learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
+        fates=fates,
+        funnel=tuple(funnel(file, fates)),
     )
 
 

@@ -96,11 +96,15 @@ class ScanPlanner:
         """Resolve names and plan pages; fetch the metadata and indexes that this needs."""
         while True:
             try:
-                return await self._prepare(scan=scan)
+                plan = await self._prepare(scan=scan)
             except _OtherColumnsError:
                 raise  # the new version is known, and current
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
+            else:
+                if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
+                    trace.on_plan(self, plan)
+                return plan
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics = self.source, self.metrics
@@ -123,7 +127,7 @@ class ScanPlanner:
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
-                rows = request.access.resolve(_layout(version))
+                rows = request.access.resolve(row_group_layout(version))
             planner = PagePlanner(
                 source,
                 version,
@@ -341,7 +345,7 @@ class ScanPlanner:
         self._relocated.add(error.column)
 
 
-def _layout(version: FileVersion) -> RowGroupLayout:
+def row_group_layout(version: FileVersion) -> RowGroupLayout:
     """Return the first row and the number of rows of each row group."""
     groups = version.metadata.row_groups
     layout: RowGroupLayout = version.derived(
@@ -352,5 +356,5 @@ def _layout(version: FileVersion) -> RowGroupLayout:
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:
     """Return an access plan that selects all rows of the file."""
-    rows = version.all_rows = AccessPlan.all().resolve(_layout(version))
+    rows = version.all_rows = AccessPlan.all().resolve(row_group_layout(version))
     return rows

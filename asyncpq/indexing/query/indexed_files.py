@@ -147,7 +147,9 @@ class IndexedFiles:
             return pruned
         latest = await listed.renewal
         if latest.files is listed.files:
-            return latest._replace(files=pruned.files, total=pruned.total, report=pruned.report)
+            return latest._replace(
+                files=pruned.files, total=pruned.total, by_index=pruned.by_index, report=pruned.report
+            )
         again = await prune(latest, operation)
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
@@ -289,7 +291,8 @@ class IndexedFiles:
             files = [file for file in (with_own(file, answered.own, self._folder) for file in files) if file]
         total = len(listed.files) if listed.total is None else listed.total
         report = partial(_report, answered, match, self.view, listed)
-        return listed._replace(files=files, total=total, renewal=None, report=report)
+        by_index = len(listed.files) - len(files)
+        return listed._replace(files=files, total=total, by_index=by_index, renewal=None, report=report)
 
 
 def _report(answered: IndexAnswer, match: ListingMatch | None, view: View, listed: FileSet) -> tuple[str, ...]:
@@ -395,7 +398,8 @@ class SnapshotFiles:
         files = await worked(read.runtime, len(plans), partial(_data_files, manifest, entries, plans, footers, ask))
         if answered.own:
             files = [file for file in (with_own(file, answered.own, manifest.root) for file in files) if file]
-        return FileSet(files, total=manifest.num_files, rounds=operation.metrics.rounds, report=answered.report)
+        total, rounds = manifest.num_files, operation.metrics.rounds
+        return FileSet(files, total=total, by_index=total - len(files), rounds=rounds, report=answered.report)
 
 
 async def entries_of(
