@@ -278,7 +278,7 @@ def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
 
 
 def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
-    """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as ``kind`` does."""
+    """Return a leaf's bounds over all row groups; unknown bounds if its values do not compare as ``kind`` does."""
     metadata, validator = version.metadata, version.validator
     unknown = Learnt(validator, None, None, None, None, False)
     orders = metadata.column_orders

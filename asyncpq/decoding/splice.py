@@ -77,7 +77,7 @@ class FooterTemplate:
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | memoryview], *, num_values: int, num_rows: int
     ) -> bytes | pa.Buffer:
-        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent); counts are the planned ones + 1."""
+        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent). Both counts are one more than planned."""
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
         rows = zigzag_varint(num_rows)

@@ -226,10 +226,10 @@ def follow(
 def texts_needed(
     expr: tree.Expression, columns: Collection[str], domain: ValueDomain, *, most: int
 ) -> dict[str, frozenset[bytes]]:
-    """Return, by column of strings or binary, the bytes of which each value contains some where ``expr`` is true.
+    """Return texts by column: where ``expr`` is true, the column's value contains at least one of its texts.
 
-    Only of ``columns``; those for which more than ``most`` texts, or none, are known are left out. ``domain``: the
-    rules by which literals compare with texts.
+    ``columns``: the string and binary columns to examine. A column without such texts, or with more than ``most``, is
+    left out. ``domain``: the rules by which literals compare with texts.
     """
 
     def of_atom(atom: tree.Atom, truth: Truth) -> dict[str, frozenset[bytes]]:

@@ -111,7 +111,11 @@ class Column(tree.NamedColumn):
         """
         scalar = as_scalar(value)
         if scalar is None:
-            raise ExpressionError("has() was called with null, which equals no element", column=self.name)
+            raise ExpressionError(
+                "has() was called with null, which equals no element",
+                column=self.name,
+                hint="Pass a value that is not null.",
+            )
         return tree.Has(self.name, scalar)
 
     def _text(self, text: str | bytes, verb: str) -> str | bytes:

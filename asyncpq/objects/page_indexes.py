@@ -99,8 +99,8 @@ class PageIndexes:
     def _look_up(
         self, requests: Sequence[IndexRequest]
     ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:
-        """Take from memory what it has; return what is missing, and the requests for bounds that are not simply in
-        memory, with what it has of them."""
+        """Use the page indexes in memory. Return those to fetch, and the requests whose bounds need more work, with
+        the part of them that memory has."""
         metrics = self.context.metrics
         wanted: list[tuple[IndexRequest, IndexedChunk]] = []
         keys: list[ContentKey] = []
@@ -136,7 +136,7 @@ class PageIndexes:
         return missing, bounded
 
     def _bound(self, request: IndexRequest, chunk: IndexedChunk, known: Any) -> None:
-        """Use the bounds of a chunk without a sound ColumnIndex in memory. ``known`` is what memory had of it."""
+        """Use the bounds of a chunk whose ColumnIndex is not parsed in memory. ``known``: the part that memory has."""
         place, metrics = (request.row_group, request.leaf), self.context.metrics
         if chunk.bounds is None:
             self._use_made_zones(request, chunk)

@@ -240,7 +240,7 @@ async def _fly(
 
 
 class _Round:
-    """A round of requests under way, which tells what they cost."""
+    """Measures a round of requests, from which the session learns the prices of requests and bytes."""
 
     __slots__ = ("_began", "_cpu_began", "_log", "_logged", "_num_bytes", "_requests")
 

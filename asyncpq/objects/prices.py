@@ -76,8 +76,10 @@ class Prices(NamedTuple):
         return self.latency_s * self.bandwidth_bytes_s
 
     def part_bytes(self, num_bytes: int) -> int:
-        """Return the size of the parts that long ranges are cut to, in a round of ``num_bytes`` bytes: where one
-        connection is slower than all together, so many that the longest part does not end after the others."""
+        """Return the size of the parts into which a round of ``num_bytes`` bytes cuts long ranges.
+
+        Where one connection is slower than all together, parts are so small that the last one ends with the others.
+        """
         share = self.connection_bytes_s / self.bandwidth_bytes_s
         return self.most_part_bytes if share >= 1 else min(self.most_part_bytes, max(MIB, int(num_bytes * share)))
 
@@ -148,7 +150,7 @@ class PriceBook:
         cpu_s: float | None = None,
         fastest_s: float | None = None,
     ) -> None:
-        """Learn from a round that ended well: so many requests at once, and bytes, took ``seconds``.
+        """Learn from a round without errors: ``requests`` at once, of ``num_bytes`` in all, took ``seconds``.
 
         ``cpu_s`` is the CPU time of the event loop's thread meanwhile, ``fastest_s`` the time of the round's fastest
         request, which had its first byte before; None if they were not measured.

@@ -299,7 +299,7 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: int | None
 
 
 def _expected(spans: Sequence[tuple[int, int]], matches: int | None) -> Sequence[tuple[int, int]]:
-    """Return so many of a column's pages as are expected to hold matching rows, evenly distributed."""
+    """Return a sample of a column's pages, evenly distributed: as many as are expected to have matching rows."""
     if matches is None or not spans:
         return spans[: len(spans) // 2]
     count = round(len(spans) * (1 - (1 - 1 / len(spans)) ** matches))

@@ -320,7 +320,7 @@ class Zones:
         return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
     def within(self, keys: Sequence[Any]) -> tuple[int, int]:
-        """Return start and stop of the slice of the ascending keys outside of which no zone contains a key."""
+        """Return the slice, as start and stop, of the ascending ``keys`` that has each key that a zone may contain."""
         if self.unknown:
             return 0, len(keys)
         if not self._mins:

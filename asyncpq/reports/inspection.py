@@ -193,7 +193,7 @@ def _cut(text: str) -> str:
 
 
 class _Stops:
-    """Where pieces of a file end of which only the beginning is stated: at the latest where the next one begins."""
+    """The ends of pieces of which the footer has only the beginning: each ends at the latest where the next begins."""
 
     def __init__(self, version: FileVersion, chunks: Iterable[IndexedChunk]) -> None:
         starts = {version.footer_start}

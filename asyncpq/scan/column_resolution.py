@@ -157,7 +157,7 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
     """Resolve names of the file's own columns.
 
     Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one requested twice.
         UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
     """
     schema = version.metadata.schema
@@ -179,7 +179,7 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
     """Return the requested top-level fields, or the requested parts of them, in the order of ``names``.
 
     Several paths into one field give it once, where the first of them stands. Raises ColumnNotFoundError,
-    AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+    AmbiguousColumnError: no such column, several of that name, or one requested twice.
     """
     if names is None:
         return schema.whole_fields
@@ -189,7 +189,7 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
         leaves = asked.setdefault(projection.field, [])
         if not set(leaves).isdisjoint(projection.leaves):
             raise AmbiguousColumnError(
-                "the column, or a part of it, is asked for twice", column=str(name), hint="Name each part once."
+                "the column, or a part of it, is requested twice", column=str(name), hint="Name each part once."
             )
         leaves += projection.leaves
     return tuple([Projection(field, tuple(sorted(leaves))) for field, leaves in asked.items()])

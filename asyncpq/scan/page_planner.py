@@ -225,7 +225,7 @@ class PagePlanner:
         return groups, self._late(groups)
 
     def _texts(self, candidates: Sequence[tuple[int, RowRanges, bool]]) -> dict[int, tuple[bytes, ...]]:
-        """Return the bytes of which each value contains some in matching rows, keyed by leaf; for large reads alone."""
+        """Return :func:`texts_needed` of the filter, keyed by leaf; empty unless the read is large."""
         if self.prune is None or max([rows.num_rows for _, rows, _ in candidates], default=0) < MANY_ROWS:
             return {}
         leaves = {

@@ -272,7 +272,7 @@ class RecordBatchStream:
         )
 
     async def _refill(self) -> None:
-        """Read the next unit, or with ``combine_rows`` several small ones. Raises StopAsyncIteration at the end."""
+        """Read units until they have ``combine_rows`` rows, at least one. Raises StopAsyncIteration at the end."""
         tables: list[pa.Table] = []
         num_rows = 0
         while not tables or (num_rows < self._combine_rows and len(tables) < _MAX_COMBINED):

@@ -60,7 +60,7 @@ class ConnectionLimiter:
         self._slowed_at = -math.inf
 
     def try_take(self, scan: bool) -> bool:
-        """Take a connection if one is free, and return whether it was taken. No waiter could have it."""
+        """Take a connection if one is free, and return whether it was taken. Waiters may not take a free one."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         self.used += 1

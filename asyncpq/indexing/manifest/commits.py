@@ -117,9 +117,11 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
 
 
 class Head:
-    """The newest snapshot of an index that this process has loaded. ``checked_at`` is the ``time.monotonic()`` at which
-    a newer one was last looked for. ``root`` replaces the manifest's root, the url that paths of files are relative to;
-    None keeps it. A pinned head stays at its snapshot."""
+    """The newest snapshot of an index that this process has loaded. A pinned head stays at its snapshot.
+
+    ``checked_at``: the ``time.monotonic()`` of the last search for a newer snapshot. ``root``: replaces the manifest's
+    root, the url that paths of files are relative to; None keeps it.
+    """
 
     def __init__(
         self,

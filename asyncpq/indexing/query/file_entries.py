@@ -365,7 +365,7 @@ class FooterReader:
         return [(kind, kind_reads) for kind, kind_reads in reads if kind_reads]
 
     def use(self, held: Mapping[int, KnownVersion | weakref.ref[KnownVersion] | None]) -> None:
-        """Use the versions in ``held``, what memory holds under :meth:`key` by file id, and load the others."""
+        """Use the versions in ``held``, by file id: what memory has under :meth:`key`. Load the other versions."""
         versions = {file: _version_of(kept) for file, kept in held.items()}
         self._versions = {file: version for file, version in versions.items() if version is not None}
 

@@ -359,7 +359,10 @@ def with_payloads_that_fit(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 
 
 def _fitting(items: Sequence[tuple[int, T, T]], space: int) -> list[T]:
-    """Choose the first or second form of each item. The first takes so many bytes of ``space`` more than the second."""
+    """Choose the large form of each item while ``space`` lasts, else the small form.
+
+    ``items``: (bytes by which the large form exceeds the small one, large form, small form).
+    """
     chosen: list[T] = []
     for more, whole, slim in items:
         chosen.append(whole if more <= space else slim)

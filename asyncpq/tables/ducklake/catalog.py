@@ -172,7 +172,7 @@ class DuckLakeTable:
     ) -> None:
         schema, _, name = table.rpartition(".")
         if not name:
-            raise InvalidOptionError(f"{table!r} names no table")
+            raise InvalidOptionError(f"{table!r} names no table", hint="Pass 'table' or 'schema.table'.")
         if snapshot is not None and as_of is not None:
             raise InvalidOptionError(
                 "snapshot and as_of are two ways to select a snapshot", hint="Pass only one of them."

@@ -200,7 +200,7 @@ class SqlCatalog:
             raise ObjectNotFoundError(
                 f"the DuckLake has no snapshot{wanted}{before}",
                 url=self.shown,
-                hint="The snapshot may have been expired.",
+                hint="Choose a later one: old snapshots may have been expired.",
             )
         newest = max(times)
         return newest, times[newest]
