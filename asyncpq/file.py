@@ -163,7 +163,7 @@ class File(Unpicklable):
 
     # -- reports ----------------------------------------------------------------------------------
 
-    async def inspect(self, *, pages: bool = True) -> Inspection:
+    async def inspect(self, *, pages: bool = True, page_bounds: Sequence[str] = ()) -> Inspection:
         """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
 
         The result is a dict of JSON values (docs/cli.md). A damaged index is reported as absent, with the reason among
@@ -172,13 +172,20 @@ class File(Unpicklable):
         Args:
             pages: fetch the page indexes of all columns, as few requests as they can be. Without them the result has no
                 pages, and the order of columns is shown by statistics of row groups alone.
+            page_bounds: columns whose pages are listed with their min and max.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: a name of ``page_bounds`` is not that of one column.
         """
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import inspect_version
 
         operation = self._source.runtime.operation("inspect", self.url)
         return await self._report(
-            operation, lambda version: inspect_version(self._source, version, operation.metrics, pages=pages)
+            operation,
+            lambda version: inspect_version(
+                self._source, version, operation.metrics, pages=pages, page_bounds=page_bounds
+            ),
         )
 
     # -- rows -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import asyncpq
+from asyncpq.cli.inspect import inspect
 from asyncpq.cli.running import State
 
 app = typer.Typer(
@@ -34,3 +35,6 @@ def options(
 ) -> None:
     """Options of all commands."""
     context.obj = State(debug=debug)
+
+
+app.command()(inspect)

@@ -14,13 +14,14 @@ import typer
 
 from asyncpq.cli.running import run
 from asyncpq.dataset import Dataset
-from asyncpq.errors import ObjectNotFoundError
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.file import File
 from asyncpq.options import RequestOptions
 from asyncpq.session import Session
 
 P = ParamSpec("P")
 
+_DELTA = "belong to a Delta table"  # of the error of a folder that is a table
 _STORE = "Store and cost"  # the panel of the shared options in the help
 
 Url = Annotated[
@@ -123,22 +124,35 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
 
 
 def names_many(url: str) -> bool:
-    """Return whether ``url`` shows that it names many files: a prefix, a pattern or a local folder."""
-    return url.endswith("/") or "*" in url or os.path.isdir(url)
+    """Return whether ``url`` shows that it names many files: a prefix, a pattern, a local folder or an Iceberg table's
+    metadata."""
+    return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
+
+
+async def _open_many(session: Session, url: str) -> Dataset:
+    """Open the files at ``url``, or the table that they belong to."""
+    if url.endswith(".metadata.json"):
+        return await session.open_dataset(url, format="iceberg")
+    try:
+        return await session.open_dataset(url)
+    except InvalidOptionError as error:
+        if _DELTA not in error.message:
+            raise
+    return await session.open_dataset(url, format="delta")
 
 
 @asynccontextmanager
 async def opened(session: Session, url: str) -> AsyncIterator[File | Dataset]:
     """Open the file or dataset at ``url``; where a url may name either, the file if one is there."""
     if names_many(url):
-        async with await session.open_dataset(url) as dataset:
+        async with await _open_many(session, url) as dataset:
             yield dataset
         return
     try:
         file = await session.open_file(url)
     except ObjectNotFoundError as missing:
         try:
-            found = await session.open_dataset(url)
+            found = await _open_many(session, url)
         except ObjectNotFoundError:
             raise missing from None
         async with found:

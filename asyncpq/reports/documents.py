@@ -25,6 +25,8 @@ class Pages(TypedDict):
     starts: list[int]  # first byte of each page, its header included
     sizes: list[int]  # bytes, header included
     first_rows: list[int]  # first row of each page, in the row group
+    mins: NotRequired[list[str | None]]  # as text, of columns that were named; None: not stated, or not to be believed
+    maxs: NotRequired[list[str | None]]
 
 
 class Chunk(TypedDict):

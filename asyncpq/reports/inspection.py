@@ -137,25 +137,39 @@ def _read_chunks(layout: FileLayout) -> None:
 
 
 async def inspect_version(
-    source: ObjectSource, version: FileVersion, metrics: ReadMetrics, *, pages: bool = True
+    source: ObjectSource,
+    version: FileVersion,
+    metrics: ReadMetrics,
+    *,
+    pages: bool = True,
+    page_bounds: Sequence[str] = (),
 ) -> Inspection:
     """Describe one version of a file.
 
     Args:
         metrics: count the requests; their fallbacks are the document's.
         pages: fetch all page indexes; without them the document has no pages, and a damaged index shows as present.
+        page_bounds: names of columns whose pages have ``mins`` and ``maxs`` in the document.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: a name of ``page_bounds`` is not that of one column.
     """
+    schema = version.metadata.schema
+    bounded = frozenset(leaf for name in page_bounds for leaf in schema.projection(name).leaves)
     layout = await load_layout(source, version, metrics, pages=pages)
-    return await source.runtime.in_thread(partial(describe_layout, layout, pages=pages))
+    return await source.runtime.in_thread(partial(describe_layout, layout, pages=pages, bounded=bounded))
 
 
-def describe_layout(layout: FileLayout, *, pages: bool = True) -> Inspection:
-    """Return the document of a layout that was read with or without ``pages``."""
+def describe_layout(layout: FileLayout, *, pages: bool = True, bounded: frozenset[int] = frozenset()) -> Inspection:
+    """Return the document of a layout that was read with or without ``pages``. The pages of the leaves ``bounded`` have
+    their bounds."""
     version, metrics = layout.version, layout.metrics
     metadata, url = version.metadata, layout.source.handle.url
     stops = _Stops(version, layout.chunks.values())
     groups = [_row_group(layout, ordinal, stops, pages=pages) for ordinal in range(len(metadata.row_groups))]
     columns = _columns(layout, groups)
+    for leaf in sorted(bounded):
+        _add_page_bounds(layout, metadata.schema.leaves[leaf], groups)
     try:
         embedded = sorted(entries(metadata.key_value_metadata, url))
     except FormatError as error:
@@ -262,6 +276,18 @@ def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages
         min=None if bounds.min is None else value_text(bounds.min, leaf),
         max=None if bounds.max is None else value_text(bounds.max, leaf),
     )
+
+
+def _add_page_bounds(layout: FileLayout, leaf: Leaf, groups: Sequence[RowGroup]) -> None:
+    for group in groups:
+        pages, zones = group["chunks"][leaf.index]["pages"], layout.indexes.zones.get((group["ordinal"], leaf.index))
+        if pages is None:
+            continue
+        mins: list[str | None] = [None] * len(pages["starts"])
+        maxs = list(mins)
+        for page, low, high in [] if zones is None else zones.zones.bounds():
+            mins[page], maxs[page] = value_text(low, leaf), value_text(high, leaf)
+        pages["mins"], pages["maxs"] = mins, maxs
 
 
 def _unreadable(version: FileVersion, ordinal: int, leaf: Leaf) -> Chunk:

@@ -1,0 +1,112 @@
+"""Numbers as people read them, and tables that fit the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from asyncpq.errors import printable
+
+WIDE: Final = 110  # characters from which tables show all their columns
+_GAP: Final = 2  # characters between columns
+_LEAST: Final = 6  # characters of a column of text
+_MOST: Final = 48
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size_text(num_bytes: float | None) -> str:
+    """Return a number of bytes with three digits and a unit, such as ``1.46 MiB``; "?" for None."""
+    if num_bytes is None:
+        return "?"
+    unit = 0
+    while abs(num_bytes) >= 999.5 and unit < len(_UNITS) - 1:
+        num_bytes /= 1024
+        unit += 1
+    return f"{num_bytes:.0f} B" if unit == 0 else f"{num_bytes:.3g} {_UNITS[unit]}"
+
+
+def count_text(number: int | None) -> str:
+    """Return a whole number with commas; "?" for None."""
+    return "?" if number is None else f"{number:,}"
+
+
+def plural(number: int, name: str) -> str:
+    """Return ``3 files``, or ``1 file``."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def share_text(part: float, whole: float) -> str:
+    """Return a percentage."""
+    return f"{100 * part / whole:.1f}%" if whole else ""
+
+
+def print_table(
+    out: Console,
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str | None = None,
+) -> None:
+    """Print a table that fits the width of ``out``.
+
+    ``columns`` are headings with "left", "right" or "text". Columns of "text" share the width that the others leave;
+    what does not fit of them is cut. Cells are plain text: characters that would change the terminal are escaped.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    natural = [max([cell_len(text), *(cell_len(row[at]) for row in cells)]) for at, (text, _) in enumerate(columns)]
+    texts = [at for at, (_, kind) in enumerate(columns) if kind == "text"]
+    left = out.width - _GAP * (len(columns) - 1) - sum(natural) + sum(natural[at] for at in texts)
+    widths = dict(zip(texts, _shared([natural[at] for at in texts], left), strict=True))
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),  # with a space that the box adds
+        show_edge=False,
+        header_style="dim",
+    )
+    for at, (heading, kind) in enumerate(columns):
+        table.add_column(
+            Text(heading),
+            width=widths.get(at, natural[at]),
+            justify="right" if kind == "right" else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in cells:
+        table.add_row(*map(Text, row))
+    out.print(table)
+    if caption:
+        out.print(Text(caption, "dim"), overflow="ellipsis", no_wrap=True)
+    out.print()
+
+
+def _shared(wanted: Sequence[int], width: int) -> list[int]:
+    """Share ``width`` characters fairly: none gets more than it wants, the rest get equal parts."""
+    given: dict[int, int] = {}
+    for number, (want, at) in enumerate(sorted((want, at) for at, want in enumerate(wanted))):
+        given[at] = max(_LEAST, min(want, _MOST, width // (len(wanted) - number)))
+        width -= given[at]
+    return [given[at] for at in range(len(wanted))]
+
+
+def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Print a line for each (name, value) that has a value; what does not fit is cut."""
+    for name, value in facts:
+        if value:
+            out.print(Text.assemble((f"{name:16} ", "dim"), printable(value)), overflow="ellipsis", no_wrap=True)
+
+
+def console() -> Console:
+    """Return a console on stdout, as wide as the terminal; 80 characters where there is none, unless COLUMNS says
+    otherwise."""
+    return Console(highlight=False, soft_wrap=False)

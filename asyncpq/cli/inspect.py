@@ -1,0 +1,300 @@
+"""``asyncpq inspect``: what a file, prefix, pattern or table holds, and how it is laid out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Annotated, Final, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from asyncpq.cli.figures import WIDE, console, count_text, plural, print_facts, print_table, share_text, size_text
+from asyncpq.cli.output import write_document
+from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.errors import InvalidOptionError, printable
+from asyncpq.file import File
+from asyncpq.reports.documents import Chunk, Column, DatasetInspection, Inspection, RowGroup
+from asyncpq.session import Session
+
+_FEW = 20  # row groups, files and pages of a table; --all shows the others
+_MANY_COLUMNS = 100
+_ARROWS: Final = {"ascending": "↑", "descending": "↓"}
+_Index = Literal["offset_indexes", "column_indexes", "bloom_filters"]
+_INDEXES: Final[tuple[tuple[str, _Index], ...]] = (
+    ("O", "offset_indexes"),
+    ("C", "column_indexes"),
+    ("B", "bloom_filters"),
+)
+_ENCODINGS: Final = {
+    "RLE_DICTIONARY": "dict",
+    "PLAIN_DICTIONARY": "dict",
+    "DELTA_BINARY_PACKED": "delta",
+    "DELTA_LENGTH_BYTE_ARRAY": "delta-length",
+    "DELTA_BYTE_ARRAY": "delta-bytes",
+    "BYTE_STREAM_SPLIT": "split",
+}
+
+
+class Format(enum.StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Order(enum.StrEnum):
+    """The order of columns."""
+
+    FILE = "file"
+    SIZE = "size"
+
+
+ReportFormat = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
+
+
+@with_session
+async def inspect(
+    session: Session,
+    url: Url,
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            "--pages", metavar="COLUMN", help="List the pages of a column, with their bounds.", show_default=False
+        ),
+    ] = None,
+    no_pages: Annotated[
+        bool, typer.Option("--no-pages", help="Read the footer alone: no page indexes. For huge files.")
+    ] = False,
+    sort: Annotated[
+        Order, typer.Option("--sort", help="Order of columns: as in the file, or the largest first.")
+    ] = Order.FILE,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
+    ] = False,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Show schema, row groups, pages, indexes, Bloom filters, encodings, codecs, sizes, writer and order.
+
+    Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
+    """
+    async with opened(session, url) as target:
+        if isinstance(target, File):
+            document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            if format_ is Format.JSON:
+                write_document(document)
+                return
+            _show_file(console(), document, pages=pages, sort=sort, all_rows=all_rows)
+            return
+        if pages is not None:
+            raise InvalidOptionError("--pages lists the pages of one file, and the url names several", url=url)
+        lake = await target.inspect(pages=not no_pages)
+    if format_ is Format.JSON:
+        write_document(lake)
+    else:
+        _show_dataset(console(), lake, sort=sort, all_rows=all_rows)
+
+
+# -- files --------------------------------------------------------------------------------------------
+
+
+def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: Order, all_rows: bool) -> None:
+    _print_facts(out, document)
+    if pages is None:
+        _print_columns(out, document["columns"], sort, all_rows=all_rows)
+        _print_row_groups(out, document, all_rows=all_rows)
+    else:
+        for ordinal, column in enumerate(document["columns"]):
+            if column["name"] == pages or column["name"].startswith(f"{pages}."):
+                _print_pages(out, document, ordinal, all_rows=all_rows)
+    print_facts(out, [("not used", reason) for reason in document["fallbacks"]])
+
+
+def _print_facts(out: Console, document: Inspection) -> None:
+    columns, groups = document["columns"], document["row_groups"]
+    out.print(Text(printable(document["url"]), "bold"))
+    facts = [size_text(document["size"]), plural(document["rows"], "row")]
+    out.print(", ".join([*facts, plural(len(groups), "row group"), plural(len(columns), "column")]))
+    footer = document["footer"][1] - document["footer"][0]
+    print_facts(
+        out,
+        [
+            ("written by", document["writer"] or "unknown"),
+            ("footer", size_text(footer) + (", encrypted" if document["footer_encrypted"] else "")),
+            ("sorted by", ", ".join(document["sorted_by"]) or "nothing that statistics show"),
+            ("page indexes", _having(columns, "offset_indexes", len(groups))),
+            ("Bloom filters", _having(columns, "bloom_filters", len(groups))),
+            ("embedded indexes", ", ".join(document["embedded_indexes"])),
+            ("metadata", ", ".join(document["key_value_metadata"])),
+            ("version", f"{document['version']} ({document['guarantee']})"),
+        ],
+    )
+    out.print()
+
+
+def _having(columns: Sequence[Column], what: _Index, row_groups: int) -> str:
+    """Return which columns have an index, in words."""
+    having = [column["name"] for column in columns if column[what]]
+    if not having:
+        return "none"
+    some = " (not in all row groups)" if any(0 < column[what] < row_groups for column in columns) else ""
+    return f"all columns{some}" if len(having) == len(columns) else f"{', '.join(having)}{some}"
+
+
+def _print_columns(out: Console, columns: Sequence[Column], sort: Order, *, all_rows: bool) -> None:
+    total = sum(column["compressed_bytes"] for column in columns)
+    shown = sorted(columns, key=lambda column: -column["compressed_bytes"]) if sort is Order.SIZE else list(columns)
+    more = 0 if all_rows else max(0, len(shown) - _MANY_COLUMNS)
+    wide = out.width >= WIDE
+    headings = [("column", "text"), ("type", "text"), ("size", "right"), ("share", "right")]
+    headings += [("ratio", "right"), ("codec", "left")] if wide else []
+    headings += [("encoding", "text"), ("pages", "right"), ("", "left")]
+    headings += [("nulls", "right"), ("min", "text"), ("max", "text")] if wide else []
+    rows = [_column_row(column, total, wide=wide) for column in shown[: len(shown) - more]]
+    title = "Columns, the largest first" if sort is Order.SIZE else "Columns"
+    print_table(out, title, [*headings, ("has", "left")], rows, caption=_legend(shown, more))
+
+
+def _column_row(column: Column, total: int, *, wide: bool) -> list[str]:
+    size, plain = column["compressed_bytes"], column["uncompressed_bytes"]
+    ratio = [f"{plain / size:.1f}" if size else "", " ".join(map(str.lower, column["codecs"]))]
+    bounds = [count_text(column["nulls"]), column["min"] or "", column["max"] or ""]
+    return [
+        column["name"],
+        column["arrow_type"].removeprefix("extension<").rstrip(">") + ("" if column["nullable"] else "!"),
+        size_text(size),
+        share_text(size, total),
+        *(ratio if wide else []),
+        " ".join(dict.fromkeys(map(_encoding, column["encodings"]))),
+        "" if column["pages"] is None else count_text(column["pages"]),
+        _ARROWS.get(column["sorted"] or "", ""),
+        *(bounds if wide else []),
+        "".join([letter for letter, what in _INDEXES if column[what]]),
+    ]
+
+
+def _legend(columns: Iterable[Column], more: int) -> str:
+    notes = ["has: O OffsetIndex, C ColumnIndex, B Bloom filter"]
+    if any(column["sorted"] for column in columns):
+        notes.append("↑↓ sorted")
+    if any(not column["nullable"] for column in columns):
+        notes.append("! without nulls")
+    if more:
+        notes.append(f"{plural(more, 'more column')}: --all")
+    return "; ".join(notes)
+
+
+def _encoding(name: str) -> str:
+    return _ENCODINGS.get(name, name.lower())
+
+
+def _print_row_groups(out: Console, document: Inspection, *, all_rows: bool) -> None:
+    groups, wide = document["row_groups"], out.width >= WIDE
+    more = 0 if all_rows else max(0, len(groups) - _FEW)
+    key = document["sorted_by"][0] if document["sorted_by"] else None
+    ordinal = next((at for at, column in enumerate(document["columns"]) if column["name"] == key), None)
+    headings = [("#", "right"), ("rows", "right"), ("first row", "right"), ("size", "right")]
+    headings += [("ratio", "right"), ("first byte", "right")] if wide else []
+    headings += [("pages", "right"), *([(f"{key} from", "text"), ("to", "text")] if ordinal is not None else [])]
+    rows = [_row_group_row(group, ordinal, wide=wide) for group in groups[: len(groups) - more]]
+    caption = f"{plural(more, 'more row group')}: --all" if more else None
+    print_table(out, "Row groups", headings, rows, caption=caption)
+
+
+def _row_group_row(group: RowGroup, ordinal: int | None, *, wide: bool) -> list[str]:
+    chunks = group["chunks"]
+    size = sum(chunk["bytes"][1] - chunk["bytes"][0] for chunk in chunks)
+    ratio = [f"{group['uncompressed_bytes'] / size:.1f}" if size else "", count_text(group["bytes"][0])]
+    pages = [len(chunk["pages"]["starts"]) for chunk in chunks if chunk["pages"] is not None]
+    return [
+        str(group["ordinal"]),
+        count_text(group["rows"]),
+        count_text(group["first_row"]),
+        size_text(size),
+        *(ratio if wide else []),
+        count_text(sum(pages)) if pages else "",
+        *([] if ordinal is None else [chunks[ordinal]["min"] or "", chunks[ordinal]["max"] or ""]),
+    ]
+
+
+def _print_pages(out: Console, document: Inspection, ordinal: int, *, all_rows: bool) -> None:
+    rows = [row for group in document["row_groups"] for row in _page_rows(group, group["chunks"][ordinal])]
+    more = 0 if all_rows else max(0, len(rows) - _FEW)
+    headings = [("row group", "right"), ("page", "right"), ("first row", "right"), ("rows", "right")]
+    headings += [("first byte", "right"), ("size", "right"), ("min", "text"), ("max", "text")]
+    caption = f"{plural(more, 'more page')}: --all" if more else None
+    title = f"Pages of {document['columns'][ordinal]['name']}"
+    print_table(out, title, headings, rows[: len(rows) - more], caption=caption)
+
+
+def _page_rows(group: RowGroup, chunk: Chunk) -> Iterable[Sequence[str]]:
+    ordinal, pages = str(group["ordinal"]), chunk["pages"]
+    if pages is None:
+        start, stop = chunk["bytes"]
+        where = [count_text(group["rows"]), count_text(start), size_text(stop - start)]
+        yield ordinal, "whole", "0", *where, chunk["min"] or "", chunk["max"] or ""
+        return
+    if chunk["dictionary"] is not None:
+        start, stop = chunk["dictionary"]
+        yield ordinal, "dictionary", "", "", count_text(start), size_text(stop - start), "", ""
+    firsts = [*pages["first_rows"], group["rows"]]
+    unknown: list[str | None] = [None] * len(pages["starts"])
+    mins, maxs = pages.get("mins", unknown), pages.get("maxs", unknown)
+    for page, (start, size) in enumerate(zip(pages["starts"], pages["sizes"], strict=True)):
+        rows = [count_text(firsts[page]), count_text(firsts[page + 1] - firsts[page])]
+        yield ordinal, str(page), *rows, count_text(start), size_text(size), mins[page] or "", maxs[page] or ""
+
+
+# -- datasets -----------------------------------------------------------------------------------------
+
+
+def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all_rows: bool) -> None:
+    files = document["files"]
+    _print_dataset_facts(out, document)
+    more = 0 if all_rows else max(0, len(files) - _FEW)
+    prefix = document["url"].rstrip("/") + "/"
+    rows = [
+        [file["url"].removeprefix(prefix), size_text(file["size"]), "" if file["rows"] is None else f"{file['rows']:,}"]
+        for file in files[: len(files) - more]
+    ]
+    caption = f"{plural(more, 'more file')}: --all" if more else None
+    print_table(out, "Files", [("file", "text"), ("size", "right"), ("rows", "right")], rows, caption=caption)
+    print_facts(out, [("no sample", reason) for reason in document["fallbacks"]])
+    sample = document["sample"]
+    if sample is None:
+        names = [[column["name"], column["arrow_type"]] for column in document["schema"]]
+        print_table(out, "Schema", [("column", "text"), ("type", "text")], names)
+        return
+    out.print("The first file:")
+    _print_facts(out, sample)
+    _print_columns(out, sample["columns"], sort, all_rows=all_rows)
+    _print_row_groups(out, sample, all_rows=all_rows)
+
+
+def _print_dataset_facts(out: Console, document: DatasetInspection) -> None:
+    files = document["files"]
+    out.print(Text(printable(document["url"]), "bold"))
+    facts = [plural(len(files), "file")]
+    if document["total_bytes"] is not None:
+        facts.append(size_text(document["total_bytes"]))
+    rows = [file["rows"] for file in files if file["rows"] is not None]
+    if files and len(rows) == len(files):
+        facts.append(plural(sum(rows), "row"))
+    out.print(", ".join([*facts, plural(len(document["schema"]), "column")]))
+    sizes = [file["size"] for file in files if file["size"] is not None]
+    print_facts(
+        out,
+        [
+            ("view", f"{document['view']}: {document['description']}"),
+            ("partitioned by", ", ".join(document["partitions"])),
+            ("file sizes", _spread(sizes) if sizes else ""),
+            *[("index tables", ", ".join(index["tables"])) for index in document["indexes"]],
+        ],
+    )
+    out.print()
+
+
+def _spread(sizes: Sequence[int]) -> str:
+    return f"{size_text(min(sizes))} to {size_text(max(sizes))}, median {size_text(median(sizes))}"
