@@ -48,9 +48,9 @@ class File(Unpicklable):
 
     Every method that reads may be called concurrently. ``columns`` are names of top-level columns, dotted
     paths of parts of nested columns (``"a.b"``), or ordinals of top-level columns where names occur twice;
-    None means all. ``where`` is an expression of
-    :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; docs/filter.md
-    defines their meaning. ``access`` says which row groups and rows may be read at all; None means all.
+    None means all. ``where`` is an expression of :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, a condition
+    in SQL, or a ``pyarrow.compute`` expression; docs/filter.md defines their meaning. ``access`` says which row groups
+    and rows may be read at all; None means all.
     ``read_dictionary`` names string and binary columns that are returned as dictionary
     arrays, with the pages' own indices, as with pyarrow's option of that name; other types are not changed.
 

@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.expressions import Expression, has_relative_times
+from asyncpq.expressions import Expression, has_open_literals
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.request import LookupKeys, ScanRequest
@@ -155,7 +155,7 @@ def read_as(
         asked = ScanRequest(
             columns=columns,
             where=where,
-            relative=where if where is not None and has_relative_times(where) else None,
+            unresolved=where if where is not None and has_open_literals(where) else None,
             limit=limit,
             read_dictionary=read_dictionary,
             view=view(file, schema, fields, partition),

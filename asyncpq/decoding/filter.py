@@ -5,13 +5,11 @@ compare literals that the column's type holds exactly (a few microseconds); pyar
 casts then decide, evaluates all other atoms. Dictionary arrays are evaluated on their dictionaries. A predicate on a
 list is true of a row if it is true of one element.
 
-``fold_constants`` simplifies a predicate for a file with constant columns. ``resolve_typed_times`` replaces times
-relative to now by literals of the compared columns' types.
+``fold_constants`` simplifies a predicate for a file with constant columns.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
@@ -33,9 +31,8 @@ from asyncpq.decoding.typed_literals import (
     storage_values,
 )
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
-from asyncpq.expressions import Expression, columns, resolve_times, simplify, tree
+from asyncpq.expressions import Expression, columns, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
-from asyncpq.expressions.simplify import relative_columns
 from asyncpq.records import dataclass
 
 _NULL = null_scalar(pa.bool_())
@@ -47,7 +44,6 @@ _FEW_KEYS = 4
 _SEARCHED_VALUES = 256  # for each key: so many sorted values are searched, fewer hashed
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 _FEW_LITERALS = 16  # an atom with more is not kept
-_DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
 
 
 @dataclass(slots=True, eq=False)
@@ -462,28 +458,3 @@ def _true_where(expr: Expression) -> Expression:
         return expr
     args = tuple([_true_where(arg) for arg in expr.args])
     return simplify(type(expr)(args)) if args != expr.args else expr
-
-
-def resolve_typed_times(
-    expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]
-) -> Expression:
-    """Return ``expr`` with its times relative to ``now``, which has a time zone, replaced by literals.
-
-    Timestamps with a zone are compared with instants, those without a zone with UTC's clock. Raises
-    ColumnNotFoundError, PredicateTypeError if a column is not a timestamp, or ExpressionError if a time is out of
-    datetime's range.
-    """
-    zoneless: set[str] = set()
-    for name in relative_columns(expr):
-        type_ = storage_type(column_type(name, schema))
-        if is_list(type_):
-            type_ = storage_type(type_.value_type)
-        if not isinstance(type_, pa.TimestampType):
-            raise PredicateTypeError(
-                f"times relative to now are compared with timestamps, but {name!r} has the type {type_}",
-                column=name,
-                hint=_DATE_HINT if pa.types.is_date(type_) else None,
-            )
-        if type_.tz is None:
-            zoneless.add(name)
-    return resolve_times(expr, now, zoneless)

@@ -9,11 +9,12 @@ from asyncpq.expressions.analysis import Interval as Interval
 from asyncpq.expressions.builder import Column as Column
 from asyncpq.expressions.builder import col as col
 from asyncpq.expressions.builder import parse_filters as parse_filters
+from asyncpq.expressions.builder import parse_where as parse_where
 from asyncpq.expressions.simplify import ValueRanges as ValueRanges
 from asyncpq.expressions.simplify import column_ranges as column_ranges
 from asyncpq.expressions.simplify import conjunction as conjunction
 from asyncpq.expressions.simplify import disjunction as disjunction
-from asyncpq.expressions.simplify import has_relative_times as has_relative_times
+from asyncpq.expressions.simplify import has_open_literals as has_open_literals
 from asyncpq.expressions.simplify import implied as implied
 from asyncpq.expressions.simplify import is_unsatisfiable as is_unsatisfiable
 from asyncpq.expressions.simplify import resolve_times as resolve_times

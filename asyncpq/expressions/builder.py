@@ -15,7 +15,7 @@ from asyncpq.expressions.tree import Expression
 _OPS: dict[str, tree.CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ACCEPTED = (
     'Give an expression of asyncpq.col, such as col("id") == 1, a list as in pyarrow\'s filters=, such as '
-    '[("id", "==", 1)], or a pyarrow.compute expression; None for all rows.'
+    '[("id", "==", 1)], a condition in SQL, such as "id = 1", or a pyarrow.compute expression; None for all rows.'
 )
 
 
@@ -173,6 +173,15 @@ def parse_filters(filters: object) -> Expression:
     if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
         return _conjunction(filters)
     return tree.join(tree.Or, [_conjunction(group) for group in filters])
+
+
+def parse_where(where: object) -> Expression:
+    """Return ``where=`` of a read as an expression: a condition in SQL, or what :func:`parse_filters` takes."""
+    if not isinstance(where, str):
+        return parse_filters(where)
+    from asyncpq.expressions.sql import parse_sql  # few programs write SQL
+
+    return parse_sql(where)
 
 
 def _conjunction(group: object) -> Expression:

@@ -81,6 +81,17 @@ class RelativeTime:
         return f"now {'-' if self.offset < dt.timedelta(0) else '+'} {text}"
 
 
+@dataclass(frozen=True, slots=True)
+class Untyped:
+    """A literal of SQL without a type of its own, such as ``0.3`` or ``'2024-05-01'``: it has its column's type."""
+
+    text: str
+    is_number: bool  # otherwise it is text in quotes
+
+    def __str__(self) -> str:
+        return self.text if self.is_number else repr(self.text)
+
+
 def now() -> RelativeTime:
     """Return the time when a read begins, for use in predicates: ``col("ts") >= now() - timedelta(days=7)``.
 
@@ -105,6 +116,7 @@ Scalar: TypeAlias = (
     | TimeOfDay
     | Duration
     | RelativeTime
+    | Untyped
     | None
 )
 SCALAR_TYPES: frozenset[type] = frozenset(get_args(Scalar))
@@ -378,7 +390,7 @@ def show(value: Scalar) -> str:
     """Return the text of a literal for messages and ``explain()``."""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, TimeOfDay, Duration, RelativeTime)):
+    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, TimeOfDay, Duration, RelativeTime, Untyped)):
         return str(value)
     return "null" if value is None else repr(value)
 

@@ -33,7 +33,7 @@ from asyncpq.expressions.analysis import (
     result_values,
     unite,
 )
-from asyncpq.expressions.scalars import Duration, RelativeTime, Scalar, Timestamp, nanoseconds, show
+from asyncpq.expressions.scalars import Duration, RelativeTime, Scalar, Timestamp, Untyped, nanoseconds, show
 from asyncpq.expressions.tree import Expression, parts
 
 
@@ -105,19 +105,29 @@ def disjunction(terms: Iterable[Expression | None]) -> Expression | None:
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """Return the names of the columns that are compared with ``now()``, in order of appearance."""
+    return _compared_with(expr, RelativeTime)
+
+
+def untyped_columns(expr: Expression) -> tuple[str, ...]:
+    """Return the names of the columns that are compared with literals without a type, in order of appearance."""
+    return _compared_with(expr, Untyped)
+
+
+def has_open_literals(expr: Expression) -> bool:
+    """Return whether ``expr`` compares a column with ``now()``, or with a literal whose type the column decides."""
+    return bool(_compared_with(expr, RelativeTime, Untyped))
+
+
+def _compared_with(expr: Expression, *kinds: type) -> tuple[str, ...]:
     if isinstance(expr, tree.Atom):
-        return (expr.column,) if expr.column is not None and _is_relative(expr) else ()
-    named = [atom.column for atom in tree.atoms(expr) if atom.column is not None and _is_relative(atom)]
+        return (expr.column,) if expr.column is not None and _has_literal(expr, kinds) else ()
+    named = [atom.column for atom in tree.atoms(expr) if atom.column is not None and _has_literal(atom, kinds)]
     return tuple(dict.fromkeys(named))
 
 
-def _is_relative(atom: tree.Atom) -> bool:
-    return RelativeTime in (atom.types if isinstance(atom, (tree.In, tree.KeyIn)) else map(type, atom.literals))
-
-
-def has_relative_times(expr: Expression) -> bool:
-    """Return whether ``expr`` compares a column with ``now()``."""
-    return bool(relative_columns(expr))
+def _has_literal(atom: tree.Atom, kinds: Collection[type]) -> bool:
+    types = atom.types if isinstance(atom, (tree.In, tree.KeyIn)) else frozenset(map(type, atom.literals))
+    return not types.isdisjoint(kinds)
 
 
 def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] = ()) -> Expression:
@@ -139,7 +149,7 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
 
     def replaced(atom: tree.Atom) -> tree.Atom:
         column = atom.column
-        if column is None or not _is_relative(atom):
+        if column is None or not _has_literal(atom, (RelativeTime,)):
             return atom
         return atom.with_literals(lambda value: resolved(value, column))
 

@@ -14,6 +14,7 @@ from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.errors import printable
 from asyncpq.expressions import is_unsatisfiable
+from asyncpq.expressions.simplify import relative_columns
 from asyncpq.metrics import MAX_LOGGED, ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
@@ -349,8 +350,8 @@ def _where(request: ScanRequest, compiled: Filter | None) -> str | None:
     if request.where is None:
         return None
     text = str(request.where)
-    if request.relative is not None:
-        text += f" (that is {request.relative})"
+    if request.unresolved is not None and relative_columns(request.unresolved):
+        text += f" (that is {request.unresolved})"
     if compiled is not None and is_unsatisfiable(request.where, compiled.engine_atoms):
         text += " (no row can meet it)"
     return text

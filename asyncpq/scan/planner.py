@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.column_literals import resolve_literals
 from asyncpq.decoding.field_types import file_schema
-from asyncpq.decoding.filter import Filter, compile_filter, fold_constants, resolve_typed_times
+from asyncpq.decoding.filter import Filter, compile_filter, fold_constants
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.decoding.schema_adapter import SchemaAdapter
@@ -225,9 +226,9 @@ class ScanPlanner:
         """Resolve the columns and compile the filter for the columns' types."""
         self._where = self._simplified
         resolved = self._resolved(version)
-        relative, filters = self.request.relative, resolved.filters
-        if relative is not None:
-            self._replace_where(resolve_typed_times(relative, self._now, filters.types))
+        unresolved, filters = self.request.unresolved, resolved.filters
+        if unresolved is not None:
+            self._replace_where(resolve_literals(unresolved, self._now, filters.types))
         if self.request.where is None or self._simplified is None:
             return resolved, None
         filter_ = filters.compile(self.request.where)
@@ -247,10 +248,10 @@ class ScanPlanner:
     def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
         """Resolve the columns and compile the filter for a dataset's columns; fold columns that are constant in this
         file."""
-        where, relative = self.request.where, self.request.relative
+        where, unresolved = self.request.where, self.request.unresolved
         types = {} if where is None else view.types(columns(where))
-        if relative is not None:
-            self._replace_where(where := resolve_typed_times(relative, self._now, types))
+        if unresolved is not None:
+            self._replace_where(where := resolve_literals(unresolved, self._now, types))
         filter_ = None if where is None else compile_filter(where, types)
         self._where = self._simplified
         if filter_ is not None and self._simplified is not None:

@@ -13,7 +13,7 @@ from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
-from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_relative_times, parse_filters
+from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_open_literals, parse_where
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.column_resolution import ColumnNames
@@ -51,7 +51,7 @@ class Predicate(TypedDict, total=False):
 
     where: Expression
     unbound: pc.Expression
-    relative: Expression
+    unresolved: Expression
 
 
 def predicate(where: object) -> Predicate:
@@ -61,8 +61,8 @@ def predicate(where: object) -> Predicate:
         return {}
     if isinstance(where, pc.Expression):
         return {"unbound": where}
-    parsed = parse_filters(where)
-    return {"where": parsed, "relative": parsed} if has_relative_times(parsed) else {"where": parsed}
+    parsed = parse_where(where)
+    return {"where": parsed, "unresolved": parsed} if has_open_literals(parsed) else {"where": parsed}
 
 
 def access_plan(access: Any) -> AccessPlan | None:
@@ -117,7 +117,8 @@ class ScanRequest(NamedTuple):
     where: Expression | None = None  # the predicate, or None
     # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
-    relative: Expression | None = None  # ``where`` as it was asked, if it has times relative to now; else None
+    # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None
+    unresolved: Expression | None = None
     prune: Expression | None = None  # a sharper predicate to prune by, implied by ``where``; or None
     access: AccessPlan | None = None  # rows of the file that may be read; None for all
     # of a dataset, rows that may be read by url of the file; other files are not read. None for all.

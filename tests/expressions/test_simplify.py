@@ -14,9 +14,10 @@ import pytest
 
 import asyncpq
 from asyncpq import col, now
-from asyncpq.decoding.filter import compile_filter, resolve_typed_times
+from asyncpq.decoding.column_literals import resolve_literals
+from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
-from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
+from asyncpq.expressions import Comparison, Expression, has_open_literals, parse_filters, resolve_times
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.scan.request import ScanRequest
 
@@ -81,10 +82,10 @@ def test_equal_where_they_ask_the_same() -> None:
 
 def test_resolved_in_all_parts() -> None:
     expr = ~(col("a") < now()) & (col("a").is_in([now() - WEEK, None]) | (col("b") == 1))
-    assert has_relative_times(expr)
+    assert has_open_literals(expr)
     found = resolve_times(expr, NOON)
     assert found == ~(col("a") < NOON) & (col("a").is_in([NOON - WEEK, None]) | (col("b") == 1))
-    assert not has_relative_times(found)
+    assert not has_open_literals(found)
     assert resolve_times(found, NOON) is found
     paris = NOON.astimezone(dt.timezone(dt.timedelta(hours=1)))
     assert resolve_times(col("a") < now(), paris, ["a"]) == (col("a") < NOON.replace(tzinfo=None))
@@ -104,22 +105,22 @@ def test_filter_lists() -> None:
     ],
 )
 def test_as_the_type_wants_it(column: str, expected: dt.datetime) -> None:
-    found = resolve_typed_times(col(column) >= now() - WEEK, NOON, TYPES)
+    found = resolve_literals(col(column) >= now() - WEEK, NOON, TYPES)
     assert found == Comparison(column, ">=", expected)
     compile_filter(found, TYPES)
 
 
 def test_other_columns_are_refused() -> None:
     with pytest.raises(PredicateTypeError, match="Compare it with a date") as caught:
-        resolve_typed_times(col("day") >= now(), NOON, TYPES)
+        resolve_literals(col("day") >= now(), NOON, TYPES)
     assert caught.value.column == "day"
     for column in ("number", "struct"):
         with pytest.raises(PredicateTypeError, match="compared with timestamps"):
-            resolve_typed_times(col(column) >= now(), NOON, TYPES)
+            resolve_literals(col(column) >= now(), NOON, TYPES)
     with pytest.raises(ColumnNotFoundError):
-        resolve_typed_times(col("zzz") >= now(), NOON, TYPES)
+        resolve_literals(col("zzz") >= now(), NOON, TYPES)
     with pytest.raises(ExpressionError, match="out of datetime's range"):
-        resolve_typed_times(col("zoned") >= now() - dt.timedelta(days=10**7), NOON, TYPES)
+        resolve_literals(col("zoned") >= now() - dt.timedelta(days=10**7), NOON, TYPES)
 
 
 @pytest.mark.parametrize("expr", [col("zoned") >= now(), col("zoned").is_in([now(), NOON]), ~(col("plain") == now())])
@@ -176,7 +177,7 @@ async def test_explained_as_resolved(path: Path) -> None:
 async def test_a_read_that_starts_again_keeps_its_instant(path: Path) -> None:
     where = col("zoned") >= now()
     async with asyncpq.open_file(path) as file:
-        preparation = file._prepare("read", ScanRequest(where=where, relative=where))
+        preparation = file._prepare("read", ScanRequest(where=where, unresolved=where))
         with preparation.operation:
             await preparation.prepare(scan=False)
             first = preparation.request.where

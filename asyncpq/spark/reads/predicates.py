@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 from asyncpq.errors import ExpressionError, UsageError
 from asyncpq.expressions import Expression, atoms, columns, parse_filters, resolve_times, tree
 from asyncpq.expressions.scalars import Timestamp
+from asyncpq.expressions.sql import COMPARISONS, kind_of, name_parts
 from asyncpq.spark.reads.pruning_terms import (
     SESSION_ZONE,
     Instants,
@@ -292,28 +293,19 @@ def may_name(text: str, column: str) -> bool:
     return column.replace("`", "``").lower() in text.lower() or _STAR.search(text) is not None
 
 
-# Nodes are distinguished by the names of their classes, since sqlglot is only imported when SQL is parsed.
-
-
-def _type(node: Any) -> str:
-    return type(node).__name__
-
-
 def _condition(node: Any) -> Expression:
-    make = _CONDITIONS.get(_type(node))
+    make = _CONDITIONS.get(kind_of(node))
     condition = None if make is None else make(node)
     return Unknown() if condition is None else condition
 
 
-def _comparison(op: tree.CompareOp, turned: tree.CompareOp) -> Callable[[Any], Expression | None]:
-    def read(node: Any) -> Expression | None:
-        for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
-            name, value = _name(left), _literal(right)
-            if name is not None and value is not None:
-                return tree.Comparison(name, asked, value)
-        return None
-
-    return read
+def _comparison(node: Any) -> Expression | None:
+    op, turned = COMPARISONS[kind_of(node)]
+    for left, right, asked in ((node.this, node.expression, op), (node.expression, node.this, turned)):
+        name, value = _name(left), _literal(right)
+        if name is not None and value is not None:
+            return tree.Comparison(name, asked, value)
+    return None
 
 
 def _null_safe(node: Any) -> Expression | None:
@@ -341,7 +333,7 @@ def _between(node: Any) -> Expression | None:
 
 def _is(node: Any) -> Expression | None:
     name = _name(node.this)
-    return tree.IsNull(name) if name is not None and _type(node.expression) == "Null" else None
+    return tree.IsNull(name) if name is not None and kind_of(node.expression) == "Null" else None
 
 
 def _like(node: Any) -> Expression | None:
@@ -355,12 +347,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
     "Or": lambda node: tree.Or((_condition(node.this), _condition(node.expression))),
     "Not": lambda node: tree.Not(_condition(node.this)),
     "Paren": lambda node: _condition(node.this),
-    "EQ": _comparison("==", "=="),
-    "NEQ": _comparison("!=", "!="),
-    "LT": _comparison("<", ">"),
-    "LTE": _comparison("<=", ">="),
-    "GT": _comparison(">", "<"),
-    "GTE": _comparison(">=", "<="),
+    **dict.fromkeys(COMPARISONS, _comparison),
     "NullSafeEQ": _null_safe,
     "In": _in,
     "Between": _between,
@@ -373,24 +360,13 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
 
 def _name(node: Any) -> str | None:
     """Return the dotted path of a column or field; None for other nodes, and for names that contain a dot."""
-    if _type(node) == "Paren":
-        return _name(node.this)
-    if _type(node) == "Dot":
-        inside = _name(node.this)
-        parts = [node.expression]
-    elif _type(node) == "Column" and not node.args.get("join_mark"):
-        inside = ""
-        parts = list(node.parts)
-    else:
-        return None
-    if inside is None or any(_type(part) != "Identifier" or not part.name or "." in part.name for part in parts):
-        return None
-    return ".".join([*filter(None, [inside]), *[part.name for part in parts]])
+    parts = name_parts(node)
+    return None if parts is None or any("." in part for part in parts) else ".".join(parts)
 
 
 def _literal(node: Any) -> Any:
     """Return a literal's value in the type that Spark infers for it; None for other nodes and for null."""
-    dtype = _type(node)
+    dtype = kind_of(node)
     if dtype == "Paren":
         return _literal(node.this)
     if dtype == "Neg":
@@ -400,7 +376,7 @@ def _literal(node: Any) -> Any:
         return bool(node.this)
     if dtype == "Literal":
         return node.this if node.is_string else _number(node.this)
-    if dtype in ("Cast", "TryCast") and _type(node.this) == "Literal":
+    if dtype in ("Cast", "TryCast") and kind_of(node.this) == "Literal":
         return _cast(node.to.this.name, node.this.this, is_string=node.this.is_string)
     return None
 

@@ -1,0 +1,121 @@
+"""Literals that their columns decide: times relative to now, and literals of SQL, which have no type of their own.
+
+:func:`resolve_literals` replaces them by plain values once the types of the columns are known.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import uuid
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.decoding.arrow import is_list
+from asyncpq.decoding.filter import column_type
+from asyncpq.decoding.typed_literals import storage_type
+from asyncpq.errors import PredicateTypeError
+from asyncpq.expressions import Expression, resolve_times, tree
+from asyncpq.expressions.scalars import Scalar, Timestamp, Untyped
+from asyncpq.expressions.simplify import relative_columns, untyped_columns
+from asyncpq.expressions.sql_literals import clock, date, moment
+
+_DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
+_TEXT = frozenset({pa.string(), pa.large_string()})
+_BYTES = frozenset({pa.binary(), pa.large_binary()})
+
+
+def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Mapping[str, pa.DataType]) -> Expression:
+    """Return ``expr`` with its times relative to ``now``, which has a time zone, and its literals without a type
+    replaced by literals of their columns' types.
+
+    Timestamps with a zone are compared with instants, those without a zone with UTC's clock. Raises
+    ColumnNotFoundError, PredicateTypeError if a literal does not fit its column's type, or ExpressionError if a time is
+    out of datetime's range.
+    """
+    zoneless: set[str] = set()
+    for name in relative_columns(expr):
+        type_ = storage_type(_value_type(name, schema))
+        if not isinstance(type_, pa.TimestampType):
+            raise PredicateTypeError(
+                f"times relative to now are compared with timestamps, but {name!r} has the type {type_}",
+                column=name,
+                hint=_DATE_HINT if pa.types.is_date(type_) else None,
+            )
+        if type_.tz is None:
+            zoneless.add(name)
+    expr = resolve_times(expr, now, zoneless)
+    types = {name: _value_type(name, schema) for name in untyped_columns(expr)}
+
+    def typed(atom: tree.Atom) -> tree.Atom:
+        column = atom.column
+        if column not in types:
+            return atom
+        return atom.with_literals(lambda value: _typed(value, types[column], column))
+
+    return tree.replace_atoms(expr, typed) if types else expr
+
+
+def _value_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
+    """Return the type of a column's values, or of a list's elements; a UUID column's is UUID."""
+    type_ = column_type(name, schema)
+    if is_list(storage_type(type_)):
+        type_ = storage_type(type_).value_type
+    return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
+
+
+def _typed(value: Scalar, type_: pa.DataType, column: str) -> Scalar:
+    if not isinstance(value, Untyped):
+        return value
+    try:
+        return _number(value.text, type_) if value.is_number else _quoted(value.text, type_)
+    except ValueError as error:
+        raise PredicateTypeError(
+            f"{value} is compared with a column of type {type_}, but {error}", column=column
+        ) from None
+
+
+def _number(text: str, type_: pa.DataType) -> Scalar:
+    """Return a number: the nearest value of a column of floats, exactly the number for other columns."""
+    if not pa.types.is_floating(type_):
+        exact = Decimal(text)
+        return int(exact) if exact == exact.to_integral_value() else exact
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("it is out of the type's range")
+    if pa.types.is_float32(type_):
+        try:
+            return float(struct.unpack("<f", struct.pack("<f", number))[0])
+        except OverflowError:
+            return number
+    return number
+
+
+def _quoted(text: str, type_: pa.DataType) -> Scalar:
+    if isinstance(type_, pa.UuidType):
+        return uuid.UUID(text)
+    stored = storage_type(type_)
+    if stored in _BYTES or pa.types.is_fixed_size_binary(stored):
+        return text.encode("utf-8", "surrogatepass")
+    if pa.types.is_date(stored):
+        return date(text)
+    if pa.types.is_time(stored):
+        return clock(text)
+    if isinstance(stored, pa.TimestampType):
+        return _moment(text, stored)
+    if stored not in _TEXT and (pa.types.is_primitive(stored) or pa.types.is_decimal(stored)):
+        raise ValueError("text in quotes is neither a number nor TRUE or FALSE: write it without quotes")
+    return text
+
+
+def _moment(text: str, type_: Any) -> Scalar:
+    value = moment(text)
+    zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+    if (zone is None) is not (type_.tz is None):
+        if zone is None:
+            raise ValueError("it has no offset: write +00:00 behind it for UTC")
+        raise ValueError("the column's times have no zone: write it without the offset")
+    return value

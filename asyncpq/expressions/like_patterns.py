@@ -1,0 +1,47 @@
+"""ANSI's LIKE as predicates. ANSI has no escape character unless ESCAPE names one; :class:`tree.Like` has backslash."""
+
+from __future__ import annotations
+
+from asyncpq.expressions import tree
+from asyncpq.expressions.tree import Expression
+
+
+def like(column: str, pattern: str, escape: str | None) -> Expression:
+    """Return ``column LIKE pattern ESCAPE escape``. Raises ValueError for a wrong use of the escape character."""
+    pieces = _pieces(pattern, escape)
+    texts = [text for text, wildcard in pieces if not wildcard]
+    if not any(wildcard for _, wildcard in pieces):
+        return tree.Comparison(column, "==", "".join(texts))
+    if not any("\\" in text for text in texts):
+        return tree.Like(column, _joined(pieces))
+    # pyarrow takes two backslashes for two characters in the patterns "a%", "%a" and "%a%", for one in all others
+    begins, ends = pieces[0][0] == "%", pieces[-1][0] == "%"
+    inner = pieces[begins : len(pieces) - ends]
+    if any(wildcard for _, wildcard in inner):
+        return tree.Like(column, _joined(pieces))
+    text = "".join(texts)
+    if begins and ends:
+        return tree.Contains(column, text)
+    if ends:
+        return tree.StartsWith(column, text)
+    longer = tree.Like(column, _joined([("_", True), *pieces]))
+    return tree.Or((tree.Comparison(column, "==", text), longer))
+
+
+def _pieces(pattern: str, escape: str | None) -> list[tuple[str, bool]]:
+    """Return the characters of a pattern, each with whether it is a wildcard; several ``%`` in a row are one."""
+    pieces: list[tuple[str, bool]] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, "")
+            if escaped not in ("%", "_", escape):
+                raise ValueError(f"{escape!r} stands before {escaped!r}" if escaped else f"it ends with {escape!r}")
+            pieces.append((escaped, False))
+        elif character != "%" or not pieces or pieces[-1] != ("%", True):
+            pieces.append((character, character in "%_"))
+    return pieces
+
+
+def _joined(pieces: list[tuple[str, bool]]) -> str:
+    return "".join([text if wildcard or text not in "%_\\" else f"\\{text}" for text, wildcard in pieces])
