@@ -19,13 +19,12 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.casts import lacking
-from asyncpq.decoding.column_literals import resolve_literals
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
-from asyncpq.expressions import Expression, parse_where, without_contradictions
+from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -349,7 +348,10 @@ class Dataset(Unpicklable):
             return None
         schema = self.schema
         bound = from_pyarrow(where, schema) if isinstance(where, pc.Expression) else parse_where(where)
-        bound = resolve_literals(bound, datetime.now(UTC), schema)
+        if has_open_literals(bound):
+            from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
+
+            bound = resolve_literals(bound, datetime.now(UTC), schema)
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
     def _output(self, ask: ScanRequest) -> pa.Schema:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.column_literals import resolve_literals
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.decoding.filter import Filter, compile_filter, fold_constants
 from asyncpq.decoding.leaf import DecodeLimits
@@ -222,13 +221,20 @@ class ScanPlanner:
         self.request = self.request._replace(where=where)
         self._simplified = simplify(where)
 
+    def _resolve(self, unresolved: Expression, types: Mapping[str, pa.DataType]) -> Expression:
+        from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
+
+        where = resolve_literals(unresolved, self._now, types)
+        self._replace_where(where)
+        return where
+
     def _compiled(self, version: FileVersion) -> tuple[Resolved, Filter | None]:
         """Resolve the columns and compile the filter for the columns' types."""
         self._where = self._simplified
         resolved = self._resolved(version)
         unresolved, filters = self.request.unresolved, resolved.filters
         if unresolved is not None:
-            self._replace_where(resolve_literals(unresolved, self._now, filters.types))
+            self._resolve(unresolved, filters.types)
         if self.request.where is None or self._simplified is None:
             return resolved, None
         filter_ = filters.compile(self.request.where)
@@ -251,7 +257,7 @@ class ScanPlanner:
         where, unresolved = self.request.where, self.request.unresolved
         types = {} if where is None else view.types(columns(where))
         if unresolved is not None:
-            self._replace_where(where := resolve_literals(unresolved, self._now, types))
+            where = self._resolve(unresolved, types)
         filter_ = None if where is None else compile_filter(where, types)
         self._where = self._simplified
         if filter_ is not None and self._simplified is not None:
