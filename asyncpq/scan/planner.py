@@ -221,7 +221,7 @@ class ScanPlanner:
         self.request = self.request._replace(where=where)
         self._simplified = simplify(where)
 
-    def _resolve(self, unresolved: Expression, types: Mapping[str, pa.DataType]) -> Expression:
+    def _with_literals(self, unresolved: Expression, types: Mapping[str, pa.DataType]) -> Expression:
         from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
 
         where = resolve_literals(unresolved, self._now, types)
@@ -234,7 +234,7 @@ class ScanPlanner:
         resolved = self._resolved(version)
         unresolved, filters = self.request.unresolved, resolved.filters
         if unresolved is not None:
-            self._resolve(unresolved, filters.types)
+            self._with_literals(unresolved, filters.types)
         if self.request.where is None or self._simplified is None:
             return resolved, None
         filter_ = filters.compile(self.request.where)
@@ -257,7 +257,7 @@ class ScanPlanner:
         where, unresolved = self.request.where, self.request.unresolved
         types = {} if where is None else view.types(columns(where))
         if unresolved is not None:
-            where = self._resolve(unresolved, types)
+            where = self._with_literals(unresolved, types)
         filter_ = None if where is None else compile_filter(where, types)
         self._where = self._simplified
         if filter_ is not None and self._simplified is not None:
