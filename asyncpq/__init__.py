@@ -38,7 +38,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
     UsageError,
 )
-from asyncpq.events import FileEnded, ReadEnded, RequestEnded
+from asyncpq.events import FileEnded, Progress, ReadEnded, RequestEnded
 from asyncpq.expressions import Expression, col
 from asyncpq.expressions.scalars import now
 from asyncpq.metrics import ReadMetrics, RequestRecord
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
+    from asyncpq.writing.file_layout import BloomFilter, WriteOptions
+    from asyncpq.writing.optimize import RewriteResult
 
 __version__ = "0.1.0"
 
@@ -88,6 +90,7 @@ __all__ = [
     "StaleSnapshotError",
     "CorruptIndexError",
     "ConcurrentCommitUnsupported",
+    "BloomFilter",
     "BuildOptions",
     "AccessDeniedError",
     "AccessPlan",
@@ -124,6 +127,7 @@ __all__ = [
     "PartitionError",
     "Plan",
     "PredicateTypeError",
+    "Progress",
     "QueryError",
     "ReadEnded",
     "ReadMetrics",
@@ -134,6 +138,7 @@ __all__ = [
     "RequestRecord",
     "ResourceLimitError",
     "RetryOptions",
+    "RewriteResult",
     "RowIndexError",
     "Scan",
     "SchemaMismatchError",
@@ -150,6 +155,7 @@ __all__ = [
     "UsageError",
     "Validator",
     "View",
+    "WriteOptions",
     "blocking",
     "col",
     "etag",
@@ -179,6 +185,9 @@ _MODULES = {
     "Snapshot": "asyncpq.datasets.model",
     "TableField": "asyncpq.datasets.model",
     "View": "asyncpq.datasets.model",
+    "BloomFilter": "asyncpq.writing.file_layout",
+    "RewriteResult": "asyncpq.writing.optimize",
+    "WriteOptions": "asyncpq.writing.file_layout",
 }
 
 if not TYPE_CHECKING:  # type checkers would take it that every name exists

@@ -37,9 +37,10 @@ from asyncpq.errors import QueryError, UsageError
 from asyncpq.file import File
 from asyncpq.indexing.index import Index
 from asyncpq.metrics import ReadMetrics
+from asyncpq.opening.keywords import DatasetSessionKeywords, OptionKeywords, SessionKeywords, split_keywords
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan.stream import RecordBatchStream, Scan, post, reader_of
-from asyncpq.session import DatasetSessionKeywords, OptionKeywords, Session, SessionKeywords, split_keywords
+from asyncpq.session import Session
 from asyncpq.storage.base import Validator
 
 __all__ = [
@@ -405,6 +406,7 @@ class BlockingSession(_Bridge[Session]):
     open_dataset = _opening(Session.open_dataset, BlockingDataset)
     build_index = _opening(Session.build_index, BlockingIndex)
     open_index = _opening(Session.open_index, BlockingIndex)
+    optimize = _bridged(Session.optimize)
 
     metrics = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 

@@ -24,7 +24,7 @@ ReadName = Literal[
     "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index", "files", "inspect", "lint"
 ]
 #: The calls that report events. An index has "refresh", and those that are not names of reads.
-OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show", "drop"]
+OperationName = Literal[ReadName, "build", "compact", "vacuum", "verify", "show", "drop", "optimize"]
 
 logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")
@@ -62,7 +62,19 @@ class FileEnded:
     files_total: int  # all files of the read
 
 
-Event = RequestEnded | ReadEnded | FileEnded
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A long call has done another part of one of its steps."""
+
+    operation: OperationName
+    url: str  # of the dataset or index, without user info, query and secrets
+    step: str  # what is done, such as "read", "write" or "verify"
+    done: int  # so much of it
+    total: int | None  # None: not known yet
+    unit: Literal["files", "rows"]
+
+
+Event = RequestEnded | ReadEnded | FileEnded | Progress
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +110,11 @@ class Operation:
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
         return part
+
+    def progress(self, step: str, done: int, total: int | None, unit: Literal["files", "rows"]) -> None:
+        """Send a :class:`Progress` event."""
+        if self.on_event is not None:
+            self._tell(self.on_event, Progress(self.name, self.url, step, done, total, unit))
 
     def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
         """Add the metrics of ``part``, a finished file, and send a FileEnded for it.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, UsageError, many_files
@@ -16,94 +16,34 @@ from asyncpq.events import Event
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import (
-    BuildOptions,
-    CachePolicy,
-    DiskCacheOptions,
-    LimitOptions,
-    ReadOptions,
-    RequestOptions,
-    RetryOptions,
-    SessionOptions,
-    SharedCacheOptions,
+from asyncpq.opening.keywords import (
+    DatasetKeywords,
+    DatasetSessionKeywords,
+    SessionKeywords,
+    SessionOptionKeywords,
+    TargetKeywords,
+    split_keywords,
 )
+from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
 
 # Each method imports the code that it alone needs: `import asyncpq` loads no reader of files, datasets or indexes.
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from asyncpq.caching.disk import DiskCache
     from asyncpq.caching.shared import SharedCache
     from asyncpq.dataset import Dataset
-    from asyncpq.datasets.schemas import SchemaPolicy
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.tables import Format, Version
+    from asyncpq.writing.file_layout import WriteOptions
+    from asyncpq.writing.optimize import RewriteResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _BUILDING = BuildOptions()
-
-
-class SessionOptionKeywords(TypedDict, total=False):
-    """The fields of :class:`asyncpq.options.SessionOptions` that :class:`Session` passes on as they are."""
-
-    memory_cache_bytes: int
-    cache_policy: CachePolicy | Mapping[str, CachePolicy]
-    negative_ttl_s: float
-    cache_namespace: str | None
-    requests: RequestOptions
-    retry: RetryOptions
-    limits: LimitOptions
-    read: ReadOptions
-
-
-class OptionKeywords(SessionOptionKeywords, total=False):
-    """Keyword arguments of :class:`Session`."""
-
-    memory_cache: MemoryCache | None
-    disk_cache: str | os.PathLike[str] | DiskCacheOptions | None
-    shared_cache: str | SharedCacheOptions | None
-    on_event: Callable[[Event], None] | None
-
-
-class SessionKeywords(OptionKeywords, total=False):
-    """All arguments of :class:`Session`."""
-
-    storage_options: Mapping[str, Any] | None
-
-
-class TargetKeywords(TypedDict, total=False):
-    """Arguments for the files and columns of a dataset: fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
-
-    format: Format | None
-    version: Version | None
-    schema: pa.Schema | None
-    schema_policy: SchemaPolicy
-    partitioning: Literal["hive"] | Sequence[str] | None
-    partition_types: pa.Schema | Mapping[str, pa.DataType] | None
-
-
-class DatasetKeywords(TargetKeywords, total=False):
-    """Keyword arguments of a dataset: all fields of :class:`asyncpq.opening.datasets.DatasetOptions`."""
-
-    on_bad_file: Literal["raise", "skip"]
-    listing_max_age_s: float
-
-
-class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
-    """Keyword arguments of a session and of a dataset that is opened in the session."""
-
-
-def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
-    """Split keyword arguments into those of the session and those of the dataset."""
-    given = dict(options)
-    dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
-    return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
 
 
 @contextmanager
@@ -414,6 +354,66 @@ class Session(Unpicklable):
 
         options = DatasetOptions(format=format, version=version)
         return await open_existing(self._runtime, at, table, options, building, snapshot)
+
+    async def optimize(
+        self,
+        source: object,
+        target: str,
+        sort_by: Sequence[str] | str = (),
+        *,
+        zorder_by: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        where: object = None,
+        layout: WriteOptions | None = None,
+        kinds: Sequence[IndexKind] | None = None,
+        publish: Literal["plain", "index"] = "plain",
+        building: BuildOptions = _BUILDING,
+        **options: Unpack[TargetKeywords],
+    ) -> RewriteResult:
+        """Rewrite rows, sorted, into files of which lookups read little. :func:`asyncpq.spark.optimize` does it on a
+        cluster.
+
+        With ``zorder_by``, rows with equal ``sort_by`` are sorted by their place in a z-order. Rows that exceed the
+        memory go to local files. The files are read back and compared with what was written before they are committed.
+        ``on_event`` gets a :class:`asyncpq.Progress` for each part of the work.
+
+        Args:
+            source: as ``target`` of :meth:`open_dataset`.
+            target: url of an empty folder that does not overlap the source.
+            sort_by: columns, or dotted paths in structs. Nulls come first, NaN last.
+            columns: columns to write; None for all.
+            where: condition of the rows to write, as in :meth:`asyncpq.Dataset.scan`.
+            layout: sizes of pages, row groups and files, compression and Bloom filters; ``sorted_by`` is set here.
+            kinds: kinds of the index of ``target``; None: footers, and bounds of the first 32 columns.
+            publish: "index": readers use the index in ``target``. "plain": readers may also list the folder as soon as
+                ``_SUCCESS`` exists, the last file.
+            building: memory and folder for sorting.
+            options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`, for the source.
+
+        Raises:
+            InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.
+            SchemaMismatchError: Parquet cannot hold a column's values.
+            CorruptFileError: the files differ from the source; they are deleted.
+            StoreError: a store failed; written files are deleted if possible.
+        """
+        await self._ready("asyncpq.writing.optimize")
+        from asyncpq.opening.datasets import DatasetOptions
+        from asyncpq.writing.optimize import optimize
+
+        return await optimize(
+            self._runtime,
+            source,
+            target,
+            sort_by,
+            zorder_by,
+            columns,
+            where,
+            layout,
+            kinds,
+            publish,
+            building,
+            DatasetOptions(**options),
+        )
 
 
 class OneOff(AbstractAsyncContextManager[T], Generic[T]):

@@ -149,6 +149,21 @@ def table_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.B
     return keys[0] if len(keys) == 1 else composite(keys, types)
 
 
+def sort_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
+    """Return the keys of each row over these columns as :func:`composite` does, but with whole strings, so that rows
+    sort by them however long their strings are."""
+    keys = [_whole_key(array, type_) for array, type_ in zip(arrays, types, strict=True)]
+    return composite(keys, types)
+
+
+def _whole_key(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
+    if not is_variable(type_):
+        return normalised(array, type_)
+    decoded = array.dictionary_decode() if isinstance(array.type, pa.DictionaryType) else array
+    values = _binary(_stored(decoded, storage_type(type_)))
+    return _with_nulls(pc.binary_join_element_wise(_TAG, values.cast(pa.binary()), _EMPTY), values)
+
+
 def _component(keys: pa.BinaryArray, type_: pa.DataType) -> pa.BinaryArray:
     if not is_variable(type_):
         return keys

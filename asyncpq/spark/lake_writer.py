@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -45,10 +45,11 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.storage.base import ListedObject, RequestContext, writable
+from asyncpq.storage.base import ListedObject, RequestContext
 from asyncpq.storage.urls import safe_url
 from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options
 from asyncpq.writing.file_writer import TAIL_BYTES, folder_url, write_files
+from asyncpq.writing.lake_commit import Publish, is_uncommitted, job_folder, publish_plain
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,6 @@ TRUSTED_S: Final = 8 * 3600.0
 
 #: So many tasks send the ends of their files to the driver, for the index.
 TAIL_TASKS: Final = 1000
-
-Publish = Literal["index", "plain"]
 
 _LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
 OPTION_NAMES: Final = tuple(camel_case(option.name) for option in fields(WriteOptions))
@@ -101,7 +100,7 @@ class LakeWrite:
             batches = (batch.select(order) for batch in batches)
         context = TaskContext.get()
         partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        stem = f"{adding.DATA_FOLDER}{self.job}/{partition:05d}-{attempt}"
+        stem = f"{job_folder(self.job)}{partition:05d}-{attempt}"
         converted = map(columns.convert, batches)
         files = write_partition(
             self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
@@ -133,31 +132,19 @@ class LakeWrite:
         try:
             snapshot = run(self.settings, commit)
         except errors.AsyncpqError as error:
-            # after other errors of a store it is not certain that nothing was committed
-            if not isinstance(error, errors.StoreError) or isinstance(
-                error, (errors.StaleSnapshotError, errors.ConcurrentCommitUnsupported)
-            ):
+            if is_uncommitted(error):
                 self.discard()
             raise
         if self.publish == "plain":
-            run(self.settings, self._publish)
+            run(self.settings, lambda session: publish_plain(session.runtime, self.folder, self.job))
         return snapshot
-
-    async def _publish(self, session: Session) -> None:
-        """Delete this write's uncommitted files, then write ``_SUCCESS``. Before, listings may show such files."""
-        await self._discard(session)
-        store = writable((await session.runtime.store(self.folder))[0], safe_url(self.folder))
-        await store.put_object(self.folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
 
     def discard(self) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         try:
-            run(self.settings, self._discard)
+            run(self.settings, lambda session: adding.discard_files(session.runtime, self.folder, job_folder(self.job)))
         except errors.AsyncpqError as error:  # the caller raises the error that came first
             logger.warning("unused files could not be deleted below %s: %s", safe_url(self.folder), error)
-
-    async def _discard(self, session: Session) -> None:
-        await adding.discard_files(session.runtime, self.folder, f"{adding.DATA_FOLDER}{self.job}/")
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:

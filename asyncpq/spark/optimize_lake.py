@@ -16,11 +16,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import CorruptFileError, InvalidOptionError
-from asyncpq.indexing.build.adding import DATA_FOLDER, AddedFile, lake_backend
+from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.scan.request import one_of, require_whole
-from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
-from asyncpq.spark.lake_writer import LakeWrite, Publish, lake_folder, listed
+from asyncpq.spark.lake_writer import LakeWrite, lake_folder
 from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
 from asyncpq.spark.reads.splits import VALIDATOR_TYPE
@@ -32,6 +31,7 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.writing.file_layout import BloomFilter, WriteOptions, check_options
+from asyncpq.writing.lake_commit import Publish, check_target
 
 #: The fields of :class:`asyncpq.indexing.build.adding.AddedFile`.
 _WRITTEN: Final = pa.schema(
@@ -179,7 +179,7 @@ def optimize(
             refuse_secrets("source", source)
             source = absolute(source)
             _refuse_overlap(source_paths(source), folder)
-        run(frozen, lambda session: _check_target(session, folder))
+        run(frozen, lambda session: check_target(session.runtime, folder))
         rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)
         _refuse_overlap(rows.urls, folder)
     with held_settings(spark, rows.settings):
@@ -199,7 +199,7 @@ def optimize(
                 files = write_frame(arranged, write)
             with _timed(seconds, "verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
-                run(frozen, lambda session: _check_target(session, folder, write.job))
+                run(frozen, lambda session: check_target(session.runtime, folder, write.job))
         except BaseException:
             write.discard()
             raise
@@ -301,17 +301,3 @@ def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
             url=safe_url(folder),
             hint="Write to a separate folder, and let readers change to it afterwards.",
         )
-
-
-async def _check_target(session: Session, folder: str, job: str | None = None) -> None:
-    """Raise an error if the folder has files other than those of ``job``, or if its store lacks atomic commits."""
-    paths = [item.url[len(folder) :] for item in await listed(session, folder)]
-    others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]
-    if others:
-        raise InvalidOptionError(
-            f"the target is not empty: the folder contains {others[0]!r}",
-            url=safe_url(folder),
-            hint="Write to another folder. If all files are below data/, an interrupted run may have left them: delete"
-            " them.",
-        )
-    await lake_backend(session.runtime, folder, create=True)

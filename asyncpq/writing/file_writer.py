@@ -99,7 +99,7 @@ async def write_files(
 
     Args:
         target: url of a folder.
-        stem: prefix of the file names: ``<stem>.parquet``, then ``<stem>-1.parquet``. No other write may use it.
+        stem: prefix of the file names: ``<stem>-00000.parquet``, and so on. No other write may use it.
         schema: schema of the batches; its metadata is written into the footer.
 
     Raises:
@@ -114,7 +114,7 @@ async def write_files(
     written: list[AddedFile] = []
     async with aclosing(_row_groups(batches, options)) as groups:
         while (first := await anext(groups, None)) is not None:
-            path = f"{stem}.parquet" if not written else f"{stem}-{len(written)}.parquet"
+            path = f"{stem}-{len(written):05d}.parquet"
             file = _FileWriter(runtime, folder + path, schema, options)
             written.append(await file.write(store, path, first, groups))
     return written

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq import blocking, session
+from asyncpq import blocking
 from asyncpq.indexing import Bounds, Keys
+from asyncpq.opening import keywords
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.options import SessionOptions
 
@@ -94,21 +95,21 @@ def test_all_is_what_users_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "options", "others"),
+    ("spelled", "options", "others"),
     [
-        (session.SessionOptionKeywords, SessionOptions, {"disk_cache", "shared_cache"}),
-        (session.DatasetKeywords, DatasetOptions, set()),
+        (keywords.SessionOptionKeywords, SessionOptions, {"disk_cache", "shared_cache"}),
+        (keywords.DatasetKeywords, DatasetOptions, set()),
     ],
 )
-def test_keywords_are_the_fields_of_the_options(keywords: type, options: Any, others: set[str]) -> None:
+def test_keywords_are_the_fields_of_the_options(spelled: type, options: Any, others: set[str]) -> None:
     wanted = {field.name: field.type for field in fields(options) if field.name not in others}
-    assert {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()} == wanted
+    assert {name: hint.__forward_arg__ for name, hint in spelled.__annotations__.items()} == wanted
 
 
 def test_all_arguments_of_a_session_are_its_keywords() -> None:
     parameters = inspect.signature(asyncpq.Session).parameters
-    named = {name for name in parameters if name != "keywords"} | {*session.SessionOptionKeywords.__annotations__}
-    assert named == {*session.SessionKeywords.__annotations__}
+    named = {name for name in parameters if name != "keywords"} | {*keywords.SessionOptionKeywords.__annotations__}
+    assert named == {*keywords.SessionKeywords.__annotations__}
 
 
 async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(

@@ -34,7 +34,7 @@ def pulled(stop: int) -> Iterator[pa.RecordBatch]:
 def test_a_task_writes(tmp_path: Path) -> None:
     settings = SparkSettings()
     written = write_partition(settings, str(tmp_path), "data/job/3-4", pulled(5000), SCHEMA, _SMALL_GROUPS)
-    assert [(file.path, file.num_rows) for file in written] == [("data/job/3-4.parquet", 5000)]
+    assert [(file.path, file.num_rows) for file in written] == [("data/job/3-4-00000.parquet", 5000)]
     assert write_partition(settings, str(tmp_path), "data/job/3-5", pulled(0), SCHEMA, _SMALL_GROUPS) == []
 
 

@@ -142,7 +142,7 @@ async def test_files_are_ended_where_they_are_large_enough(tmp_path: Path) -> No
     options = WriteOptions(row_group_rows=1000, file_bytes=40_000)
     written = await write(str(tmp_path), options)
     assert len(written) > 2
-    assert [file.path for file in written[:2]] == ["data/job/00000-1.parquet", "data/job/00000-1-1.parquet"]
+    assert [file.path for file in written[:2]] == ["data/job/00000-1-00000.parquet", "data/job/00000-1-00001.parquet"]
     assert sum(file.num_rows for file in written) == 10_000
     tables = [pq.read_table(tmp_path / file.path) for file in written]
     assert pa.concat_tables(tables).column("id").to_pylist() == list(range(10_000))
@@ -219,7 +219,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ObjectServer]
 
 
 _SMALL_GROUPS = WriteOptions(row_group_rows=1000)
-_PATH = "bucket/lake/data/job/00000-1.parquet"
+_PATH = "bucket/lake/data/job/00000-1-00000.parquet"
 
 
 async def write_to(server: ObjectServer) -> list[AddedFile]:

@@ -265,7 +265,7 @@ def _put_into(folder: Path) -> Iterator[None]:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"rows of the index cannot be put into a local file: {error}",
+            f"rows that are sorted cannot be put into a local file: {error}",
             url=str(folder),
             hint="Free disk space, or set BuildOptions.folder to another folder for local files.",
         ) from error

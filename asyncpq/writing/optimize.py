@@ -1,0 +1,354 @@
+"""Rewrite a lake for lookups on one machine: sort its rows, write files with page indexes, verify, commit.
+
+Rows are sorted by order-preserving keys with local files, so memory does not bound their number. The order is that of
+:func:`asyncpq.spark.optimize`: nulls first, NaN last.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.dataset import Dataset, output_schema
+from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
+from asyncpq.events import Operation
+from asyncpq.indexing.build.adding import AddedFile, add_files
+from asyncpq.indexing.build.build_executor import from_thread
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.key_encoding import element_type, is_indexable, sort_keys
+from asyncpq.indexing.kinds import IndexKind
+from asyncpq.objects.runtime import Runtime
+from asyncpq.opening.datasets import DatasetOptions
+from asyncpq.opening.targets import open_target
+from asyncpq.options import BuildOptions
+from asyncpq.scan.request import one_of
+from asyncpq.storage.urls import canonical_url, safe_url
+from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places
+from asyncpq.writing.file_writer import folder_url, write_files
+from asyncpq.writing.lake_commit import Publish, check_target, discard_job, is_uncommitted, job_folder, publish_plain
+from asyncpq.writing.row_digest import RowDigest
+from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
+
+_SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
+_BATCH_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteResult:
+    """Result of :meth:`asyncpq.Session.optimize`.
+
+    Attributes:
+        target: url of the folder with the written files.
+        files: paths of the written files, relative to ``target``.
+        rows: number of rows in all files.
+        bytes_before: size of the source's files; None if the store does not tell it.
+        bytes_after: size of the written files.
+        snapshot: number of the snapshot of the index that lists the files.
+        seconds: duration of each step.
+    """
+
+    target: str
+    files: tuple[str, ...] = field(repr=False)
+    rows: int
+    bytes_before: int | None
+    bytes_after: int
+    snapshot: int
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
+        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        return (
+            f"{self.rows:,} rows in {len(self.files):,} files, {self.bytes_after:,} bytes{before}, at {self.target}\n"
+            f"verified: the files hold the rows of the source\n{steps}"
+        )
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The order of written rows: by ``keys``, then by the place in the z-order of ``z_keys``. Dotted paths of leaves.
+
+    Raises:
+        InvalidOptionError: no column is named, a column is named twice, or its values have no order.
+        ColumnNotFoundError: a column is missing.
+    """
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    z_keys: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys and not self.z_keys:
+            raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
+        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns, not {len(self.z_keys)}")
+        named = [*self.keys, *self.z_keys]
+        if len({*named}) != len(named):
+            raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
+        for name in named:
+            places = leaf_places(self.schema, name)
+            if places is None:
+                hint = nearest_column(name, self.schema.names)
+                raise ColumnNotFoundError("sort_by: the written columns do not include it", column=name, hint=hint)
+            dtype = self.type_of(name)
+            if element_type(dtype) is not None or not is_indexable(dtype):
+                raise InvalidOptionError(f"sort_by: values of type {dtype} have no order", column=name)
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of a leaf."""
+        first, *rest = leaf_places(self.schema, name) or ()
+        dtype = self.schema.field(first).type
+        for place in rest:
+            dtype = dtype.field(place).type
+        return dtype
+
+    def values(self, name: str, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values of a leaf in ``batch``, whose columns are those of the schema."""
+        first, *rest = leaf_places(self.schema, name) or ()
+        column = batch.column(first)
+        return pc.struct_field(column, rest) if rest else column
+
+    def row_keys(self, batch: pa.RecordBatch, z_order: ZOrder | None) -> pa.BinaryArray:
+        """Return a key for each row, by which rows sort."""
+        names = [*self.keys, *self.z_keys]
+        arrays = [self.values(name, batch) for name in names]
+        types = [self.type_of(name) for name in names]
+        if z_order is not None:
+            arrays.insert(len(self.keys), z_order.places(arrays[len(self.keys) :]))
+            types.insert(len(self.keys), pa.int64())
+        return sort_keys(arrays, types)
+
+    def sorted_by(self) -> tuple[SortedBy, ...]:
+        """Return the leading ``keys`` for the files' metadata: those whose order Parquet defines, so no floats."""
+
+        def is_same(name: str) -> bool:
+            return not pa.types.is_floating(self.type_of(name)) and leaf_places(self.schema, name) is not None
+
+        return tuple(SortedBy(column=name) for name in takewhile(is_same, self.keys))
+
+
+async def optimize(
+    runtime: Runtime,
+    source: object,
+    target: object,
+    sort_by: Sequence[str] | str,
+    zorder_by: Sequence[str],
+    columns: Sequence[str] | None,
+    where: object,
+    layout: WriteOptions | None,
+    kinds: Sequence[IndexKind] | None,
+    publish: Publish,
+    building: BuildOptions,
+    options: DatasetOptions,
+) -> RewriteResult:
+    """See :meth:`asyncpq.Session.optimize`."""
+    runtime.check()
+    one_of("publish", publish, ("index", "plain"))
+    folder = _folder(target)
+    operation = runtime.operation("optimize", safe_url(folder))
+    with operation:
+        dataset = await open_target(runtime, source, options, None, None)
+        await _refuse_overlap(dataset, folder)
+        await check_target(runtime, folder)
+        schema = _writable(output_schema(dataset.schema, columns, (), ()))
+        order = RowOrder(schema, (sort_by,) if isinstance(sort_by, str) else tuple(sort_by), tuple(zorder_by))
+        layout = replace(layout or WriteOptions(), sorted_by=order.sorted_by())
+        check_options(schema, layout)
+        work = _Rewrite(runtime, operation, dataset, folder, order, columns, where, layout, building)
+        try:
+            files = await work.run()
+        except BaseException:
+            await discard_job(runtime, folder, work.job)
+            raise
+        with work.timed("commit"):
+            try:
+                added = await add_files(runtime, folder, files, schema, kinds=kinds, options=building)
+            except AsyncpqError as error:
+                if is_uncommitted(error):
+                    await discard_job(runtime, folder, work.job)
+                raise
+            if publish == "plain":
+                await publish_plain(runtime, folder, work.job)
+    return RewriteResult(
+        target=safe_url(folder),
+        files=tuple(file.path for file in files),
+        rows=work.rows,
+        bytes_before=_size(dataset),
+        bytes_after=sum(file.validator.size for file in files),
+        snapshot=added.manifest.snapshot,
+        seconds=work.seconds,
+    )
+
+
+@dataclass
+class _Rewrite:
+    """One rewrite: reads, sorts, writes and verifies the rows."""
+
+    runtime: Runtime
+    operation: Operation
+    dataset: Dataset
+    folder: str
+    order: RowOrder
+    columns: Sequence[str] | None
+    where: object
+    layout: WriteOptions
+    building: BuildOptions
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    rows: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    async def run(self) -> list[AddedFile]:
+        """Write the sorted rows to files that are not live yet; return the files."""
+        with self.timed("sample"):
+            z_order = await self._z_order()
+        # Columns are numbered, since their names may be those of the sort's own columns.
+        numbered = [pa.field(f"c{at}", field.type) for at, field in enumerate(self.order.schema)]
+        sorted_schema = pa.schema([("key", pa.binary()), ("row", pa.int64()), *numbered])
+        folder = Path(self.building.folder or tempfile.gettempdir())
+        sort = ExternalSort(sorted_schema, self.building.memory_bytes, folder)
+        try:
+            with self.timed("read and sort"):
+                await self._fill(sort, z_order, sorted_schema)
+            with self.timed("write"):
+                written = RowDigest(self.order.schema)
+                files = await self._write(sort, written)
+        finally:
+            await self.runtime.in_thread(sort.close)
+        with self.timed("verify"):
+            await self._verify(files, written)
+            await check_target(self.runtime, self.folder, self.job)
+        return files
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Store the duration of the ``with`` block under the name of the step."""
+        begin = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - begin
+
+    async def _z_order(self) -> ZOrder | None:
+        """Return the z-order of the rows, from a sample of runs of rows; None without ``zorder_by``."""
+        names = self.order.z_keys
+        if not names:
+            return None
+        schema, chance = output_schema(self.dataset.schema, list(names), (), ()), random.Random(7)
+        total = await self.dataset.count(self.where)
+        share = min(1.0, SAMPLE_ROWS / max(1, total))
+        samples: list[list[pa.Array]] = [[] for _ in names]
+        sampled = RowOrder(schema, (), names)
+        async with self.dataset.scan(list(names), self.where) as scan:
+            async for batch in scan:
+                starts = [at for at in range(0, batch.num_rows, _SAMPLE_STEP) if share == 1 or chance.random() < share]
+                rows = [at + step for at in starts for step in range(min(_SAMPLE_STEP, batch.num_rows - at))]
+                taken = batch.take(pa.array(rows, pa.int64()))
+                for name, sample in zip(names, samples, strict=True):
+                    sample.append(sampled.values(name, taken))
+        types = [self.order.type_of(name) for name in names]
+        return ZOrder.of_samples(
+            [
+                pa.concat_arrays(sample) if sample else pa.nulls(0, dtype)
+                for sample, dtype in zip(samples, types, strict=True)
+            ]
+        )
+
+    async def _fill(self, sort: ExternalSort, z_order: ZOrder | None, sorted_schema: pa.Schema) -> None:
+        schema = self.order.schema
+
+        def add(batch: pa.RecordBatch, first: int) -> None:
+            plain = batch.cast(schema)
+            keys = self.order.row_keys(plain, z_order)
+            numbers = pa.array(range(first, first + len(plain)), pa.int64())
+            sort.add(pa.Table.from_arrays([keys, numbers, *plain.columns], schema=sorted_schema))
+
+        async with self.dataset.scan(self.columns, self.where, batch_size=_BATCH_ROWS) as scan:
+            async for batch in scan:
+                await self.runtime.in_thread(partial(add, batch, self.rows))
+                self.rows += batch.num_rows
+                self.operation.progress("read and sort", self.rows, None, "rows")
+
+    async def _write(self, sort: ExternalSort, written: RowDigest) -> list[AddedFile]:
+        numbers = 0
+
+        def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+            nonlocal numbers
+            numbers += pc.sum(batch.column("row")).as_py() or 0
+            rows = pa.RecordBatch.from_arrays(batch.columns[2:], schema=self.order.schema)
+            written.update(rows)
+            return rows
+
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            rows = await self.runtime.in_thread(sort.batches)
+            async for batch in from_thread(self.runtime, map(plain, rows)):
+                yield batch
+                self.operation.progress("write", written.rows, self.rows, "rows")
+
+        stem = f"{job_folder(self.job)}00000-0"
+        files = await write_files(self.runtime, self.folder, stem, batches(), self.order.schema, self.layout)
+        if written.rows != self.rows or numbers != self.rows * (self.rows - 1) // 2:  # each row came out once
+            raise self._differs("the sorted rows")
+        return files
+
+    async def _verify(self, files: Sequence[AddedFile], written: RowDigest) -> None:
+        """Read the files back. Raises CorruptFileError if their rows are not those that were written."""
+        found = RowDigest(self.order.schema)
+        if files:
+            urls = [self.folder + file.path for file in files]
+            dataset = await open_target(self.runtime, urls, DatasetOptions(partitioning=None), None, None)
+            async with dataset.scan(batch_size=_BATCH_ROWS) as scan:
+                async for batch in scan:
+                    await self.runtime.in_thread(partial(found.update, batch))
+                    self.operation.progress("verify", found.rows, self.rows, "rows")
+        if found.rows != self.rows or found.hexdigest() != written.hexdigest():
+            raise self._differs("the written files")
+
+    def _differs(self, what: str) -> CorruptFileError:
+        return CorruptFileError(
+            f"{what} differ from the source",
+            url=safe_url(self.folder),
+            hint="Nothing was committed. Report this with the types of the columns.",
+        )
+
+
+def _folder(target: object) -> str:
+    """Return the url of the folder to write, with a slash at its end."""
+    if not isinstance(target, str) or not target or any(character in target for character in "*?["):
+        raise InvalidOptionError(f"target={target!r}: must be the url of one folder")
+    return folder_url(target)
+
+
+def _size(dataset: Dataset) -> int | None:
+    """Return the bytes of the dataset's files; None if a listing did not tell them."""
+    known = dataset.state.source.known
+    sizes = [] if known is None else [file.size for file in known.files if file.size is not None]
+    return sum(sizes) if known is not None and len(sizes) == len(known.files) else None
+
+
+async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
+    """Raise InvalidOptionError if ``folder`` contains a file of the source, or is inside its folder."""
+    target = f"{canonical_url(folder).rstrip('/')}/"
+    prefix = dataset.state.prefix
+    inside = prefix is not None and target.startswith(f"{canonical_url(prefix).rstrip('/')}/")
+    if inside or any(canonical_url(url).startswith(target) for url in await dataset.files()):
+        raise InvalidOptionError(
+            "the target and the source overlap, so readers of the source would see rows twice",
+            url=safe_url(folder),
+            hint="Write to a separate folder, and let readers change to it afterwards.",
+        )
+
+
+def _writable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as written: without views of strings, which pyarrow cannot sort."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(plain.get(field.type, field.type)) for field in schema], schema.metadata)
