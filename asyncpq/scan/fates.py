@@ -63,7 +63,7 @@ def _chunk_fates(group: RowGroupPlan, column: ColumnPlan, fate_of: FateOf) -> Ch
         "column": column.chunk.leaf,
         "whole": column.offsets is None,
         "predicate": column.predicate,
-        "pages": column.pages,
+        "pages": list(column.pages),
         "fate": first,
     }
     if len(set(fates)) > 1:

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 import asyncpq
 import asyncpq.blocking
 from asyncpq import col
-from asyncpq.errors import ColumnNotFoundError, CorruptFileError, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, StoreError
+from asyncpq.errors import (
+    ColumnNotFoundError,
+    CorruptFileError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    StoreError,
+)
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.writing.row_digest import RowDigest
 
