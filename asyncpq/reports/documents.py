@@ -218,6 +218,7 @@ class PlanDocument(TypedDict):
     fallbacks: list[str]
     metadata_requests: int
     explain: str  # the plan as text
+    layouts: NotRequired[list[Inspection]]  # of the files that would be read, for the page map
 
 
 class MetricsDocument(TypedDict):

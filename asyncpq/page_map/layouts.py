@@ -1,0 +1,193 @@
+"""Layouts, fates and requests in the compact form that the page embeds: rows of numbers instead of objects.
+
+100,000 pages take about a megabyte: sizes and numbers of rows are listed, and the starts of pages only where they do
+not follow each other. Texts that repeat are kept once, in a list of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from asyncpq.errors import printable
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import Chunk, ChunkFates, FileFates, Inspection, Pages, Request
+
+
+class Layout(TypedDict):
+    """One file. ``fates`` are added where the file was, or would be, read."""
+
+    url: str
+    size: int
+    facts: list[list[str]]  # label and text
+    words: list[str]
+    footer: list[int]  # [start, stop]
+    columns: list[list[Any]]  # name, type, how it is sorted
+    groups: list[list[int]]  # first row, rows, start, stop
+    chunks: list[list[Any]]  # see _chunk
+    fates: Fates | None
+
+
+class Fates(TypedDict):
+    """What became of the row groups and pages of one file."""
+
+    groups: list[str]
+    chunks: list[list[Any]]  # row group, column, whole, predicate, then runs of pages: [start, stop, fate, ...]
+
+
+class Words:
+    """Texts, each kept once and named by its position."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """Return the position of ``text``, added if it is new."""
+        return self.found.setdefault(printable(text), len(self.found))
+
+    def texts(self) -> list[str]:
+        """Return all texts, in the order of their positions."""
+        return list(self.found)
+
+
+def layout(document: Inspection, fates: FileFates | None) -> Layout:
+    """Return the compact form of one file's inspection."""
+    words = Words()
+    facts = [
+        ["Version", printable(document["version"])],
+        ["Writer", printable(document["writer"] or "not stated")],
+        ["Sorted by", ", ".join(map(printable, document["sorted_by"])) or "no column, as far as statistics show"],
+    ]
+    if document["embedded_indexes"]:
+        facts.append(["Embedded indexes", ", ".join(map(printable, document["embedded_indexes"]))])
+    return Layout(
+        url=printable(document["url"]),
+        size=document["size"],
+        facts=facts,
+        footer=document["footer"],
+        columns=[
+            [printable(column["name"]), printable(column["arrow_type"]), column["sorted"] or 0]
+            for column in document["columns"]
+        ],
+        groups=[[group["first_row"], group["rows"], *group["bytes"]] for group in document["row_groups"]],
+        chunks=[
+            _chunk(group["ordinal"], chunk, group["rows"], words)
+            for group in document["row_groups"]
+            for chunk in group["chunks"]
+        ],
+        words=words.texts(),
+        fates=None if fates is None else compact_fates(fates),
+    )
+
+
+def _chunk(group: int, chunk: Chunk, rows: int, words: Words) -> list[Any]:
+    """Return row group, column, start, stop, dictionary, OffsetIndex, ColumnIndex, Bloom filter, codec and encodings,
+    uncompressed bytes, values, nulls, distinct values, min, max and pages; 0 for a range or text that is missing.
+    """
+    return [
+        group,
+        chunk["column"],
+        *chunk["bytes"],
+        chunk["dictionary"] or 0,
+        chunk["offset_index"] or 0,
+        chunk["column_index"] or 0,
+        chunk["bloom_filter"] or 0,
+        words.number(f"{chunk['codec']}, {', '.join(chunk['encodings'])}"),
+        chunk["uncompressed_bytes"],
+        chunk["values"],
+        chunk["nulls"],
+        chunk["distinct"],
+        _short(chunk["min"]),
+        _short(chunk["max"]),
+        0 if chunk["pages"] is None else _pages(chunk["pages"], rows),
+    ]
+
+
+def _short(text: str | None) -> str | int:
+    if text is None:
+        return 0
+    return printable(text if len(text) <= 40 else f"{text[:39]}\u2026")
+
+
+def _pages(pages: Pages, rows: int) -> list[Any]:
+    """Return sizes, rows of each page, and the starts: only the first where each page follows the one before."""
+    starts, sizes = pages["starts"], pages["sizes"]
+    lengths = [stop - start for start, stop in pairwise([*pages["first_rows"], rows])]
+    if starts and starts == list(accumulate(sizes[:-1], initial=starts[0])):
+        starts = starts[:1]
+    return [sizes, lengths, starts]
+
+
+def compact_fates(fates: FileFates) -> Fates:
+    """Return the compact form of what became of one file."""
+    return Fates(groups=list(fates["row_groups"]), chunks=[_chunk_fates(chunk) for chunk in fates["chunks"]])
+
+
+def _chunk_fates(chunk: ChunkFates) -> list[Any]:
+    each = chunk.get("fates") or [chunk["fate"]] * len(chunk["pages"])
+    head = [chunk["row_group"], chunk["column"], int(chunk["whole"]), int(chunk["predicate"])]
+    runs: list[Any] = []
+    for page, fate in zip(chunk["pages"], each, strict=True):
+        if runs and runs[-2] == page and runs[-1] == fate:
+            runs[-2] = page + 1
+        else:
+            runs += [page, page + 1, fate]
+    return [*head, *runs] if runs else [*head, 0, -1, chunk["fate"]]  # -1: to the last page
+
+
+class Requests(TypedDict):
+    """Requests as rows of numbers."""
+
+    words: list[str]
+    urls: list[str]
+    timed: bool
+    #: url, purpose, start, stop, round, columns (a word, or -1), useful bytes (-1: not known), and of sent requests the
+    #: beginning, seconds to the first byte (-1: not known) and to the end in microseconds, status, received bytes,
+    #: marks (a word, or -1)
+    rows: list[list[int]]
+
+
+def requests(sent: Sequence[Request]) -> Requests | None:
+    """Return the compact form of ``sent``, in the order of their beginnings; None without any."""
+    if not sent:
+        return None
+    words, urls = Words(), Words()
+    timed = any("began_s" in one for one in sent)
+    ordered = sorted(sent, key=lambda one: one.get("began_s") or 0.0) if timed else sent
+    rows = [[urls.number(one["url"]), words.number(one["purpose"]), *_request(one, words, timed)] for one in ordered]
+    return Requests(words=words.texts(), urls=urls.texts(), timed=timed, rows=rows)
+
+
+def _request(one: Request, words: Words, timed: bool) -> Iterable[int]:
+    columns = one.get("columns") or []
+    shown = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+    yield from one["bytes"]
+    yield one["round"]
+    yield words.number(shown) if shown else -1
+    yield one.get("useful_bytes", -1)
+    if timed:
+        first = one.get("first_byte_s")
+        yield _microseconds(one.get("began_s", 0.0))
+        yield -1 if first is None else _microseconds(first)
+        yield _microseconds(one.get("seconds", 0.0))
+        yield one.get("status", 0)
+        yield one.get("received", 0)
+        marks = _marks(one)
+        yield words.number(marks) if marks else -1
+
+
+def _marks(one: Request) -> str:
+    marks = []
+    if one.get("attempt", 1) > 1:
+        marks.append(f"attempt {one.get('attempt')}")
+    if one.get("hedge"):
+        marks.append("hedge")
+    if one.get("throttled"):
+        marks.append("throttled")
+    return ", ".join(marks)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)

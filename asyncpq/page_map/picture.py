@@ -1,0 +1,391 @@
+"""One picture for every document: what the page and the SVG draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+
+from asyncpq.errors import printable
+from asyncpq.page_map.layouts import Layout, Requests, compact_fates, layout, requests
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import (
+        Cause,
+        DatasetInspection,
+        FileFates,
+        FileSummary,
+        FunnelStep,
+        Inspection,
+        MetricsDocument,
+        PlanDocument,
+        TimeSplit,
+        Why,
+    )
+
+    Document = Why | PlanDocument | Inspection | DatasetInspection | MetricsDocument
+
+#: A read within this ratio of the least possible bytes is called close to it.
+CLOSE: Final = 1.5
+_SECONDS_SHOWN: Final = 0.001
+
+Tone = Literal["good", "fair", "poor", "plain"]
+
+
+class Picture(TypedDict):
+    """What is drawn, in plain values."""
+
+    kind: str  # of the document
+    title: str
+    url: str
+    headline: str
+    tone: Tone
+    verdict: str  # one line: why it was fast or slow
+    facts: list[list[str]]  # label, value, note
+    funnel: list[FunnelStep]
+    time: list[list[Any]]  # name of the part, seconds
+    bytes: list[list[Any]]  # label, bytes
+    tiers: list[list[Any]]  # fate, parts found
+    causes: list[Cause]
+    requests: Requests | None
+    files: list[list[Any]]  # url, size (-1: not known), rows (-1), fate or 0, position in layouts or -1
+    more_files: list[list[Any]]  # fate and number of files that are not named
+    layouts: list[Layout]
+    text: str | None
+    notes: list[str]
+
+
+def picture(document: Document) -> Picture:
+    """Return what is drawn of a document."""
+    if document["document"] == "why":
+        return _why(document)
+    if document["document"] == "plan":
+        return _plan(document)
+    if document["document"] == "inspection":
+        return _inspection(document)
+    if document["document"] == "dataset inspection":
+        return _dataset(document)
+    return _metrics(document)
+
+
+# -- one for each document ------------------------------------------------------------------------
+
+
+def _why(document: Why) -> Picture:
+    drawn = _empty("why", _asked(document), document["url"])
+    total = document["time"]["total_s"]
+    sent = len(document["requests"])
+    drawn["headline"] = (
+        f"{counted(document['rows'], 'row')} in {seconds_text(total)}: {counted(sent, 'request')} in "
+        f"{counted(document['rounds'], 'round')}, {bytes_text(document['bytes'].get('fetched') or 0)}"
+    )
+    drawn["tone"], drawn["verdict"] = _verdict(document)
+    drawn["facts"] = _why_facts(document)
+    drawn["funnel"] = document["funnel"]
+    drawn["time"] = _time(document["time"])
+    drawn["bytes"] = _compared(document["bytes"])
+    drawn["tiers"] = [["read" if tier == "store" else tier, count] for tier, count in document["tiers"].items()]
+    drawn["causes"] = document["causes"]
+    drawn["requests"] = requests(document["requests"])
+    drawn["layouts"] = _layouts(document["layouts"], document["files"])
+    if document["view"] is not None or document["others"]:
+        _lake(drawn, document["others"], document["files"], document["funnel"])
+    drawn["text"] = document["plan"]["explain"]
+    drawn["notes"] = [printable(reason) for reason in document["metrics"].get("fallbacks", ())]
+    return drawn
+
+
+def _plan(document: PlanDocument) -> Picture:
+    title = f"Plan: rows where {printable(document['where'])}" if document["where"] is not None else "Plan: all rows"
+    drawn = _empty("plan", title, document["url"])
+    count, size = document["num_requests"], document["num_bytes"]
+    cached = f", {bytes_text(document['cached_bytes'])} in memory already" if document["cached_bytes"] else ""
+    drawn["headline"] = (
+        f"{counted(count, 'request')}, {bytes_text(size)} in {counted(document['rounds'], 'round')}{cached}"
+        if count
+        else f"no request{cached}"
+    )
+    estimates = document["estimates"]
+    if estimates and count:
+        chosen, *others = estimates
+        drawn["verdict"] = f"Estimate: {_estimate(chosen)}" + "".join([f"; {_estimate(other)}" for other in others])
+    drawn["facts"] = [
+        ["Requests", f"{count:,}", f"in {counted(document['rounds'], 'round')}"],
+        ["To fetch", bytes_text(size), ""],
+        ["In memory", bytes_text(document["cached_bytes"]), "fetched before"],
+        ["Planning took", counted(document["metadata_requests"], "request"), ""],
+    ]
+    if document["guarantee"]:
+        drawn["facts"].append(["One version", document["guarantee"], ""])
+    drawn["funnel"] = document["funnel"]
+    drawn["requests"] = requests(document["requests"])
+    drawn["layouts"] = _layouts(document.get("layouts", []), document["files"])
+    if document["view"] is not None:
+        _lake(drawn, [], document["files"], document["funnel"])
+    drawn["text"] = document["explain"]
+    drawn["notes"] = [printable(reason) for reason in document["fallbacks"]]
+    drawn["notes"] += [f"Skipped: {printable(url)}" for url in document["skipped"]]
+    return drawn
+
+
+def _inspection(document: Inspection) -> Picture:
+    drawn = _empty("inspection", printable(document["url"].rpartition("/")[2] or document["url"]), document["url"])
+    groups, columns = document["row_groups"], document["columns"]
+    drawn["headline"] = (
+        f"{counted(document['rows'], 'row')}, {counted(len(columns), 'column')}, "
+        f"{counted(len(groups), 'row group')}, {bytes_text(document['size'])}"
+    )
+    located = sum(column["pages"] is not None for column in columns)
+    pages = sum(column["pages"] or 0 for column in columns)
+    drawn["tone"], drawn["verdict"] = _indexes_verdict(located, len(columns))
+    bloom = sum(column["bloom_filters"] > 0 for column in columns)
+    drawn["facts"] = [
+        ["Size", bytes_text(document["size"]), f"footer {bytes_text(document['footer'][1] - document['footer'][0])}"],
+        ["Row groups", f"{len(groups):,}", _each(document["rows"], len(groups))],
+        ["Pages", f"{pages:,}" if located else "not known", "that page indexes locate" if located else "no page index"],
+        ["Bloom filters", counted(bloom, "column"), ""],
+        ["Sorted by", ", ".join(map(printable, document["sorted_by"])) or "nothing", "as statistics show"],
+        ["Writer", _writer(document["writer"]), f"format {document['format_version']}"],
+    ]
+    drawn["layouts"] = [layout(document, None)]
+    drawn["notes"] = [printable(reason) for reason in document["fallbacks"]]
+    return drawn
+
+
+def _dataset(document: DatasetInspection) -> Picture:
+    drawn = _empty("dataset inspection", printable(document["description"]), document["url"])
+    files = document["files"]
+    size = "" if document["total_bytes"] is None else f", {bytes_text(document['total_bytes'])}"
+    drawn["headline"] = f"{counted(len(files), 'file')}, {counted(len(document['schema']), 'column')}{size}"
+    names = [printable(str(index.get("name", "?"))) for index in document["indexes"]]
+    drawn["verdict"] = f"Indexes: {', '.join(names)}" if names else "No index: lookups open files by their statistics"
+    drawn["facts"] = [
+        ["Files", f"{len(files):,}", printable(document["view"])],
+        ["Size", "not known" if document["total_bytes"] is None else bytes_text(document["total_bytes"]), ""],
+        ["Columns", f"{len(document['schema']):,}", ""],
+        ["Partitions", ", ".join(map(printable, document["partitions"])) or "none", ""],
+        ["Indexes", f"{len(names):,}", ", ".join(names)],
+    ]
+    drawn["layouts"] = [layout(document["sample"], None)] if document["sample"] is not None else []
+    _lake(drawn, files, [], [])
+    drawn["notes"] = [printable(reason) for reason in document["fallbacks"]]
+    return drawn
+
+
+def _metrics(document: MetricsDocument) -> Picture:
+    found = document["metrics"]
+    drawn = _empty("metrics", "A read and its cost", document["requests"][0]["url"] if document["requests"] else "")
+    drawn["headline"] = (
+        f"{counted(found.get('rows_returned', 0), 'row')}: {counted(found.get('requests', 0), 'request')} in "
+        f"{counted(found.get('rounds', 0), 'round')}, {bytes_text(found.get('bytes_fetched', 0))}"
+    )
+    waited, decoded = found.get("wait_s", 0.0), found.get("decode_s", 0.0)
+    if waited or decoded:
+        drawn["verdict"] = f"{seconds_text(waited)} of waiting, {seconds_text(decoded)} of decoding"
+    scanned, returned = found.get("rows_scanned", 0), found.get("rows_returned", 0)
+    drawn["facts"] = [
+        ["Rows", f"{returned:,}", f"of {scanned:,} that were filtered"],
+        ["Requests", f"{found.get('requests', 0):,}", f"in {counted(found.get('rounds', 0), 'round')}"],
+        ["Fetched", bytes_text(found.get("bytes_fetched", 0)), ""],
+        ["Row groups", f"{found.get('row_groups_read', 0):,}", f"of {found.get('row_groups_total', 0):,}"],
+        ["Pages", f"{found.get('pages_read', 0):,}", f"of {found.get('pages_total', 0):,}"],
+        ["Caches", f"{found.get('cache_hits', 0):,}", "parts found"],
+    ]
+    if found.get("files_total"):
+        drawn["facts"].insert(3, ["Files", f"{found.get('files_read', 0):,}", f"of {found['files_total']:,}"])
+    drawn["tiers"] = [[tier, found.get(f"{tier}_hits", 0)] for tier in ("memory", "disk", "shared")]
+    drawn["tiers"].append(["read", found.get("cache_misses", 0)])
+    drawn["requests"] = requests(document["requests"])
+    drawn["notes"] = [printable(reason) for reason in found.get("fallbacks", ())]
+    return drawn
+
+
+# -- their parts ----------------------------------------------------------------------------------
+
+
+def _empty(kind: str, title: str, url: str) -> Picture:
+    return Picture(
+        kind=kind, title=title, url=printable(url), headline="", tone="plain", verdict="", facts=[], funnel=[], time=[],
+        bytes=[], tiers=[], causes=[], requests=None, files=[], more_files=[], layouts=[], text=None, notes=[],
+    )  # fmt: skip
+
+
+def _asked(document: Why) -> str:
+    if document["keys"]:
+        keys = [f"{printable(name)} = {_values(values)}" for name, values in document["keys"].items()]
+        return f"{document['verb'].capitalize()} of {', '.join(keys)}"
+    where = document["where"]
+    verb = document["verb"].capitalize()
+    return f"{verb} of rows where {printable(where)}" if where is not None else f"{verb} of all rows"
+
+
+def _values(values: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, values[:3]))
+    return shown if len(values) <= 3 else f"{shown} and {len(values) - 3:,} more"
+
+
+def _verdict(document: Why) -> tuple[Tone, str]:
+    for severity, tone in (("high", "poor"), ("medium", "fair")):
+        for cause in document["causes"]:
+            if cause["severity"] == severity:
+                return ("poor" if tone == "poor" else "fair"), f"What costs most: {printable(cause['title'])}"
+    ratio = _ratio(document["bytes"])
+    if ratio is not None and ratio <= CLOSE:
+        return "good", f"Close to the least possible: {ratio:.2f} times the bytes of the pages that hold the rows"
+    if document["requests"]:
+        return "good", "Nothing was found that would make it much faster"
+    return "good", "Served from caches, without a request"
+
+
+def _ratio(sizes: dict[str, int | None]) -> float | None:
+    fetched, wanted = sizes.get("fetched"), sizes.get("wanted")
+    return fetched / wanted if fetched is not None and wanted else None
+
+
+def _why_facts(document: Why) -> list[list[str]]:
+    sizes, time = document["bytes"], document["time"]
+    fetched, ratio, whole = sizes.get("fetched") or 0, _ratio(sizes), sizes.get("chunks")
+    rows = next((step for step in document["funnel"] if step["level"] == "rows"), None)
+    facts = [
+        ["Rows", f"{document['rows']:,}", f"of {rows['total']:,}" if rows is not None else ""],
+        ["Time", seconds_text(time["total_s"]), _dominant(time)],
+        ["Requests", f"{len(document['requests']):,}", f"in {counted(document['rounds'], 'round')}"],
+        ["Fetched", bytes_text(fetched), f"{ratio:.2f} \u00d7 the least possible" if ratio is not None else ""],
+    ]
+    if whole:
+        saved = 100 * (1 - fetched / whole)
+        less = f"{min(saved, 99.9):.3g} % less was fetched" if saved >= 1 else "no less was fetched"
+        facts.append(["Whole chunks", bytes_text(whole), less])
+    hits = sum(count for tier, count in document["tiers"].items() if tier != "store")
+    asked = hits + document["tiers"].get("store", 0)
+    facts.append(["From caches", f"{hits:,}", f"of {counted(asked, 'part')}"])
+    return facts
+
+
+def _dominant(time: TimeSplit) -> str:
+    parts = _time(time)
+    if not parts or time["total_s"] <= 0:
+        return ""
+    name, most = max(parts, key=lambda part: part[1])
+    labels = {"network": "network", "caches": "caches", "decode": "decoding", "other": "planning and the rest"}
+    return f"{100 * most / time['total_s']:.0f} % {labels[name]}"
+
+
+def _time(time: TimeSplit) -> list[list[Any]]:
+    parts = [["network", time["network_s"]], ["caches", time["caches_s"]]]
+    return [*parts, ["decode", time["decode_s"]], ["other", time["other_s"]]]
+
+
+def _compared(sizes: dict[str, int | None]) -> list[list[Any]]:
+    labels = {
+        "wanted": "The least possible",
+        "fetched": "This read",
+        "chunks": "Whole column chunks",
+        "objects": "Whole files",
+    }
+    return [[label, sizes[name]] for name, label in labels.items() if sizes.get(name) is not None]
+
+
+def _layouts(layouts: Sequence[Inspection], files: Sequence[FileFates]) -> list[Layout]:
+    by_url = {fates["url"]: fates for fates in files}
+    if len(layouts) == len(files) == 1:  # a url may be spelled in two ways
+        return [layout(layouts[0], files[0])]
+    return [layout(document, by_url.get(document["url"])) for document in layouts]
+
+
+def _lake(
+    drawn: Picture, summaries: Sequence[FileSummary], files: Sequence[FileFates], funnel: Sequence[FunnelStep]
+) -> None:
+    """Add the files: those that summaries name, those with fates, those with layouts, and the rest by number."""
+    by_url = {found["url"]: at for at, found in enumerate(drawn["layouts"])}
+    named: dict[str, list[Any]] = {}
+    for summary in summaries:
+        url = printable(summary["url"])
+        size, rows = (-1 if known is None else known for known in (summary["size"], summary["rows"]))
+        named[url] = [url, size, rows, summary.get("fate", 0), by_url.get(url, -1)]
+    for fates in files:
+        url = printable(fates["url"])
+        named.setdefault(url, [url, -1, -1, _file_fate(fates), by_url.get(url, -1)])
+    for url, at in by_url.items():
+        found = drawn["layouts"][at]
+        rows = sum(group[1] for group in found["groups"])
+        fate = named[url][3] if url in named else ("read" if found["fates"] is not None else 0)
+        named[url] = [url, found["size"], rows, fate, at]
+    drawn["files"] = [named[url] for url in sorted(named)]
+    step = next((step for step in funnel if step["level"] == "files"), None)
+    if step is not None:
+        drawn["more_files"] = _unnamed(step, drawn["files"])
+
+
+def _file_fate(fates: FileFates) -> str:
+    found = {run for chunk in compact_fates(fates)["chunks"] for run in chunk[6::3]}
+    kept = [fate for fate in ("read", "shared", "disk", "memory") if fate in found]
+    return kept[0] if kept else (fates["row_groups"][0] if fates["row_groups"] and not fates["chunks"] else "read")
+
+
+def _unnamed(step: FunnelStep, files: Sequence[list[Any]]) -> list[list[Any]]:
+    """Return how many files of each fate the funnel counts beyond those that are named."""
+    named: dict[str, int] = {}
+    for _, _, _, fate, _ in files:
+        if fate:
+            named[fate] = named.get(fate, 0) + 1
+    left = step["total"] - len(files)
+    rest = []
+    for ruled_out in step["ruled_out"]:
+        count = min(left, ruled_out["count"] - named.get(ruled_out["by"], 0))
+        if count > 0:
+            rest.append([ruled_out["by"], count])
+            left -= count
+    if left > 0:
+        rest.append(["read" if step["kept"] > len(files) else "unread", left])
+    return rest
+
+
+def _indexes_verdict(located: int, columns: int) -> tuple[Tone, str]:
+    if not columns:
+        return "plain", "A file without columns"
+    if located == columns:
+        return "good", "All columns have page indexes: a lookup fetches single pages"
+    if not located:
+        return "fair", "No page index: a lookup fetches whole column chunks"
+    return (
+        "fair",
+        f"{located:,} of {counted(columns, 'column')} have page indexes; of the others, chunks are fetched whole",
+    )
+
+
+def _writer(writer: str | None) -> str:
+    text = printable(writer or "not stated")
+    return text if len(text) <= 40 else f"{text[:39]}\u2026"
+
+
+def _each(rows: int, groups: int) -> str:
+    return f"of {rows // groups:,} rows on average" if groups else ""
+
+
+def _estimate(estimate: dict[str, Any]) -> str:
+    return f"{estimate['strategy']} {seconds_text(estimate['seconds'])}"
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+def counted(count: int, thing: str) -> str:
+    """Return ``1 file`` or ``2,000 files``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes with three digits and a unit."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 999.5:
+            return f"{count:,} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB" if size < 1000 else f"{size:,.0f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return seconds, or milliseconds below one."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
+    return f"{seconds * 1000:.3g} ms" if seconds >= _SECONDS_SHOWN / 100 else "0 ms"
