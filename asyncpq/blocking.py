@@ -162,7 +162,10 @@ def _scanning(
 def _opening(
     method: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], bridge: Callable[[Portal, T], B]
 ) -> Callable[Concatenate[_Bridge[Session], P], B]:
-    """Return the blocking form of a method of Session; ``bridge`` makes the result. Takes blocking indexes."""
+    """Return the blocking form of a method of Session; ``bridge`` makes the result.
+
+    Arguments may be blocking objects, such as an index.
+    """
 
     @wraps(method)
     def call(self: _Bridge[Session], *args: P.args, **kwargs: P.kwargs) -> B:

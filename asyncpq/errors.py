@@ -160,6 +160,8 @@ class ObjectChangedError(StoreError):
 class InvalidResponseError(StoreError):
     """The server's response does not contain the requested bytes."""
 
+    default_hint = "Check the server and the proxies on the way, or read from another endpoint."
+
 
 class TransportError(StoreError, ConnectionError):
     """The connection failed in every attempt."""

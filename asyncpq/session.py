@@ -157,7 +157,7 @@ class Session(Unpicklable):
             await self._runtime.load("asyncpq.file")
 
     async def _ready(self, module: str = "asyncpq.file") -> None:
-        """Wait until a module is loaded: in a thread, as it may take longer than the event loop should stand still."""
+        """Load a module in a thread, since it may take longer than the event loop may be blocked."""
         self._runtime.check()
         await self._runtime.load(module)
 

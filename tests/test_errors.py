@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import asyncpq
@@ -20,6 +22,15 @@ def test_what_an_error_says(kind: type[AsyncpqError]) -> None:
     error = kind("It broke", url="s3://b/k\n", byte_range=(3, 9), column="a\t", hint="Mend it.")
     assert str(error) == "It broke; column 'a\\\\t'; bytes 3-8; s3://b/k\\n. Mend it."
     assert str(kind("It broke")) == (f"It broke. {kind.default_hint}" if kind.default_hint else "It broke")
+
+
+def test_a_hint_takes_the_place_of_the_one_of_the_class() -> None:
+    damaged = asyncpq.CorruptIndexError("broken")
+    assert damaged.hint == "Drop the index and build it again."
+    assert asyncpq.CorruptIndexError("broken", hint="Look twice.").hint == "Look twice."
+    assert asyncpq.CorruptFileError("broken").hint != damaged.hint
+    assert pickle.loads(pickle.dumps(damaged)).hint == damaged.hint
+    assert asyncpq.ColumnNotFoundError("gone").hint is None
 
 
 def test_what_a_lower_layer_did_not_know_is_filled_in() -> None:

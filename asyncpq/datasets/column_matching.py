@@ -67,6 +67,7 @@ def view_of(
             "the file has no field ids, and the table has no valid name mapping, so its columns cannot be matched",
             url=version.url,
             column=nameless[0],
+            hint="Set a name mapping on the table, or write the file again with field ids.",
         )
     sources: list[int | None] = []
     used: dict[int, int] = {}
@@ -168,6 +169,7 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
             f"the column's value in all rows of the file, {value!r}, is not a valid {kind}: {error}",
             url=url,
             column=field.name,
+            hint="Declare another type for the column.",
         ) from error
 
 
@@ -288,7 +290,8 @@ def _matched(
     spans = child_leaves(kind, source.first_leaf)
     if spans[-1].stop != source.leaf_stop:
         raise SchemaMismatchError(
-            f"pyarrow's type of the column, {kind}, does not have as many leaves as the Parquet schema"
+            f"pyarrow's type of the column, {kind}, does not have as many leaves as the Parquet schema",
+            hint="Leave the column out, or read the file by itself with open_file.",
         )
     with_ids = () if ids is None else children_of(ids)
     children: list[Match] = []

@@ -108,7 +108,10 @@ def _checked(cast_array: Cast, type_: pa.DataType, target: pa.DataType, array: p
         return cast_array(array)
     except (pa.ArrowException, OverflowError, MemoryError) as error:
         if isinstance(error, (pa.ArrowCapacityError, MemoryError)) or "offset overflow" in str(error):
-            raise ResourceLimitError(f"the column's values take too many bytes as {target}: {error}") from error
+            raise ResourceLimitError(
+                f"the column's values take too many bytes as {target}: {error}",
+                hint="Read fewer rows at once, or give the dataset's column a type such as large_string.",
+            ) from error
         raise SchemaMismatchError(
             f"a value of the file, of type {type_}, is no value of the dataset's type {target}: {error}",
             hint="Read the file alone, or give the dataset's column a wider type.",

@@ -142,7 +142,8 @@ def read_encrypted(
     if claimed > limit:
         raise refuse("an encrypted column", claimed, limit, name)
     if not isinstance(decryption, FileDecryption):
-        raise UnsupportedFeatureError("the column is encrypted", column=name)
+        hint = "Give open_file the file's decryption_properties=."
+        raise UnsupportedFeatureError("the column is encrypted", column=name, hint=hint)
     pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
     pieces.append((version.footer_start, version.footer))
     try:

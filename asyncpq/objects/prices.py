@@ -66,7 +66,7 @@ class Prices(NamedTuple):
 
     @property
     def wave_gap_bytes(self) -> int:
-        """Bytes that come in the time that a request costs which has to wait for a connection."""
+        """Bytes that the store sends in the time that one more request costs when all connections are in use."""
         fixed, wait_s = self.fixed_gap_bytes, self.latency_s / self.connections
         return round((self.request_s + wait_s) * self.bandwidth_bytes_s) if fixed is None else fixed
 

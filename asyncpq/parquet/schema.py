@@ -416,7 +416,9 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
             raise _lying_counts(len(elements))
         open_groups.append((missing, path, ancestors, definition, repetition))
         if len(open_groups) > MAX_DEPTH:
-            raise ResourceLimitError(f"the schema is nested deeper than {MAX_DEPTH} levels")
+            raise ResourceLimitError(
+                f"the schema is nested deeper than {MAX_DEPTH} levels", hint="Write it with fewer levels."
+            )
         missing, path, ancestors = element.num_children, full, (*ancestors, index)
         definition, repetition = max_definition, max_repetition
     if missing or any(group[0] for group in open_groups):

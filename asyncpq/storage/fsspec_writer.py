@@ -133,5 +133,7 @@ def _append(path: Path, piece: bytes, url: str) -> None:
             file.write(piece)
     except OSError as error:
         raise StoreError(
-            f"the temporary local file of the object cannot be written: {error.strerror}", url=safe_url(url)
+            f"the temporary local file of the object cannot be written: {error.strerror}",
+            url=safe_url(url),
+            hint="Free disk space in the folder for temporary files (TMPDIR), or set another.",
         ) from error

@@ -177,7 +177,9 @@ class HttpStore(Unpicklable):
                 return target
         except ValueError:  # its text quotes the url
             pass
-        raise UnsupportedStoreError("the url is not a valid http or https url", url=safe_url(url))
+        raise UnsupportedStoreError(
+            "the url is not a valid http or https url", url=safe_url(url), hint="Write https://host/path."
+        )
 
 
 class HttpObject(Unpicklable):

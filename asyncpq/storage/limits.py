@@ -174,7 +174,8 @@ def delay_before_retry_s(
     error = failure.error
     if attempt >= options.max_attempts:
         error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
-        error.hint = error.hint or _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
+        if error.hint == error.default_hint:
+            error.hint = _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
         raise error from failure.__cause__
     delay = draw() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
     if deadline is not None and now + max(delay, failure.retry_after_s) >= deadline:
@@ -187,7 +188,8 @@ def delay_before_retry_s(
         ) from error
     if not budget.take():
         error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
-        error.hint = error.hint or "Other requests to the store failed too; see RetryOptions.retry_budget."
+        if error.hint == error.default_hint:
+            error.hint = "Other requests to the store failed too; see RetryOptions.retry_budget."
         raise error from failure.__cause__
     return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
 

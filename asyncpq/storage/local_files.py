@@ -144,6 +144,7 @@ def _write_errors(path: str) -> Iterator[None]:
             "the file to copy, or the folder to write to, does not exist", url=url, hint="Check both paths."
         ) from error
     except OSError as error:
-        raise StoreError(f"the file cannot be written: {error.strerror}", url=url) from error
+        hint = "Check the disk and the folder; then write again."
+        raise StoreError(f"the file cannot be written: {error.strerror}", url=url, hint=hint) from error
     except ValueError as error:  # a name with NUL
         raise StoreError("the file's name contains NUL, which no file system accepts", url=url) from error

@@ -110,7 +110,10 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
             pa.Codec(options.compression, compression_level=options.compression_level)
         pq.ParquetWriter(sink, schema, compression=codec, compression_level=options.compression_level).close()
     except pa.ArrowNotImplementedError as error:
-        raise SchemaMismatchError(f"pyarrow cannot write the type of a column to Parquet: {error}") from error
+        raise SchemaMismatchError(
+            f"pyarrow cannot write the type of a column to Parquet: {error}",
+            hint="Cast the column to another type first.",
+        ) from error
     except (pa.ArrowException, ValueError) as error:
         raise InvalidOptionError(
             f"compression={options.compression!r} and compression_level={options.compression_level} cannot be combined:"

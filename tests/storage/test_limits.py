@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
+from asyncpq.errors import DeadlineExceededError, InvalidResponseError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits
 from asyncpq.storage.limits import (
@@ -229,6 +229,8 @@ def test_last_attempt_raises_the_failure_and_says_so() -> None:
         delay(RetryableError(ThrottledError("slow")), attempt=5)
     with pytest.raises(TransportError, match=r"Check the weather\.$"):
         delay(RetryableError(TransportError("reset", hint="Check the weather.")), attempt=4)
+    with pytest.raises(InvalidResponseError, match=r"attempts\. Raise RetryOptions\.max_attempts"):  # no default hint
+        delay(RetryableError(InvalidResponseError("short")), attempt=4)
 
 
 def test_corrected_causes_are_sent_again_at_once_and_do_not_count() -> None:

@@ -182,7 +182,9 @@ class SqlCatalog:
                 finally:
                     connection.rollback()
         except SQLAlchemyError as error:
-            raise StoreError(f"the catalog's database failed ({_first_line(error)})", url=self.shown) from error
+            raise StoreError(
+                f"the catalog's database failed ({_first_line(error)})", url=self.shown, hint="Check the database."
+            ) from error
 
     def _snapshot(
         self, tables: _Tables, snapshot: int | None, as_of: dt.datetime | None
