@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetScan, DatasetState
@@ -20,8 +19,8 @@ from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.casts import lacking
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions import Expression, has_open_literals, parse_where, without_contradictions
@@ -347,7 +346,12 @@ class Dataset(Unpicklable):
         if where is None:
             return None
         schema = self.schema
-        bound = from_pyarrow(where, schema) if isinstance(where, pc.Expression) else parse_where(where)
+        if isinstance(where, ArrowExpression):
+            from asyncpq.decoding.substrait import from_pyarrow
+
+            bound = from_pyarrow(where, schema)
+        else:
+            bound = parse_where(where)
         if has_open_literals(bound):
             from asyncpq.decoding.column_literals import resolve_literals  # few predicates need it
 

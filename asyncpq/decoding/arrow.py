@@ -15,9 +15,9 @@ from itertools import accumulate
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.parquet.logical_types import Repetition
@@ -58,7 +58,7 @@ def plain_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     any Python value if it is installed: half the time of a fresh process's first read (0.2 s). Buffers do not.
     """
     if pa.types.is_boolean(type_):
-        return plain_array(values, pa.int8()).cast(type_)
+        return pc.cast(plain_array(values, pa.int8()), type_)
     buffers: list[Any]
     if type_ in TEXTS or type_ in BINARIES:
         pieces = [value.encode() for value in values] if type_ in TEXTS else values
@@ -196,9 +196,9 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
     type_ = values.type
     plain = OF_VIEWS.get(type_)
     if plain is not None:
-        return values.cast(plain).take(indices).cast(type_)
+        return pc.cast(pc.take(pc.cast(values, plain), indices), type_)
     try:
-        return values.take(indices)
+        return pc.take(values, indices)
     except pa.ArrowNotImplementedError:  # a view type inside a nested one
         none = pa.nulls(1, type_)
         return join([none if index is None else values.slice(index, 1) for index in indices.to_pylist()], type_)
@@ -213,7 +213,7 @@ def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
 def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
     """Return the elements of ``values`` where ``mask`` is true."""
     try:
-        return values.filter(mask)
+        return pc.filter(values, mask)
     except pa.ArrowNotImplementedError:
         return take(values, pc.indices_nonzero(mask))
 
@@ -237,7 +237,7 @@ def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
     chosen = bytearray(length)
     for start, stop in rows:
         chosen[start - first_row : stop - first_row] = b"\1" * (stop - start)
-    return pa.Array.from_buffers(pa.uint8(), length, [None, pa.py_buffer(chosen)]).cast(pa.bool_())
+    return pc.cast(pa.Array.from_buffers(pa.uint8(), length, [None, pa.py_buffer(chosen)]), pa.bool_())
 
 
 def few_copied(values: pa.Array) -> pa.Array:

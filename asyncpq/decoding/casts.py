@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import (
     BINARIES,
     child_leaves,

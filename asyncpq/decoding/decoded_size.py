@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import decompress, has_lengths, leaf_types, read_column, stored_as, value_bits
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage

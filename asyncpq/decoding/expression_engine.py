@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, columns, tree
@@ -43,13 +43,21 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
 }
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Kernel: TypeAlias = Callable[[Any], Any]
-COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {  # of arrays, scalars and pyarrow expressions
+COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {  # of arrays and scalars
     "==": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+}
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {  # of pyarrow expressions
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _NULL = null_scalar(pa.bool_())
 _FALSE = plain_scalar(False, pa.bool_())
@@ -76,7 +84,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
 
 def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
     if isinstance(expr, tree.ColumnComparison):
-        return COMPARE[expr.op](references[expr.left], references[expr.right])
+        return _OPERATORS[expr.op](references[expr.left], references[expr.right])
     (name, field), *_ = references.items()
     if isinstance(expr, tree.IsNull):
         return field.is_null(nan_is_null=expr.nan_is_null)
@@ -84,7 +92,7 @@ def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) 
         return text_kernel(expr)(field)
     try:
         if isinstance(expr, tree.Comparison):
-            return COMPARE[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
+            return _OPERATORS[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
         if isinstance(expr, tree.In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, tree.KeyIn):

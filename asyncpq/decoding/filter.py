@@ -16,8 +16,8 @@ from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, plain_array, plain_scalar
 from asyncpq.decoding.expression_engine import COMPARE, EngineAtom, Kernel, any_element, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
@@ -401,7 +401,7 @@ def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
             return pa.chunked_array([_on_array(chunk, kernel, null) for chunk in array.chunks], pa.bool_())
         if len(array.dictionary) > 2 * len(array):
             return _on_array(array.dictionary_decode(), kernel, null)
-        mask = _on_array(array.dictionary, kernel, null).take(array.indices)
+        mask = pc.take(_on_array(array.dictionary, kernel, null), array.indices)
         return mask if null is None or mask.null_count == 0 else mask.fill_null(null)
     if isinstance(type_, pa.BaseExtensionType) or lacks_kernels(type_):
         if isinstance(array, pa.ChunkedArray):

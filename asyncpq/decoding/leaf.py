@@ -15,8 +15,8 @@ from itertools import repeat
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import (
     in_structs,
     join,
@@ -331,7 +331,7 @@ class LeafDecoder:
             return values
         if not pa.types.is_dictionary(values.type):
             values = values.cast(self.arrow_type.value_type).dictionary_encode()
-        return values.cast(self.arrow_type)
+        return pc.cast(values, self.arrow_type)
 
     # -- spliced files ----------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import child_leaves, join, plain_array, plain_scalar, stored_as
 from asyncpq.decoding.leaf import DecodeLimits, check_crc_alike, page_header
 from asyncpq.decoding.page import DataPage, PageQueue

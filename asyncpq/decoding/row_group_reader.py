@@ -14,8 +14,8 @@ from threading import Lock, Semaphore
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
 from asyncpq.decoding.encrypted import read_encrypted

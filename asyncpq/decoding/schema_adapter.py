@@ -16,8 +16,8 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, with_children
 from asyncpq.decoding.casts import Cast, Match, cast_to, inside
 from asyncpq.decoding.field_types import dictionary_type, projected_field

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.decoding import kernels
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PAGE_HEADER_FIELDS
@@ -206,7 +207,7 @@ def _shared_identity(codec: int, size: int) -> bytes:
 
 
 def _identity_dictionary(codec: int, size: int) -> bytes:
-    values = pa.arange(0, size).cast(pa.int32()).buffers()[1].slice(0, 4 * size)
+    values = kernels.cast(pa.arange(0, size), pa.int32()).buffers()[1].slice(0, 4 * size)
     payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values.to_pybytes()
     return page_bytes(PageType.DICTIONARY_PAGE, 4 * size, payload, (size, ENCODING_PLAIN))
 

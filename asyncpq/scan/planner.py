@@ -10,14 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.decoding.filter import Filter, compile_filter, fold_constants
+from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, FormatError, ObjectChangedError, QueryError
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Comparison, Constant, Expression, columns, simplify, without_contradictions
@@ -120,6 +119,8 @@ class ScanPlanner:
             view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("the object has another version than the one whose columns were matched")
+            if self.request.where is not None and type(self.request.where) is not Comparison:
+                await source.runtime.load("pyarrow.compute")  # before its kernels are used on the event loop
             resolve = partial(self._resolve, version)
             few = self._num_columns(version) <= INLINE_STEPS
             resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)
@@ -204,8 +205,10 @@ class ScanPlanner:
         self._schema = resolved.schema
         return resolved, self._shape(resolved, filter_)
 
-    def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
+    def _bind(self, version: FileVersion, unbound: ArrowExpression) -> None:
         """Translate a pyarrow expression; its literals are cast to the types of this version's columns."""
+        from asyncpq.decoding.substrait import from_pyarrow
+
         schema = version.metadata.schema
         view, extensions = self.request.view, self.source.runtime.options.read.extension_types
         types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array, take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.schema_adapter import SchemaAdapter
