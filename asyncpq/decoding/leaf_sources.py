@@ -170,7 +170,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
 
     def _cut(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits, encoded: bool) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
-        if array.dictionary is None:
+        if array.dictionary is None and len(values) < len(array.values):
             values = few_copied(values)
         return self._decoder.dense(values, array.dictionary, limits, encoded=encoded)
 

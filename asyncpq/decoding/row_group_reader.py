@@ -302,14 +302,16 @@ class RowGroupReader:
         count = mask.true_count
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, asked.num_rows)
-        arrays = {projection: array for projection, array in arrays.items() if projection in self._shape.output}
+        for projection in tuple(arrays):
+            if projection not in self._shape.output:
+                del arrays[projection]
         if count == rows.num_rows:
             return Matched(rows, None, self._dense(arrays) if encoded else arrays, stop, count, asked.num_rows)
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
         indices = pc.indices_nonzero(mask)
-        matching = {projection: take(array, indices) for projection, array in arrays.items()}
+        matching = {projection: take(array, indices) for projection, array in arrays.items()} if arrays else {}
         if encoded:
             matching = self._dense(matching)
         return Matched(_absolute(rows, indices.to_pylist()), None, matching, stop, count, asked.num_rows)

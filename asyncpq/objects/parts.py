@@ -76,10 +76,10 @@ async def fetch_parts(
         StoreError: the store failed.
     """
     metrics = context.metrics
-    tiers = source.tiers_of(version)
     local = partial(_from_memory, source, version, keys, context, decoded=decoded)
     few = len(keys) <= INLINE_STEPS * PARTS_A_STEP
     found, missing, inside = local() if few else await source.runtime.in_thread(local)
+    tiers = source.tiers_of(version) if inside or missing else None
     if inside and tiers is not None:
         _keep_pages(source, inside, context)  # else each read would write them to the tiers
     trace = metrics.trace

@@ -203,7 +203,7 @@ class PagePlanner:
         """Return the plans of the row groups, with the pages that may match according to the page indexes, and whether
         to fetch the filter's columns first."""
         groups: list[RowGroupPlan] = []
-        texts = self._texts(candidates)
+        texts: dict[int, tuple[bytes, ...]] | None = None
         for ordinal, rows, filtered in candidates:
             num_rows = self.version.metadata.row_groups[ordinal].num_rows
             if self.prune is not None and indexes.zones:
@@ -215,18 +215,20 @@ class PagePlanner:
                 rows &= rows_where(self.prune, Truth.TRUE, num_rows, zones, values)
             if not rows.starts:
                 continue
+            if texts is None and filtered and rows.num_rows >= MANY_ROWS:
+                texts = self._texts()
             plans: list[ColumnPlan] = []
             for leaf, field, predicate, repeated in self.columns.leaves if filtered else self.columns.unfiltered:
                 span = indexes.spans.get((ordinal, leaf)) or indexed_chunk(self.version, ordinal, leaf)
                 offsets = indexes.offsets.get((ordinal, leaf))
-                needed = texts.get(leaf, ()) if predicate else ()
+                needed = texts.get(leaf, ()) if texts and predicate else ()
                 plans.append(ColumnPlan(field, span, offsets, predicate, num_rows, rows, repeated, needed))
             groups.append(RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered))
         return groups, self._late(groups)
 
-    def _texts(self, candidates: Sequence[tuple[int, RowRanges, bool]]) -> dict[int, tuple[bytes, ...]]:
-        """Return :func:`texts_needed` of the filter, keyed by leaf; empty unless the read is large."""
-        if self.prune is None or max([rows.num_rows for _, rows, _ in candidates], default=0) < MANY_ROWS:
+    def _texts(self) -> dict[int, tuple[bytes, ...]]:
+        """Return :func:`texts_needed` of the filter, keyed by leaf."""
+        if self.prune is None:
             return {}
         leaves = {
             name: leaf.index
