@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from functools import wraps
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, UsageError, many_files
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, many_files
 from asyncpq.events import Event
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
@@ -24,6 +23,7 @@ from asyncpq.opening.keywords import (
     TargetKeywords,
     split_keywords,
 )
+from asyncpq.opening.one_off import one_off
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
@@ -299,6 +299,7 @@ class Session(Unpicklable):
         *,
         at: object = None,
         building: BuildOptions = _BUILDING,
+        progress: bool = False,
         **options: Unpack[TargetKeywords],
     ) -> Index:
         """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
@@ -312,6 +313,7 @@ class Session(Unpicklable):
             at: url of the index: of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
                 place of :mod:`asyncpq.indexing`. None: ``_asyncpq/`` below the prefix.
             building: memory, local files, and how often the build commits.
+            progress: show the progress on stderr, if that is a terminal or a notebook (requires rich).
             options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`.
 
         Raises:
@@ -324,7 +326,8 @@ class Session(Unpicklable):
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.opening.indexes import build
 
-        return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
+        with self._shown(progress):
+            return await build(self._runtime, target, kinds, at, DatasetOptions(**options), building)
 
     async def open_index(
         self,
@@ -368,6 +371,7 @@ class Session(Unpicklable):
         kinds: Sequence[IndexKind] | None = None,
         publish: Literal["plain", "index"] = "plain",
         building: BuildOptions = _BUILDING,
+        progress: bool = False,
         **options: Unpack[TargetKeywords],
     ) -> RewriteResult:
         """Rewrite rows, sorted, into files of which lookups read little. :func:`asyncpq.spark.optimize` does it on a
@@ -388,6 +392,7 @@ class Session(Unpicklable):
             publish: "index": readers use the index in ``target``. "plain": readers may also list the folder as soon as
                 ``_SUCCESS`` exists, the last file.
             building: memory and folder for sorting.
+            progress: as in :meth:`build_index`.
             options: the arguments ``format`` to ``partition_types`` of :meth:`open_dataset`, for the source.
 
         Raises:
@@ -400,65 +405,32 @@ class Session(Unpicklable):
         from asyncpq.opening.datasets import DatasetOptions
         from asyncpq.writing.optimize import optimize
 
-        return await optimize(
-            self._runtime,
-            source,
-            target,
-            sort_by,
-            zorder_by,
-            columns,
-            where,
-            layout,
-            kinds,
-            publish,
-            building,
-            DatasetOptions(**options),
-        )
-
-
-class OneOff(AbstractAsyncContextManager[T], Generic[T]):
-    """An async context manager, which raises a UsageError with a hint if it is awaited or used in a plain ``with``."""
-
-    def __init__(self, name: str, manager: AbstractAsyncContextManager[T]) -> None:
-        self._name = name
-        self._manager = manager
-
-    async def __aenter__(self) -> T:
-        return await self._manager.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._manager.__aexit__(kind, error, traceback)
-
-    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
-
-        def __await__(self) -> Generator[Any, Any, NoReturn]:
-            raise UsageError(
-                f"asyncpq.{self._name}(...) is a context manager and cannot be awaited",
-                hint=f"Write `async with asyncpq.{self._name}(...) as opened:`, or `await session.{self._name}(...)` "
-                "in a Session that stays open.",
+        with self._shown(progress):
+            return await optimize(
+                self._runtime,
+                source,
+                target,
+                sort_by,
+                zorder_by,
+                columns,
+                where,
+                layout,
+                kinds,
+                publish,
+                building,
+                DatasetOptions(**options),
             )
 
-        def __enter__(self) -> NoReturn:
-            raise UsageError(
-                f"asyncpq.{self._name}(...) needs `async with`, but was used in a plain `with`",
-                hint=f"Without an event loop, write `with asyncpq.blocking.{self._name}(...) as opened:`.",
-            )
+    @contextmanager
+    def _shown(self, progress: bool) -> Iterator[None]:
+        """Show the progress of the calls in the block, if ``progress``."""
+        if not progress:
+            yield
+            return
+        from asyncpq.reports.progress import ProgressBars
 
-        def __exit__(self, *exc_info: object) -> None:
-            """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""
-
-
-def one_off(function: Callable[P, AsyncIterator[T]]) -> Callable[P, OneOff[T]]:
-    """Make an async generator function return a :class:`OneOff`, as :func:`contextlib.asynccontextmanager` does."""
-    make = asynccontextmanager(function)
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> OneOff[T]:
-        return OneOff(function.__name__, make(*args, **kwargs))
-
-    return call
+        with ProgressBars() as bars, self._runtime.watched(bars):
+            yield
 
 
 @one_off

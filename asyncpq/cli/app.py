@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 import asyncpq
+from asyncpq.cli import index
 from asyncpq.cli.inspect import inspect
+from asyncpq.cli.optimize import optimize
 from asyncpq.cli.running import State
 
 app = typer.Typer(
@@ -38,3 +40,5 @@ def options(
 
 
 app.command()(inspect)
+app.add_typer(index.app)
+app.command()(optimize)

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_type_hints
 
 import typer
 
 from asyncpq.cli.running import run
 from asyncpq.dataset import Dataset
+from asyncpq.datasets.listing import INDEX_FOLDER
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.file import File
+from asyncpq.indexing import Index
 from asyncpq.options import RequestOptions
 from asyncpq.session import Session
 
@@ -139,6 +141,28 @@ async def _open_many(session: Session, url: str) -> Dataset:
         if _DELTA not in error.message:
             raise
     return await session.open_dataset(url, format="delta")
+
+
+async def table_format(session: Session, url: str) -> Literal["delta", "iceberg"] | None:
+    """Return the format of the table at ``url``; None if it names plain files."""
+    if url.endswith(".metadata.json"):
+        return "iceberg"
+    try:
+        async with await session.open_dataset(url, index=False):
+            return None
+    except InvalidOptionError as error:
+        if _DELTA not in error.message:
+            raise
+    return "delta"
+
+
+async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:
+    """Open the index of the files at ``url``: at ``at``, by default below the prefix. One that ``refreshes`` also needs
+    the table, where ``url`` names one."""
+    if at is None:
+        return await session.open_index(f"{url.rstrip('/')}/{INDEX_FOLDER}")
+    format_ = await table_format(session, url) if refreshes else None
+    return await session.open_index(at, table=url if format_ else None, format=format_)
 
 
 @asynccontextmanager

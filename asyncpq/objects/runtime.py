@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -135,6 +135,7 @@ class Runtime:
         self.tiers = Tiers(tiers)
         self.metrics = ReadMetrics()
         self._on_event = on_event
+        self._watchers: list[Callable[[Event], None]] = []
         self.tail_sizes = TailSizes(options.requests.tail_bytes)
         self.price_book = PriceBook(options.requests, options.limits)
         self.budget = ByteBudget(options.limits.in_flight_bytes)
@@ -222,7 +223,21 @@ class Runtime:
 
     def operation(self, name: OperationName, url: str) -> Operation:
         """Return the operation of a call that has not begun. ``url`` must hold no secret."""
-        return Operation(name, url, self.metrics, self._on_event)
+        return Operation(name, url, self.metrics, self._tell_watchers if self._watchers else self._on_event)
+
+    @contextmanager
+    def watched(self, watcher: Callable[[Event], None]) -> Iterator[None]:
+        """Call ``watcher``, beside the session's ``on_event``, with the events of calls that begin in the block."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def _tell_watchers(self, event: Event) -> None:
+        for watcher in [*self._watchers, self._on_event]:
+            if watcher is not None:
+                watcher(event)
 
     def deadline(self, url: str) -> AbstractAsyncContextManager[None]:
         """Limit the body to ``read_timeout_s``; its DeadlineExceededError names the object and the option."""

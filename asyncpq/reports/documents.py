@@ -292,3 +292,79 @@ class Why(TypedDict):
     others: list[FileSummary]  # all other files of a dataset, with their fates
     plan: PlanDocument
     metrics: dict[str, Any]
+
+
+class IndexTableDocument(TypedDict):
+    """One table of an index."""
+
+    kind: str
+    columns: list[str]
+    options: dict[str, Any]
+    files: int  # live files whose entries the table has
+    rows: int
+    bytes: int  # approximate
+    segments: int
+
+
+class IndexDocument(TypedDict):
+    """``asyncpq index show``: the state of an index."""
+
+    document: Literal["index"]
+    url: str
+    snapshot: int
+    created: str  # ISO 8601
+    as_of: str | None  # when the files were listed; None until the first build ends
+    files: int
+    rows: int
+    bytes: int
+    tables: list[IndexTableDocument]
+    builds: int  # under way or broken off
+    stale: dict[str, int] | None  # files that are "new", "changed" and "gone" since; None: not asked
+
+
+class IndexBuild(TypedDict):
+    """``asyncpq index build`` and ``refresh``: what changed."""
+
+    document: Literal["index build"]
+    url: str
+    snapshot: int
+    added: int  # files; a replaced file counts as removed, too
+    removed: int
+    resumed: int  # files that an earlier, interrupted build had read
+    problems: list[dict[str, str]]  # "url" and "error" of files that could not be read
+
+
+class IndexVerification(TypedDict):
+    """``asyncpq index verify``."""
+
+    document: Literal["index verification"]
+    url: str
+    files: int  # compared
+    changed: int  # left out, since they were replaced or deleted
+    rows: int
+    problems: list[str]
+
+
+class IndexUpkeep(TypedDict):
+    """``asyncpq index compact`` and ``vacuum``: what they did."""
+
+    document: Literal["index upkeep"]
+    url: str
+    segments_written: int
+    segments_replaced: int  # they stay until a vacuum
+    segments_removed: int
+    snapshots_removed: int
+    files_removed: int  # data files that asyncpq wrote and no snapshot lists
+
+
+class Optimization(TypedDict):
+    """``asyncpq optimize``."""
+
+    document: Literal["optimization"]
+    target: str
+    files: list[str]
+    rows: int
+    bytes_before: int | None
+    bytes_after: int
+    snapshot: int
+    seconds: dict[str, float]  # of each step

@@ -25,4 +25,4 @@ def test_each_document_has_a_json_schema(shape: type) -> None:
 
 def test_the_documents_of_the_verbs_are_told_apart_by_their_names() -> None:
     names = [str(get_type_hints(shape)["document"]) for shape in SHAPES if "document" in get_type_hints(shape)]
-    assert len(names) == len(set(names)) == 6
+    assert len(names) == len(set(names)) > 5

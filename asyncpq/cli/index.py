@@ -1,0 +1,326 @@
+"""``asyncpq index``: build, refresh, show, verify, compact, vacuum and drop an index beside the files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+import typer
+
+from asyncpq.cli.figures import console, count_text, plural, print_facts, print_table, size_text
+from asyncpq.cli.inspect import Format, ReportFormat
+from asyncpq.cli.output import write_document
+from asyncpq.cli.running import FAILED
+from asyncpq.cli.targets import open_existing_index, table_format, with_session
+from asyncpq.errors import InvalidOptionError, nearest
+from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
+from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
+from asyncpq.reports.progress import ProgressBars
+from asyncpq.session import Session
+
+app = typer.Typer(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)
+
+_KINDS: Final[dict[str, Any]] = {
+    "bounds": Bounds,
+    "set": ValueSet,
+    "bloom": Bloom,
+    "ngrams": NGrams,
+    "keys": Keys,
+    "text": Text,
+    "footers": Footers,
+    "pages": Pages,
+}
+_DURATION: Final = re.compile(r"(\d+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+_Lake = Annotated[
+    str, typer.Argument(metavar="URL", help="A prefix, pattern or table, whose index it is.", show_default=False)
+]
+_At = Annotated[
+    str | None, typer.Option("--at", help="Url of the index. Default: _asyncpq/ below the prefix.", show_default=False)
+]
+
+
+def parse_kind(text: str) -> IndexKind:
+    """Return the kind that ``text`` names: ``footers``, ``keys:user`` or ``bloom:user,false_positives=0.001``.
+
+    Raises InvalidOptionError if there is no such kind, or its arguments do not fit.
+    """
+    name, _, rest = text.partition(":")
+    if name not in _KINDS:
+        hint = nearest(name, _KINDS, f"Kinds are {', '.join(_KINDS)}.")
+        raise InvalidOptionError(f"--kind {text!r}: there is no kind of index {name!r}", hint=hint)
+    columns: list[str] = []
+    options: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if equals:
+            options[key] = float(value) if "." in value else int(value) if value.isdigit() else value
+        else:
+            columns.append(item)
+    try:
+        kind: IndexKind = _KINDS[name](*columns, **options)
+    except TypeError as error:
+        raise InvalidOptionError(
+            f"--kind {text!r}: {error}", hint="Write for example keys:user, bloom:user,false_positives=0.001, footers."
+        ) from error
+    return kind
+
+
+@app.command()
+@with_session
+async def build(
+    session: Session,
+    url: _Lake,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            "-k",
+            help="A kind with its columns: bounds, bounds:day, keys:user, bloom:user, set:country, ngrams:title, "
+            "text:body, footers, pages. Repeat it for more. Default: footers and bounds.",
+            show_default=False,
+        ),
+    ] = None,
+    at: _At = None,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Read the files once, and write an index of them. Interrupted builds continue where they stopped."""
+    kinds = [parse_kind(text) for text in kind or ["footers", "bounds"]]
+    index = await session.build_index(url, kinds, at=at, progress=True, format=await table_format(session, url))
+    _print_build(index, format_)
+
+
+@app.command()
+@with_session
+async def refresh(session: Session, url: _Lake, at: _At = None, format_: ReportFormat = Format.TABLE) -> None:
+    """Read files that are new or were replaced since the index was built, and commit the changes."""
+    index = await open_existing_index(session, url, at, refreshes=True)
+    with ProgressBars() as bars, session.runtime.watched(bars):
+        await index.refresh()
+    _print_build(index, format_)
+
+
+@app.command()
+@with_session
+async def show(
+    session: Session,
+    url: _Lake,
+    at: _At = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="List the files too, and say how they differ from the index.")
+    ] = False,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Show what the index holds: its kinds, files, rows and bytes."""
+    index = await open_existing_index(session, url, at, refreshes=stale)
+    report = await index.show(staleness=stale)
+    document: IndexDocument = {
+        "document": "index",
+        "url": report.backend,
+        "snapshot": report.snapshot,
+        "created": report.created.isoformat(),
+        "as_of": None if report.as_of is None else report.as_of.isoformat(),
+        "files": report.files,
+        "rows": report.rows,
+        "bytes": report.size,
+        "tables": [
+            {
+                "kind": table.kind,
+                "columns": list(table.columns),
+                "options": table.options,
+                "files": table.files,
+                "rows": table.rows,
+                "bytes": table.size,
+                "segments": table.segments,
+            }
+            for table in report.tables
+        ],
+        "builds": report.builds,
+        "stale": None if report.staleness is None else asdict(report.staleness),
+    }
+    if format_ is Format.JSON:
+        write_document(document)
+    else:
+        _show(document)
+
+
+@app.command()
+@with_session
+async def verify(
+    session: Session,
+    url: _Lake,
+    at: _At = None,
+    sample: Annotated[int, typer.Option("--sample", help="Files to compare.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", help="Rows to look up, for each file and kind.")] = 100,
+    seed: Annotated[int | None, typer.Option("--seed", help="Choose the same files again.", show_default=False)] = None,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Compare the index with a random sample of the files. The exit code is 1 if it is wrong."""
+    index = await open_existing_index(session, url, at, refreshes=True)
+    found = await index.verify(sample=sample, rows=rows, seed=seed)
+    document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(found)}  # type: ignore[typeddict-item]
+    if format_ is Format.JSON:
+        write_document(document)
+    else:
+        out = console()
+        out.print(f"{plural(found.files, 'file')} and {plural(found.rows, 'row')} of the index compared")
+        print_facts(out, [("changed since", plural(found.changed, "file"))] if found.changed else [])
+        print_facts(out, [("wrong", problem) for problem in found.problems])
+        out.print("the index is wrong: drop it and build it again" if found.problems else "the index is right")
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+@with_session
+async def compact(session: Session, url: _Lake, at: _At = None, format_: ReportFormat = Format.TABLE) -> None:
+    """Merge the segments of many refreshes. The old ones stay until a vacuum."""
+    index = await open_existing_index(session, url, at)
+    done = await index.compact()
+    _print_upkeep(
+        {**_NOTHING, "url": index.url, "segments_written": done.written, "segments_replaced": done.merged}, format_
+    )
+
+
+@app.command()
+@with_session
+async def vacuum(
+    session: Session,
+    url: _Lake,
+    at: _At = None,
+    keep: Annotated[int, typer.Option("--keep", help="Newest snapshots that stay.")] = 10,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Snapshots that readers may use stay for this time: 90m, 12h, 7d.")
+    ] = "7d",
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Remove old snapshots, and the segments and files that only these use."""
+    match = _DURATION.fullmatch(older_than)
+    if match is None:
+        raise InvalidOptionError(
+            f"--older-than {older_than!r}: must be a number and a unit", hint="Write 90m, 12h or 7d."
+        )
+    index = await open_existing_index(session, url, at)
+    age = timedelta(**{_UNITS[match[2]]: int(match[1])})
+    done = await index.vacuum(keep=keep, older_than=age)
+    _print_upkeep(
+        {
+            **_NOTHING,
+            "url": index.url,
+            "segments_removed": len(done.segments),
+            "snapshots_removed": len(done.snapshots),
+            "files_removed": len(done.files),
+        },
+        format_,
+    )
+
+
+@app.command()
+@with_session
+async def drop(
+    session: Session,
+    url: _Lake,
+    at: _At = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove the index. The files stay."""
+    index = await open_existing_index(session, url, at)
+    if not yes and not typer.confirm(f"Remove the index at {index.url}?", err=True):
+        raise typer.Exit(FAILED)
+    await index.drop()
+    typer.echo(f"removed the index at {index.url}", err=True)
+
+
+# -- what is printed ----------------------------------------------------------------------------------
+
+_NOTHING: Final[IndexUpkeep] = {
+    "document": "index upkeep",
+    "url": "",
+    "segments_written": 0,
+    "segments_replaced": 0,
+    "segments_removed": 0,
+    "snapshots_removed": 0,
+    "files_removed": 0,
+}
+
+
+def _print_build(index: Index, format_: Format) -> None:
+    done = index.refreshed
+    document: IndexBuild = {
+        "document": "index build",
+        "url": index.url,
+        "snapshot": index.snapshot,
+        "added": 0 if done is None else done.added,
+        "removed": 0 if done is None else done.removed,
+        "resumed": 0 if done is None else done.resumed,
+        "problems": [] if done is None else [{"url": path, "error": str(error)} for path, error in done.problems],
+    }
+    if format_ is Format.JSON:
+        write_document(document)
+        return
+    out = console()
+    out.print(f"index at {index.url}, snapshot {index.snapshot}", highlight=False)
+    resumed = f", {count_text(document['resumed'])} of them read before" if document["resumed"] else ""
+    out.print(f"{plural(document['added'], 'file')} added{resumed}, {count_text(document['removed'])} removed")
+    print_facts(out, [("not indexed", f"{item['url']}: {item['error']}") for item in document["problems"]])
+
+
+def _show(document: IndexDocument) -> None:
+    out = console()
+    out.print(f"index at {document['url']}, snapshot {document['snapshot']}", highlight=False)
+    stale = document["stale"]
+    print_facts(
+        out,
+        [
+            ("files", count_text(document["files"])),
+            ("rows", count_text(document["rows"])),
+            ("size", size_text(document["bytes"])),
+            ("files of", document["as_of"] or "the first build has not ended"),
+            ("builds", f"{document['builds']} under way or broken off" if document["builds"] else ""),
+            ("since then", "" if stale is None else ", ".join(f"{count:,} {name}" for name, count in stale.items())),
+        ],
+    )
+    out.print()
+    print_table(
+        out,
+        "Kinds",
+        [
+            ("kind", "left"),
+            ("columns", "text"),
+            ("files", "right"),
+            ("rows", "right"),
+            ("size", "right"),
+            ("segments", "right"),
+        ],
+        [
+            [
+                table["kind"],
+                ", ".join(table["columns"]),
+                count_text(table["files"]),
+                count_text(table["rows"]),
+                size_text(table["bytes"]),
+                count_text(table["segments"]),
+            ]
+            for table in document["tables"]
+        ],
+    )
+
+
+def _print_upkeep(document: IndexUpkeep, format_: Format) -> None:
+    if format_ is Format.JSON:
+        write_document(document)
+        return
+    out = console()
+    out.print(f"index at {document['url']}", highlight=False)
+    done = [
+        ("segments written", document["segments_written"]),
+        ("segments replaced", document["segments_replaced"]),
+        ("segments removed", document["segments_removed"]),
+        ("snapshots removed", document["snapshots_removed"]),
+        ("files removed", document["files_removed"]),
+    ]
+    facts = [(name, count_text(number)) for name, number in done if number]
+    print_facts(out, facts or [("done", "nothing was to be done")])

@@ -1,0 +1,114 @@
+"""``asyncpq optimize``: rewrite files or a table for lookups, on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal, cast
+
+import typer
+
+from asyncpq.cli.figures import console, count_text, print_facts, size_text
+from asyncpq.cli.index import parse_kind
+from asyncpq.cli.inspect import Format, ReportFormat
+from asyncpq.cli.output import write_document
+from asyncpq.cli.targets import Url, table_format, with_session
+from asyncpq.options import MIB, BuildOptions
+from asyncpq.reports.documents import Optimization
+from asyncpq.session import Session
+from asyncpq.writing.file_layout import BloomFilter, WriteOptions
+
+_LAYOUT = WriteOptions()
+
+
+def _names(text: str | None) -> list[str]:
+    return [name for name in (text or "").split(",") if name]
+
+
+@with_session
+async def optimize(
+    session: Session,
+    url: Url,
+    target: Annotated[str, typer.Argument(help="Url of a new folder.", show_default=False)],
+    sort_by: Annotated[
+        str | None, typer.Option("--sort-by", help="Columns by which rows are sorted: a,b.", show_default=False)
+    ] = None,
+    zorder_by: Annotated[
+        str | None, typer.Option("--zorder-by", help="2 to 8 columns of ranges: a,b.", show_default=False)
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Columns to write: a,b. Default: all.", show_default=False)
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Condition of the rows to write, in SQL.", show_default=False)
+    ] = None,
+    bloom: Annotated[
+        str | None, typer.Option("--bloom", help="Columns of lookups that are not sorted: a,b.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", "-k", help="Kind of the new index, as of index build.", show_default=False),
+    ] = None,
+    compression: Annotated[str, typer.Option("--compression", help="Codec.")] = _LAYOUT.compression,
+    compression_level: Annotated[
+        int | None, typer.Option("--compression-level", help="Level of the codec.", show_default=False)
+    ] = None,
+    page_rows: Annotated[int, typer.Option("--page-rows", help="Rows of a page.")] = _LAYOUT.page_rows,
+    page_bytes: Annotated[int, typer.Option("--page-bytes", help="Bytes of a page, encoded.")] = _LAYOUT.page_bytes,
+    row_group_rows: Annotated[
+        int, typer.Option("--row-group-rows", help="Rows of a row group.")
+    ] = _LAYOUT.row_group_rows,
+    row_group_bytes: Annotated[
+        int, typer.Option("--row-group-bytes", help="Bytes of a row group, in memory.")
+    ] = _LAYOUT.row_group_bytes,
+    file_bytes: Annotated[int, typer.Option("--file-bytes", help="Bytes of a file.")] = _LAYOUT.file_bytes,
+    publish: Annotated[
+        str, typer.Option("--publish", help='"plain": readers may list the folder. "index": by its index alone.')
+    ] = "plain",
+    memory: Annotated[int, typer.Option("--memory-mib", help="Memory for sorting; more goes to local files.")] = 256,
+    folder: Annotated[
+        str | None, typer.Option("--temporary-folder", help="Folder of local files.", show_default=False)
+    ] = None,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Sort rows into files of which lookups read little, with page indexes and an index of the files.
+
+    The files are read back and compared before they are committed: if anything fails, readers see none of them.
+    """
+    done = await session.optimize(
+        url,
+        target,
+        _names(sort_by),
+        zorder_by=_names(zorder_by),
+        columns=_names(columns) or None,
+        where=where,
+        layout=WriteOptions(
+            compression=compression,
+            compression_level=compression_level,
+            page_rows=page_rows,
+            page_bytes=page_bytes,
+            row_group_rows=row_group_rows,
+            row_group_bytes=row_group_bytes,
+            file_bytes=file_bytes,
+            bloom_filters=tuple(BloomFilter(column=name) for name in _names(bloom)),
+        ),
+        kinds=None if kind is None else [parse_kind(text) for text in kind],
+        publish=cast("Literal['plain', 'index']", publish),
+        building=BuildOptions(memory_bytes=memory * MIB, folder=folder),
+        progress=True,
+        format=await table_format(session, url),
+    )
+    document: Optimization = {"document": "optimization", **asdict(done)}  # type: ignore[typeddict-item]
+    if format_ is Format.JSON:
+        write_document(document)
+        return
+    out = console()
+    out.print(f"{count_text(done.rows)} rows at {done.target}", highlight=False)
+    print_facts(
+        out,
+        [
+            ("files", count_text(len(done.files))),
+            ("bytes", f"{size_text(done.bytes_after)}; {size_text(done.bytes_before)} before"),
+            ("verified", "the files hold the rows that were read"),
+            ("seconds", ", ".join(f"{step} {seconds:.1f}" for step, seconds in done.seconds.items())),
+        ],
+    )

@@ -1,0 +1,85 @@
+"""The progress of a long call, on stderr, with rate and time left: what ``progress=True`` and the command line show.
+
+Nothing is shown where stderr is neither a terminal nor a notebook, nor before the first second has passed. rich draws.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from asyncpq.errors import UsageError
+from asyncpq.events import Event, FileEnded, Progress
+
+if TYPE_CHECKING:
+    import rich.progress as bars
+    from rich.console import Console
+
+_WAIT_S: Final = 1.0
+
+
+class ProgressBars:
+    """One bar for each step of a call; a session's hook for events. Use it as a context manager.
+
+    Raises UsageError if rich is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from rich.console import Console
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                "progress=True requires the package rich, which is not installed",
+                hint="Install it with: pip install 'asyncpq[cli]'",
+            ) from error
+        self._console = Console(stderr=True)
+        self._began = time.monotonic()
+        self._drawn: bars.Progress | None = None
+        self._steps: dict[str, bars.TaskID] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            self._show(event.step, event.unit, event.done, event.total)
+        elif isinstance(event, FileEnded) and event.operation != "open":
+            self._show("read", "files", event.files_done, event.files_total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+
+    def _show(self, step: str, unit: str, done: int, total: int | None) -> None:
+        shown = self._console.is_terminal or self._console.is_jupyter
+        if not shown or time.monotonic() - self._began < _WAIT_S:
+            return
+        if self._drawn is None:
+            self._drawn = _bars(self._console)
+            self._drawn.start()
+        if step not in self._steps:
+            self._steps[step] = self._drawn.add_task(step, total=total, unit=unit)
+        self._drawn.update(self._steps[step], completed=done, total=total)
+
+
+def _bars(console: Console) -> bars.Progress:
+    from rich import progress
+    from rich.text import Text
+
+    class Rate(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
+            rate = task.finished_speed or task.speed
+            return Text("" if rate is None else f"{rate:,.0f} {task.fields['unit']}/s")
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[unit]}"),
+        Rate(),
+        progress.TimeRemainingColumn(),
+        console=console,
+    )

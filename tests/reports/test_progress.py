@@ -1,0 +1,71 @@
+"""Bars of progress: drawn on terminals after the first second, for the events of calls that are watched."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+import asyncpq
+from asyncpq.errors import UsageError
+from asyncpq.events import Event
+from asyncpq.indexing import Keys
+from asyncpq.reports import progress
+from asyncpq.reports.progress import ProgressBars
+
+
+def show(monkeypatch: pytest.MonkeyPatch, *events: Event, terminal: bool, wait_s: float) -> str:
+    out = io.StringIO()
+    monkeypatch.setattr(progress, "_WAIT_S", wait_s)
+    with ProgressBars() as bars:
+        bars._console = Console(file=out, force_terminal=terminal, width=100)
+        for event in events:
+            bars(event)
+    return out.getvalue()
+
+
+def steps(*done: int) -> list[Event]:
+    return [asyncpq.Progress("optimize", "lake/", "sort", count, 100, "rows") for count in done]
+
+
+def test_a_step_has_a_bar_with_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = show(monkeypatch, *steps(10, 100), terminal=True, wait_s=0)
+    assert "sort" in text
+    assert "100/100" in text
+    assert "rows" in text
+
+
+def test_files_of_a_read_have_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = asyncpq.FileEnded("build", "a.parquet", asyncpq.ReadMetrics(), None, 3, 7)
+    assert "3/7" in show(monkeypatch, ended, terminal=True, wait_s=0)
+
+
+def test_short_calls_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert show(monkeypatch, *steps(10, 100), terminal=True, wait_s=60) == ""
+    assert show(monkeypatch, *steps(10, 100), terminal=False, wait_s=0) == ""
+
+
+def test_rich_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    with pytest.raises(UsageError, match=r"pip install 'asyncpq\[cli\]'"):
+        ProgressBars()
+
+
+async def test_a_build_is_watched_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "lake" / "a.parquet")
+    shown: list[Event] = []
+    hooked: list[Event] = []
+    monkeypatch.setattr(ProgressBars, "__call__", lambda self, event: shown.append(event))
+    async with asyncpq.Session(on_event=hooked.append) as session:
+        await session.build_index(f"{tmp_path}/lake/", [Keys("id")], progress=True)
+        assert [event.files_done for event in shown if isinstance(event, asyncpq.FileEnded)][-1] == 1
+        assert hooked == shown
+        async with await session.open_dataset(f"{tmp_path}/lake/") as dataset:
+            await dataset.lookup({"id": 1})
+        assert len(hooked) > len(shown)
