@@ -142,7 +142,7 @@ def _inspection(document: Inspection) -> Picture:
         ["Size", bytes_text(document["size"]), f"footer {bytes_text(document['footer'][1] - document['footer'][0])}"],
         ["Row groups", f"{len(groups):,}", _each(document["rows"], len(groups))],
         ["Pages", f"{pages:,}" if located else "not known", "that page indexes locate" if located else "no page index"],
-        ["Bloom filters", counted(bloom, "column"), ""],
+        ["Bloom filters", counted(bloom, "column") if bloom else "none", ""],
         ["Sorted by", ", ".join(map(printable, document["sorted_by"])) or "nothing", "as statistics show"],
         ["Writer", _writer(document["writer"]), f"format {document['format_version']}"],
     ]
@@ -354,7 +354,7 @@ def _indexes_verdict(located: int, columns: int) -> tuple[Tone, str]:
 
 
 def _writer(writer: str | None) -> str:
-    text = printable(writer or "not stated")
+    text = printable(writer or "not stated").partition(" (build")[0]
     return text if len(text) <= 40 else f"{text[:39]}\u2026"
 
 

@@ -13,7 +13,6 @@ function describeUnnamed(fate) {
 }
 
 function describeGroup(layout, group) {
-  const requests = requestsIn(layout, group.start, group.stop);
   return {
     title: `Row group ${group.ordinal}`,
     fate: group.fate === "plain" ? null : group.fate,
@@ -21,7 +20,7 @@ function describeGroup(layout, group) {
       ["Rows", `${count(group.rows)}, from ${count(group.firstRow)}`],
       ["Bytes", `${bytes(group.stop - group.start)} at ${count(group.start)}`],
       ["Columns", count(group.chunks.length)],
-      ["Requests", requests || "none"],
+      ...requestRow(layout, group.start, group.stop),
     ],
   };
 }
@@ -41,7 +40,7 @@ function describeChunk(layout, chunk) {
   rows.push(["Nulls", chunk.nulls === null ? "not stated" : count(chunk.nulls)]);
   if (column.sorted) rows.push(["Sorted", column.sorted]);
   rows.push(["Indexes", indexNames(chunk)]);
-  rows.push(["Requests", requestsIn(layout, chunk.start, chunk.stop) || "none"]);
+  rows.push(...requestRow(layout, chunk.start, chunk.stop));
   return { title: column.name, fate: chunkFate(chunk), rows };
 }
 
@@ -73,7 +72,7 @@ function describePage(layout, chunk, page) {
       ["Rows", `${count(rows[page])}, from ${count(first)}`],
       ["Bytes", `${bytes(sizes[page])} at ${count(starts[page])}`],
       ["Of", counted(chunk.pages.length, "page")],
-      ["Requests", requestsIn(layout, starts[page], starts[page] + sizes[page]) || "none"],
+      ...requestRow(layout, starts[page], starts[page] + sizes[page]),
     ],
   };
 }
@@ -81,14 +80,16 @@ function describePage(layout, chunk, page) {
 function describeStructure(layout, found) {
   const rows = [["Bytes", `${bytes(found.stop - found.start)} at ${count(found.start)}`]];
   if (found.chunk) rows.unshift(["Column", layout.columns[found.chunk.column].name], ["Row group", count(found.chunk.group)]);
-  rows.push(["Requests", requestsIn(layout, found.start, found.stop) || "none"]);
+  rows.push(...requestRow(layout, found.start, found.stop));
   return { title: label(found.name), fate: null, rows };
 }
 
-function requestsIn(layout, start, stop) {
+function requestRow(layout, start, stop) {
+  if (!PICTURE.requests) return [];
   const found = layout.requests.filter((request) => request.start < stop && request.stop > start);
   const shown = found.slice(0, 3).map((request) => `${request.purpose} in round ${request.round}`);
-  return [...new Set(shown)].join(", ") + (found.length > 3 ? ` and ${count(found.length - 3)} more` : "");
+  const more = found.length > 3 ? ` and ${count(found.length - 3)} more` : "";
+  return [["Requests", [...new Set(shown)].join(", ") + more || "none"]];
 }
 
 // -- into the page ----------------------------------------------------------------------------------

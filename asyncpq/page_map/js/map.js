@@ -138,7 +138,9 @@ function drawCursor() {
   for (const box of cursorBoxes()) outline(context, box);
 }
 
-function outline(context, [x, y, width, height]) {
+function outline(context, [left, y, wide, height]) {
+  const x = Math.max(2, left);
+  const width = wide - (x - left);
   context.strokeStyle = variable("surface");
   context.lineWidth = 4;
   context.strokeRect(x - 1, y - 1, width + 2, height + 2);
@@ -165,7 +167,9 @@ function square([x, y, side]) {
 function byteBox(band, page) {
   const chunk = chunkNow();
   const [start, stop] = page === null ? [chunk.start, chunk.stop] : runBytes(chunk, { from: page, to: page + 1 });
-  return [(start - band.from) * band.scale, band.top, Math.max(2, (stop - start) * band.scale), RIBBON.strip];
+  const width = (stop - start) * band.scale;
+  const room = Math.max(7, width); // around a thing of a pixel, which must not hide below its own frame
+  return [(start - band.from) * band.scale - (room - width) / 2, band.top, room, RIBBON.strip];
 }
 
 // -- words around it --------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ function nextZoom() {
     return file.layout < 0 ? null : { label: "Open the file", go: zoomIn };
   }
   if (map.level === "file" && layoutNow().groups.length) return { label: `Zoom into row group ${map.group}`, go: zoomIn };
-  return map.level === "group" && chunkNow() ? { label: "Zoom into this chunk", go: zoomIn } : null;
+  return map.level === "group" && chunkNow() && chunkNow().pages ? { label: "Zoom into this chunk", go: zoomIn } : null;
 }
 
 // -- moves ------------------------------------------------------------------------------------------

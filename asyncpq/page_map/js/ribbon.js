@@ -1,6 +1,6 @@
 // A strip of bytes, to scale: pages by fate, dictionaries, indexes and the footer; below it the requests.
 
-const RIBBON = { strip: 40, lane: 14, labels: 16, lens: 22 };
+const RIBBON = { strip: 40, lane: 19, labels: 16, lens: 22 };
 
 function ribbonHeight(zoomed) {
   const one = RIBBON.strip + RIBBON.lane + RIBBON.labels + 6;
@@ -120,7 +120,7 @@ function drawBracket(context, x, end, top) {
 }
 
 function drawScale(context, band) {
-  const y = band.bottom + RIBBON.lane + RIBBON.labels / 2 + 4;
+  const y = band.bottom + RIBBON.lane + RIBBON.labels / 2 + 3;
   context.fillStyle = variable("muted");
   context.fillText(band.from === 0 ? "byte 0" : `byte ${count(band.from)}`, 0, y);
   context.textAlign = "right";
