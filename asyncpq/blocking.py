@@ -342,6 +342,12 @@ class _Asked(_Bridge[Q]):
     ) -> None:
         self._portal.call(self.asynchronous.__aexit__(kind, error, traceback))
 
+    def _repr_html_(self) -> str | None:
+        async def drawn() -> str | None:
+            return self.asynchronous._repr_html_()
+
+        return self._portal.call(drawn())
+
 
 class BlockingFile(_Asked[File]):
     """The blocking form of a Parquet object; see :class:`asyncpq.File`."""

@@ -146,6 +146,13 @@ class Dataset(Unpicklable):
         operation = self._runtime.operation("inspect", self.url)
         return await self._report(operation, inspect_dataset(self._state, operation, pages=pages))
 
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the dataset in a frame, for notebooks: what is in memory, without a request."""
+        from asyncpq.datasets.dataset_reports import inspect_known
+        from asyncpq.page_map import framed
+
+        return framed(inspect_known(self._state))
+
     async def _report(self, operation: Operation, work: Coroutine[Any, Any, T]) -> T:
         self._runtime.check()
         try:

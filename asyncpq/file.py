@@ -188,6 +188,13 @@ class File(Unpicklable):
             ),
         )
 
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the file in a frame, for notebooks: what is in memory, without a request."""
+        from asyncpq.page_map import framed
+        from asyncpq.reports.inspection import inspect_memory
+
+        return framed(inspect_memory(self._source, self._version))
+
     # -- rows -------------------------------------------------------------------------------------
 
     def scan(

@@ -149,6 +149,12 @@ class ReadMetrics:
         requests = [request.to_dict(self.began) for request in self.log]
         return {"document": "metrics", "metrics": self.counts(), "requests": requests}
 
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the read in a frame, for notebooks."""
+        from asyncpq.page_map import framed
+
+        return framed(self.to_dict())
+
     def __str__(self) -> str:
         bloom = f" ({self.row_groups_by_bloom} ruled out by bloom filters)" if self.row_groups_by_bloom else ""
         proven = f" ({self.row_groups_proven} of them not filtered)" if self.row_groups_proven else ""

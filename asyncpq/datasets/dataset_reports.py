@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetState
@@ -11,11 +11,17 @@ from asyncpq.datasets.opened_file import OpenedFile, is_bad_file
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.documents import DatasetInspection
+from asyncpq.reports.documents import DatasetInspection, Inspection
 from asyncpq.reports.inspection import describe_dataset, inspect_version
 from asyncpq.scan.request import ScanRequest
 
 T = TypeVar("T")
+
+
+def inspect_known(state: DatasetState) -> DatasetInspection:
+    """Return the document of a dataset without I/O: the files of the last listing, and no layout."""
+    listed = state.source.known
+    return _described(state, () if listed is None else listed.files, None, ReadMetrics())
 
 
 async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: bool) -> DatasetInspection:
@@ -29,6 +35,12 @@ async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: b
             operation,
             lambda opened, metrics: inspect_version(opened.source, opened.version, metrics, pages=pages),
         )
+    return _described(state, files, sample, operation.metrics)
+
+
+def _described(
+    state: DatasetState, files: Sequence[DataFile], sample: Inspection | None, metrics: ReadMetrics
+) -> DatasetInspection:
     partitions = state.partitions or [name for file in files[:1] for name in file.partition]
     return describe_dataset(
         url=state.url,
@@ -39,7 +51,7 @@ async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: b
         files=[(file.url, file.size, file.num_rows) for file in files],
         indexes=state.source.indexes,
         sample=sample,
-        metrics=operation.metrics,
+        metrics=metrics,
     )
 
 

@@ -96,6 +96,12 @@ class PageIndexes:
         for request, chunk, known in bounded:
             self._bound(request, chunk, known)
 
+    def find(self, requests: Sequence[IndexRequest]) -> None:
+        """Use the page indexes that are in memory; fetch nothing."""
+        _, bounded = self._look_up(requests)
+        for request, chunk, known in bounded:
+            self._bound(request, chunk, known)
+
     def _look_up(
         self, requests: Sequence[IndexRequest]
     ) -> tuple[list[tuple[IndexRequest, ContentKey, ColumnChunk]], list[tuple[IndexRequest, IndexedChunk, Any]]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Parts of the drawing code, in the order of their use.
 SCRIPTS: Final = ("format", "paint", "model", "tiles", "ribbon", "grid", "details", "map", "waterfall", "story", "page")
+_MAX_FRAMED: Final = 8_000_000  # characters
 _ESCAPED: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -40,11 +41,17 @@ def render(document: Document) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _file("page.html"))
 
 
-def framed(document: Document, height: int = 640) -> str:
-    """Return :func:`render`'s page in a frame of ``height`` pixels, for notebooks, whose styles it does not touch."""
+def framed(document: Document, height: int = 640) -> str | None:
+    """Return :func:`render`'s page in a frame of ``height`` pixels, for notebooks, whose styles it does not touch.
+
+    None if it is larger than 8 MB: the notebook would keep it.
+    """
+    page = render(document)
+    if len(page) > _MAX_FRAMED:
+        return None
     return (
         f'<iframe title="asyncpq page map" sandbox="allow-scripts" loading="lazy" '
-        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(render(document))}"></iframe>'
+        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
     )
 
 

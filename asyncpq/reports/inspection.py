@@ -91,15 +91,31 @@ class FileLayout:
                 yield bounds.min, bounds.max, group.num_rows
 
 
+def inspect_memory(source: ObjectSource, version: FileVersion) -> Inspection:
+    """Describe one version of a file without I/O: with those page indexes that are in memory, and the others as the
+    footer states them."""
+    layout = _unread_layout(source, version, ReadMetrics())
+    _read_chunks(layout)
+    layout.indexes.find(_index_requests(layout))
+    return describe_layout(layout, pages=False)
+
+
+def _unread_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics) -> FileLayout:
+    return FileLayout(source, version, metrics, PageIndexes(source, version, RequestContext(metrics, probation=True)))
+
+
+def _index_requests(layout: FileLayout) -> list[IndexRequest]:
+    chunks = layout.chunks.items()
+    return [IndexRequest(*place, chunk.bounds is not None) for place, chunk in chunks if chunk.has_index]
+
+
 async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadMetrics, *, pages: bool) -> FileLayout:
     """Read the chunks of a version and, if ``pages``, the page indexes of all of them in one round."""
-    layout = FileLayout(source, version, metrics, PageIndexes(source, version, RequestContext(metrics, probation=True)))
+    layout = _unread_layout(source, version, metrics)
     await source.runtime.in_thread(partial(_read_chunks, layout))
     if pages:
         layout.indexes.context.round = metrics.rounds + 1
-        wanted = [
-            IndexRequest(*place, chunk.bounds is not None) for place, chunk in layout.chunks.items() if chunk.has_index
-        ]
+        wanted = _index_requests(layout)
         if wanted:
             await layout.indexes.fetch(wanted)
     if version.has_grown:

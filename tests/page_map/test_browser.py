@@ -40,7 +40,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page = window.new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: request.url == page_file.as_uri() or complaints.append(request.url))
+        page.on("request", lambda request: complaints.extend({request.url} - {page_file.as_uri()}))
         page.goto(page_file.as_uri())
         if not isinstance(document, str):
             page.wait_for_selector("html[data-ready]")

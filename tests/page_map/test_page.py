@@ -85,11 +85,16 @@ def test_names_of_files_are_text() -> None:
 def test_the_frame_holds_the_page() -> None:
     document = documents.every_document()[0]
     frame = framed(document, height=300)
+    assert frame is not None
     (found,) = [attributes for tag, attributes in _Parts(frame).elements if tag == "iframe"]
     assert found["srcdoc"] == render(document)
     assert found["sandbox"] == "allow-scripts"
     assert "height:300px" in (found["style"] or "")
     assert html.unescape(html.escape(render(document))) == render(document)
+
+
+def test_a_page_too_large_for_a_notebook_is_not_framed() -> None:
+    assert framed(documents.inspection(columns=10_000, row_groups=10, pages=4)) is None
 
 
 def test_the_same_document_gives_the_same_page() -> None:
