@@ -301,7 +301,7 @@ async def test_a_server_that_never_answers_ends_at_the_deadline(server: ObjectSe
         lambda file: file.scan(batch_size=0),
         lambda file: file.scan(columns="id"),
         lambda file: file.scan(where=[("id", "~", 3)]),
-        lambda file: file.scan(where="id = 3"),
+        lambda file: file.scan(where="id = = 3"),  # a condition in SQL
         lambda file: file.scan(where=True),
     ],
 )
