@@ -10,6 +10,7 @@ import asyncpq
 from asyncpq.cli import index
 from asyncpq.cli.inspect import inspect
 from asyncpq.cli.optimize import optimize
+from asyncpq.cli.reads import count, lookup, query, take
 from asyncpq.cli.running import State
 
 app = typer.Typer(
@@ -42,3 +43,7 @@ def options(
 app.command()(inspect)
 app.add_typer(index.app)
 app.command()(optimize)
+app.command()(query)
+app.command()(lookup)
+app.command()(take)
+app.command()(count)

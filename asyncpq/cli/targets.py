@@ -29,6 +29,7 @@ _STORE = "Store and cost"  # the panel of the shared options in the help
 Url = Annotated[
     str,
     typer.Argument(
+        metavar="URL",
         help="A file, prefix, pattern or table: a local path, s3://bucket/key, https://..., or any url of fsspec.",
         show_default=False,
     ),

@@ -368,3 +368,21 @@ class Optimization(TypedDict):
     bytes_after: int
     snapshot: int
     seconds: dict[str, float]  # of each step
+
+
+class Rows(TypedDict):
+    """``asyncpq query``, ``lookup`` and ``take`` with ``--format json``; docs/cli.md lists the forms of values."""
+
+    document: Literal["rows"]
+    url: str
+    columns: list[dict[str, str]]  # name and arrow_type of each column
+    rows: list[dict[str, Any]]
+
+
+class Count(TypedDict):
+    """``asyncpq count``."""
+
+    document: Literal["count"]
+    url: str
+    where: str | None
+    rows: int

@@ -1,0 +1,127 @@
+"""Arrow arrays as JSON's values: one form for each type, the same in JSON, NDJSON, CSV and on the terminal.
+
+docs/cli.md ("Values") lists the forms. Text of bytes, UUIDs, dates and times is what ``--key`` and ``--where`` take.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def json_values(array: pa.Array) -> list[Any]:
+    """Return one value for each element: None, a bool, number, string, list or dict."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return json_values(array.dictionary_decode())
+    if isinstance(kind, pa.BaseExtensionType):
+        values = json_values(array.storage)
+        if not isinstance(kind, pa.UuidType):
+            return values
+        return [None if value is None else str(uuid.UUID(value[2:])) for value in values]
+    if pa.types.is_nested(kind):
+        return _nested(array)
+    return _plain(array)
+
+
+def _plain(array: pa.Array) -> list[Any]:
+    kind, name = array.type, str(array.type)
+    values: list[Any]
+    if pa.types.is_floating(kind):
+        # 0.1 of 32 bits is written 0.1, as the shortest number that 32 bits hold as this one
+        narrow = array.cast(pa.string()).to_pylist() if not pa.types.is_float64(kind) else array.to_pylist()
+        return [None if value is None else _float(float(value)) for value in narrow]
+    if "string" in name:
+        return _texts(array)
+    if "binary" in name:
+        return [None if value is None else f"0x{value.hex()}" for value in array.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        zoned = kind.tz is not None
+        plain = array.cast(pa.timestamp(kind.unit, "UTC")) if zoned else array  # an instant, however it is shown
+        texts = plain.cast(pa.string()).to_pylist()
+        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
+    if pa.types.is_duration(kind):
+        values = array.cast(pa.int64()).to_pylist()
+        return [None if value is None else _duration(value, _PER_SECOND[kind.unit]) for value in values]
+    if pa.types.is_decimal(kind):
+        return [None if value is None else format(value, "f") for value in array.to_pylist()]
+    if pa.types.is_temporal(kind) and "interval" not in name:
+        values = array.cast(pa.string()).to_pylist()
+        return values
+    values = array.to_pylist()
+    plain_types = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    return values if plain_types else [None if value is None else str(value) for value in values]
+
+
+def _float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def _duration(value: int, per_second: int) -> str:
+    """Return a length of time in ISO 8601, in seconds."""
+    seconds, fraction = divmod(abs(value), per_second)
+    digits = len(str(per_second)) - 1
+    text = f"PT{seconds}.{fraction:0{digits}}S" if fraction else f"PT{seconds}S"
+    return f"-{text}" if value < 0 else text
+
+
+def _texts(array: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = array.to_pylist()
+    except UnicodeDecodeError:  # files may hold other bytes than UTF-8
+        raw = array.cast(pa.large_binary()).to_pylist()
+        return [None if value is None else value.decode("utf-8", "replace") for value in raw]
+    return values
+
+
+def _nested(array: pa.Array) -> list[Any]:
+    kind = array.type
+    valid = array.is_valid().to_pylist()
+    if pa.types.is_struct(kind):
+        names = unique_names(field.name for field in kind)
+        fields = [json_values(child) for child in array.flatten()]
+        rows = zip(*fields, strict=True) if fields else ((),) * len(array)
+        return [dict(zip(names, row, strict=True)) if one else None for row, one in zip(rows, valid, strict=True)]
+    if pa.types.is_map(kind):
+        bounds = array.offsets.to_pylist()
+        keys, items = json_values(array.keys), json_values(array.items)
+        entries = [{"key": key, "value": item} for key, item in zip(keys, items, strict=True)]
+        return [
+            entries[start:stop] if one else None for start, stop, one in zip(bounds, bounds[1:], valid, strict=False)
+        ]
+    values = json_values(array.flatten())
+    lists: list[Any] = []
+    start = 0
+    for size in pc.list_value_length(array).to_pylist():
+        lists.append(None if size is None else values[start : start + size])
+        start += size or 0
+    return lists
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return names that differ: a name that occurs again has ``_2``, ``_3``, ... behind it."""
+    taken: dict[str, None] = {}
+    for name in names:
+        number, new = 1, name
+        while new in taken:
+            number += 1
+            new = f"{name}_{number}"
+        taken[new] = None
+    return list(taken)
+
+
+def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return each row as a dict."""
+    names = unique_names(batch.schema.names)
+    columns = [json_values(column) for column in batch.columns]
+    rows = zip(*columns, strict=True) if columns else ((),) * batch.num_rows
+    return [dict(zip(names, row, strict=True)) for row in rows]

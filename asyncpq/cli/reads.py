@@ -1,0 +1,126 @@
+"""``asyncpq query``, ``lookup``, ``take`` and ``count``: rows of files, prefixes and tables."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Annotated, Final
+
+import pyarrow as pa
+import typer
+
+from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
+from asyncpq.cli.output import write_document
+from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
+from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.dataset import Dataset
+from asyncpq.errors import InvalidOptionError
+from asyncpq.file import File
+from asyncpq.reports.documents import Count
+from asyncpq.session import Session
+from asyncpq.storage.urls import safe_url
+
+_MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where", metavar="SQL", help="What stands behind WHERE in SQL, such as: \"id = 42 AND day >= '2024-05-01'\"."
+    ),
+]
+
+
+class CountFormat(enum.StrEnum):
+    """How a number is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@with_session
+async def query(
+    session: Session,
+    url: Url,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="At most this many rows.", min=0)] = None,
+    format_: RowFormatOption = None,
+    output: Output = None,
+) -> None:
+    """Read the rows that match a condition.
+
+    A table shows the first rows; all other formats stream all rows in constant memory.
+    """
+    form = chosen_format(format_, output)
+    shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
+    async with opened(session, url) as target:
+        # A table reads one row more than it shows, to know that there is one.
+        most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
+        total = target.num_rows if isinstance(target, File) and where is None else None
+        total = total if limit is None or total is None else min(limit, total)
+        async with target.scan(parse_columns(columns), where, limit=most) as scan:
+            with row_writer(form, output, target.url, scan.schema, shown=shown, total=total) as writer:
+                async for batch in scan:
+                    # In a thread: a pipe may be slow, and requests go on meanwhile.
+                    await asyncio.to_thread(writer.write, batch)
+
+
+@with_session
+async def lookup(
+    session: Session,
+    url: Url,
+    key: Keys,
+    columns: Columns = None,
+    format_: RowFormatOption = None,
+    output: Output = None,
+) -> None:
+    """Read the rows with the given keys."""
+    form = chosen_format(format_, output)
+    async with opened(session, url) as target:
+        table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
+        await _write(table, form, output, target)
+
+
+@with_session
+async def take(
+    session: Session,
+    url: Url,
+    rows: Annotated[list[int], typer.Argument(metavar="ROW...", help="Row numbers, from 0.", show_default=False)],
+    columns: Columns = None,
+    format_: RowFormatOption = None,
+    output: Output = None,
+) -> None:
+    """Read rows of one file by their numbers, in the order given."""
+    form = chosen_format(format_, output)
+    async with opened(session, url) as target:
+        if isinstance(target, Dataset):
+            raise InvalidOptionError(
+                f"{safe_url(url)} names many files, and row numbers are those of one file",
+                hint="Name one of its files; `asyncpq inspect` lists them.",
+            )
+        await _write(await target.take(rows, parse_columns(columns)), form, output, target)
+
+
+@with_session
+async def count(
+    session: Session,
+    url: Url,
+    where: Where = None,
+    format_: Annotated[
+        CountFormat, typer.Option("--format", help="The number, or a JSON document.")
+    ] = CountFormat.TEXT,
+) -> None:
+    """Count the rows that match a condition; without one, from metadata alone."""
+    async with opened(session, url) as target:
+        rows = await target.count(where)
+        if format_ is CountFormat.JSON:
+            document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
+            write_document(document)
+        else:
+            typer.echo(rows)
+
+
+async def _write(table: pa.Table, form: RowFormat, output: str | None, target: File | Dataset) -> None:
+    with row_writer(form, output, target.url, table.schema, total=table.num_rows) as writer:
+        for batch in table.to_batches():
+            await asyncio.to_thread(writer.write, batch)

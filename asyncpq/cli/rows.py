@@ -1,0 +1,374 @@
+"""How rows are written: as a table, JSON, NDJSON, CSV, Arrow or Parquet, to stdout or a file, batch by batch.
+
+A file is written beside its name and renamed when it is complete. Only a table keeps rows, those that it shows.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Annotated, Any, Final, Protocol
+
+import pyarrow as pa
+import typer
+
+from asyncpq.cli.figures import console, plural, print_table
+from asyncpq.cli.json_values import json_rows, json_values, unique_names
+from asyncpq.errors import InvalidOptionError
+
+SHOWN_ROWS: Final = 40  # of a table without --limit
+_CELL: Final = 200  # characters of a cell; the table cuts more, to its width
+_LEAST: Final = 8  # characters of the narrowest column of a table, its gap included
+_ROW_GROUP_ROWS: Final = 1 << 20
+_ROW_GROUP_BYTES: Final = 64 << 20
+
+
+class RowFormat(enum.StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+RowFormatOption = Annotated[
+    RowFormat | None,
+    typer.Option(
+        "--format",
+        help="How rows are written. Without it: by the name of --output, else a table on a terminal, ndjson in a pipe.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to a file, which appears when it is complete."),
+]
+_BINARY: Final = (RowFormat.ARROW, RowFormat.PARQUET)
+_BY_ENDING: Final = {
+    ".json": RowFormat.JSON,
+    ".ndjson": RowFormat.NDJSON,
+    ".jsonl": RowFormat.NDJSON,
+    ".csv": RowFormat.CSV,
+    ".arrow": RowFormat.ARROW,
+    ".feather": RowFormat.ARROW,
+    ".parquet": RowFormat.PARQUET,
+}
+
+
+class RowWriter(Protocol):
+    """Writes batches of rows of one schema."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the next rows."""
+
+    def finish(self) -> None:
+        """Write what ends the output. Not called after an error."""
+
+
+def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
+    """Return the format to write.
+
+    Raises:
+        InvalidOptionError: the format is binary and would be written to a terminal, or nothing tells it.
+    """
+    if output is not None:
+        if chosen is RowFormat.TABLE:
+            raise InvalidOptionError("--format table is for people, not for a file", hint="Write csv, or ndjson.")
+        found = chosen or _BY_ENDING.get(os.path.splitext(output)[1].lower())
+        if found is None:
+            raise InvalidOptionError(
+                f"--output {output}: its name tells no format", hint="Add --format csv, json, ndjson, arrow or parquet."
+            )
+        return found
+    terminal = sys.stdout.isatty()
+    if chosen in _BINARY and terminal:
+        raise InvalidOptionError(f"--format {chosen} is binary", hint="Name a file, -o FILE, or pipe it to a program.")
+    return chosen or (RowFormat.TABLE if terminal else RowFormat.NDJSON)
+
+
+@contextmanager
+def row_writer(
+    format_: RowFormat,
+    output: str | None,
+    url: str,
+    schema: pa.Schema,
+    *,
+    shown: int = SHOWN_ROWS,
+    total: int | None = None,
+) -> Iterator[RowWriter]:
+    """Open a writer; leaving the ``with`` block without an error finishes the output.
+
+    ``shown``: the rows of a table. ``total``: the number of all rows, if it is known. Raises InvalidOptionError if the
+    format cannot hold the columns, OSError if the file cannot be written.
+    """
+    with _file(output) if output is not None else _stdout() as sink:
+        try:
+            if format_ is RowFormat.TABLE:
+                writer: RowWriter = _Table(schema, shown, total)
+            else:
+                writer = _writer(format_, sink, url, schema, to_file=output is not None)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidOptionError(
+                f"{format_} cannot hold these columns: {error}", hint="Name others with --columns."
+            ) from error
+        try:
+            yield writer
+        except BaseException:
+            if isinstance(writer, _Parquet):
+                writer.abandon()
+            raise
+        writer.finish()
+
+
+class _Pipe:
+    """stdout as a file whose position is known, which pyarrow's writers ask for."""
+
+    closed = False
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._written = 0
+
+    def write(self, data: bytes) -> int:
+        self._raw.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+    def tell(self) -> int:
+        return self._written
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Leave stdout open."""
+
+
+@contextmanager
+def _stdout() -> Iterator[Any]:
+    sys.stdout.flush()
+    pipe = _Pipe(sys.stdout.buffer)
+    yield pipe
+    pipe.flush()
+
+
+@contextmanager
+def _file(output: str) -> Iterator[Any]:
+    path = os.path.realpath(output)
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a device or pipe stays what it is
+            with open(path, "wb") as sink:
+                yield _Pipe(sink)
+            return
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    try:
+        with open(part, "xb") as sink:
+            yield sink
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _writer(format_: RowFormat, sink: Any, url: str, schema: pa.Schema, *, to_file: bool) -> RowWriter:
+    if format_ is RowFormat.JSON:
+        return _Json(sink, url, schema)
+    if format_ is RowFormat.NDJSON:
+        return _Ndjson(sink)
+    if format_ is RowFormat.CSV:
+        return _Csv(sink, schema)
+    if format_ is RowFormat.ARROW:
+        make = pa.ipc.new_file if to_file else pa.ipc.new_stream
+        return _Arrow(make(pa.PythonFile(sink, "w"), schema), sink)
+    return _Parquet(sink, schema)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def encoded(text: str) -> bytes:
+    """Return text as UTF-8; lone surrogates, which UTF-8 does not have, as question marks."""
+    return text.encode("utf-8", "replace")
+
+
+class _Ndjson:
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._sink.write(encoded("".join([f"{_dumps(row)}\n" for row in json_rows(batch)])))
+        self._sink.flush()
+
+    def finish(self) -> None:
+        """Nothing ends the lines."""
+
+
+class _Json:
+    """One document, ``documents.Rows``."""
+
+    def __init__(self, sink: Any, url: str, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._separator = "\n"
+        names = unique_names(schema.names)
+        columns = [{"name": name, "arrow_type": str(field.type)} for name, field in zip(names, schema, strict=True)]
+        head = {"document": "rows", "url": url, "columns": columns}
+        sink.write(encoded(json.dumps(head, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": ['))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for row in json_rows(batch):
+            self._sink.write(encoded(f"{self._separator}    {_dumps(row)}"))
+            self._separator = ",\n"
+
+    def finish(self) -> None:
+        self._sink.write(b"\n  ]\n}\n" if self._separator == ",\n" else b"]\n}\n")
+
+
+class _Csv:
+    """CSV with a header; null is empty, ``""`` an empty text."""
+
+    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+        from pyarrow import csv
+
+        self._texts = [_is_text_in_csv(field.type) for field in schema]
+        names = unique_names(schema.names)
+        self._schema = pa.schema(
+            [
+                pa.field(name, pa.string() if text else field.type)
+                for name, field, text in zip(names, schema, self._texts, strict=True)
+            ]
+        )
+        self._sink = sink
+        self._writer = csv.CSVWriter(pa.PythonFile(sink, "w"), self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = [
+            pa.array(map(_csv_text, json_values(column)), pa.string()) if text else column
+            for column, text in zip(batch.columns, self._texts, strict=True)
+        ]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        self._sink.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _is_text_in_csv(kind: pa.DataType) -> bool:
+    """Return whether values are written as JSON's, not as pyarrow writes them."""
+    return not (_is_number(kind) or pa.types.is_boolean(kind))
+
+
+def _csv_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _dumps(value)
+
+
+class _Arrow:
+    def __init__(self, writer: Any, sink: Any) -> None:
+        self._writer = writer
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self._sink.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class _Parquet:
+    """Row groups of a million rows or 64 MiB, with page indexes."""
+
+    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = schema
+        self._writer = pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd", write_page_index=True)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES:
+            self._write()
+
+    def finish(self) -> None:
+        if self._batches:
+            self._write()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more, not even when the writer is collected."""
+        self._writer.is_open = False
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=_ROW_GROUP_ROWS)
+        self._batches, self._rows, self._bytes = [], 0, 0
+
+
+class _Table:
+    """The first rows, and columns that fit the width, with a line about the others."""
+
+    def __init__(self, schema: pa.Schema, shown: int, total: int | None) -> None:
+        self._schema = schema
+        self._shown = shown
+        self._total = total
+        self._rows: list[list[str]] = []
+        self._more = False  # whether rows came that are not shown
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        room = self._shown - len(self._rows)
+        self._more = self._more or batch.num_rows > room
+        shown = batch.slice(0, room)
+        columns = [[_cell(value) for value in json_values(column)] for column in shown.columns]
+        self._rows.extend(map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(shown.num_rows)])
+
+    def finish(self) -> None:
+        out = console()
+        fit = max(1, out.width // _LEAST)
+        numbers = [_is_number(field.type) for field in self._schema]
+        kinds = ["right" if number else "text" for number in numbers]
+        headings = list(zip(self._schema.names, kinds, strict=True))
+        print_table(out, "", headings[:fit], [row[:fit] for row in self._rows], caption=self._caption(fit))
+
+    def _caption(self, fit: int) -> str:
+        notes = [plural(len(self._rows), "row")]
+        if self._total is not None and self._total > len(self._rows):
+            notes[0] += f"; {plural(self._total - len(self._rows), 'more row')}: --limit or --format ndjson for them"
+        elif self._more:
+            notes[0] += "; more follow: --limit or --format ndjson for them, count for their number"
+        hidden = len(self._schema) - fit
+        if hidden > 0:
+            notes.append(f"{plural(hidden, 'more column')}: name them with --columns")
+        return "\n".join(notes)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else _dumps(value)
+    return text if len(text) <= _CELL else f"{text[:_CELL]}…"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
