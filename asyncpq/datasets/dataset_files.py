@@ -269,8 +269,7 @@ class DatasetFiles:
     async def plans(self) -> list[Plan]:
         """Return the plans of the files that were planned, in their order; no data is read.
 
-        With a trace, files without row groups to read are among them; those that their footers' statistics rule out are
-        not.
+        With a trace: also the files without row groups to read, except those that statistics in the footer rule out.
         """
 
         async def describe(opened: OpenedFile) -> Plan | None:
@@ -294,7 +293,7 @@ class DatasetFiles:
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """Yield the result of ``look`` for each file that is not ruled out, in order; files are planned, not read.
 
-        With a trace, also for those whose plans have no row groups to read.
+        With a trace, files whose plans have no row groups to read are included.
         """
         async with self._runtime.deadline(self._state.url):
             source = self._state.source

@@ -100,8 +100,14 @@ def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) 
             keys = [pc.scalar(arrow_scalar(value)) for value in joined]
             return _join([field == key for key in keys], all_of=False)
     except CONVERSION_ERRORS as error:
-        raise PredicateTypeError(f"{expr}: pyarrow cannot represent the literal: {error}", column=name) from error
-    raise PredicateTypeError(f"{expr} cannot be translated to a pyarrow expression")
+        raise PredicateTypeError(
+            f"{expr}: pyarrow cannot represent the literal: {error}",
+            column=name,
+            hint="Pass a literal of the column's type.",
+        ) from error
+    raise PredicateTypeError(
+        f"{expr} cannot be translated to a pyarrow expression", hint="Write it with col() and its comparisons."
+    )
 
 
 def _join(args: Sequence[pc.Expression], *, all_of: bool) -> pc.Expression:

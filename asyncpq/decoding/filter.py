@@ -342,7 +342,11 @@ class _Compiler:
 def _refuse_uuid(value: Scalar, column: _Column) -> None:
     """Raise PredicateTypeError for a UUID: pyarrow 26's ``isin`` accepts it for every type, with random results."""
     if type(value).__name__ == "UUID":
-        raise PredicateTypeError(f"a UUID, {show(value)}, cannot be compared with {column.type}", column=column.name)
+        raise PredicateTypeError(
+            f"a UUID, {show(value)}, cannot be compared with {column.type}",
+            column=column.name,
+            hint="Pass str(value) for a column of text, value.bytes for a binary one.",
+        )
 
 
 def _is_plain(type_: pa.DataType) -> bool:
