@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType, zigzag_number
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import (
     COUNT32,
@@ -36,7 +36,7 @@ _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
 _IS_COMPRESSED_FALSE: Final = b"\x12"
 
-# Headers of data pages as writers write them, all fields in the order of their ids. Groups: uncompressed
+# Headers of pages as writers write them, all fields in the order of their ids. Groups: uncompressed
 # and compressed size, CRC, and the numbers of the inner struct. Unusual headers, also those with a negative
 # number, do not match and are read by CompactReader.
 _COUNT: Final = rb"\x15(" + COUNT32 + b")"
@@ -45,6 +45,14 @@ _DATA_PAGE: Final = (
     rb"\x15\x00" + _COUNT * 2 + any_of(_CRC + rb"\x1c", rb"\x2c") + _COUNT * 4
     + optional(rb"\x1c" + STATISTICS) + STOP_BYTE * 2
 )  # fmt: skip
+_DICTIONARY_PAGE: Final = (
+    rb"\x15\x04"
+    + _COUNT * 2
+    + any_of(_CRC + rb"\x3c", rb"\x4c")
+    + _COUNT * 2
+    + optional(rb"[\x11\x12]")
+    + STOP_BYTE * 2
+)
 _DATA_PAGE_V2: Final = (
     rb"\x15\x06" + _COUNT * 2 + any_of(_CRC + rb"\x4c", rb"\x5c") + _COUNT * 6
     + any_of(rb"([\x11\x12])" + optional(rb"\x1c" + STATISTICS), optional(rb"\x2c" + STATISTICS))
@@ -102,6 +110,8 @@ def decode_page_header(
         header = _data_page(match)
     elif start == b"\x15\x06" and (match := _pattern(_DATA_PAGE_V2).match(data, offset)) is not None:
         header = _data_page_v2(match)
+    elif start == b"\x15\x04" and (match := _pattern(_DICTIONARY_PAGE).match(data, offset)) is not None:
+        header = _dictionary_page(match)
     else:
         return _unusual_header(data, offset, max_bytes, complete)
     if header.header_size > max_bytes:
@@ -121,13 +131,13 @@ def _data_page(match: re.Match[bytes]) -> PageHeader:
     return PageHeader(
         PageType.DATA_PAGE,
         stop - start,
-        _count(compressed),
-        _count(uncompressed),
-        None if crc is None else _crc(crc),
-        _count(num_values),
-        encoding[0] >> 1 if len(encoding) == 1 else _count(encoding),
-        def_encoding=def_encoding[0] >> 1 if len(def_encoding) == 1 else _count(def_encoding),
-        rep_encoding=rep_encoding[0] >> 1 if len(rep_encoding) == 1 else _count(rep_encoding),
+        zigzag_number(compressed),
+        zigzag_number(uncompressed),
+        None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
+        zigzag_number(num_values),
+        encoding[0] >> 1 if len(encoding) == 1 else zigzag_number(encoding),
+        def_encoding=def_encoding[0] >> 1 if len(def_encoding) == 1 else zigzag_number(def_encoding),
+        rep_encoding=rep_encoding[0] >> 1 if len(rep_encoding) == 1 else zigzag_number(rep_encoding),
     )
 
 
@@ -139,37 +149,32 @@ def _data_page_v2(match: re.Match[bytes]) -> PageHeader:
         PageHeader(
             PageType.DATA_PAGE_V2,
             stop - start,
-            _count(compressed),
-            _count(uncompressed),
-            None if crc is None else _crc(crc),
-            _count(num_values),
-            _count(encoding),
-            _count(num_rows),
-            _count(num_nulls),
-            def_levels_bytes=_count(def_levels),
-            rep_levels_bytes=_count(rep_levels),
+            zigzag_number(compressed),
+            zigzag_number(uncompressed),
+            None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
+            zigzag_number(num_values),
+            zigzag_number(encoding),
+            zigzag_number(num_rows),
+            zigzag_number(num_nulls),
+            def_levels_bytes=zigzag_number(def_levels),
+            rep_levels_bytes=zigzag_number(rep_levels),
             is_compressed=is_compressed != _IS_COMPRESSED_FALSE,
         )
     )
 
 
-def _count(raw: bytes) -> int:
-    """Decode the bytes of a COUNT32. One subtraction removes all continuation bits; the sign bit is 0."""
-    length = len(raw)
-    if length == 1:
-        return raw[0] >> 1
-    if length == 2:
-        return (raw[0] + (raw[1] << 7) - 0x80) >> 1
-    if length == 3:
-        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) - 0x4080) >> 1
-    if length == 4:
-        return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) - 0x204080) >> 1
-    return (raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) + (raw[4] << 28) - 0x10204080) >> 1
-
-
-def _crc(raw: bytes) -> int:
-    # Written as a signed number; the mask makes it unsigned, as zlib.crc32 gives it.
-    return CompactReader(raw).integer() & 0xFFFFFFFF
+def _dictionary_page(match: re.Match[bytes]) -> PageHeader:
+    uncompressed, compressed, crc, num_values, encoding = match.groups()
+    start, stop = match.span()
+    return PageHeader(
+        PageType.DICTIONARY_PAGE,
+        stop - start,
+        zigzag_number(compressed),
+        zigzag_number(uncompressed),
+        None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
+        zigzag_number(num_values),
+        zigzag_number(encoding),
+    )
 
 
 def _too_long(max_bytes: int) -> ResourceLimitError:

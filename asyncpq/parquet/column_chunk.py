@@ -7,12 +7,34 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import CompactReader, Fields, Value
+from asyncpq.parquet.thrift import (
+    BINARY,
+    FALSE,
+    I32,
+    INTEGER_FIELD,
+    INTEGER_STRUCT,
+    LIST,
+    STOP_BYTE,
+    STRUCT,
+    TRUE,
+    VARINT,
+    CompactReader,
+    Fields,
+    Value,
+    any_of,
+    byte,
+    headers,
+    list_of,
+    optional,
+    repeated,
+    varint,
+)
 from asyncpq.records import dataclass
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
@@ -20,6 +42,11 @@ _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
 # Numeric fields of ColumnMetaData that a chunk cannot be read without, in the order of _required().
 _REQUIRED: Final = ((1, "type"), (4, "codec"), (5, "num_values"), (7, "total_compressed_size"), (9, "data_page_offset"))
+
+# Decoding so many chunks field by field takes as long as compiling the pattern of a usual one.
+_FEW_CHUNKS: Final = 128
+_num_decoded = 0  # chunks of all footers of the process
+_LONGEST_BOUND: Final = 32  # bytes of a bound that the pattern of a usual chunk follows
 
 _KEYS: Final = "Give open_file the file's decryption_properties=."
 
@@ -121,7 +148,7 @@ class ColumnChunk(NamedTuple):
     data_page_offset: int
     index_page_offset: int | None
     dictionary_page_offset: int | None  # None or 0 if absent; see ``start``
-    statistics: ChunkStatistics | None
+    raw_statistics: ChunkStatistics | bytes | None  # bytes are those of the Thrift struct; see ``statistics``
     encoding_stats: tuple[PageEncodingStats, ...] | None
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
@@ -132,6 +159,12 @@ class ColumnChunk(NamedTuple):
     raw_start: int  # position of the struct in the metadata bytes
     raw_stop: int
     dropped: tuple[str, ...] = ()  # statements that contradict schema or row group and are ignored
+
+    @property
+    def statistics(self) -> ChunkStatistics | None:
+        """The writer's statistics. Most columns of a wide file are read without them, and they may still be bytes."""
+        raw = self.raw_statistics
+        return _statistics(CompactReader(raw).struct()) if isinstance(raw, bytes) else raw
 
     @property
     def start(self) -> int:
@@ -162,6 +195,9 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     is missing, a size is negative, or the chunk's physical type is not the ``leaf``'s; UnsupportedFeatureError if the
     chunk's metadata are encrypted.
     """
+    usual = _decode_usual_chunk(data, start, stop, leaf)
+    if usual is not None:
+        return usual
     reader = CompactReader(data, start, max_elements=_MAX_ELEMENTS_OF_A_CHUNK)
     chunk = reader.struct()
     if reader.pos != stop:
@@ -215,6 +251,111 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         stop,
         () if path == leaf.path else (f"a column chunk in its place names the column {'.'.join(path)!r}",),
     )
+
+
+def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk | None:
+    """Decode a ColumnChunk as most writers write them, in a fourth of the time; None for any other."""
+    global _num_decoded
+    _num_decoded += 1
+    if _num_decoded <= _FEW_CHUNKS:
+        return None
+    front_pattern, rest_pattern = _usual_patterns()
+    front = front_pattern.match(data, start, stop)
+    if front is None:
+        return None
+    names = [part.encode() for part in leaf.path]
+    if len(names) > 14:
+        return None
+    path = bytes([len(names) << 4 | BINARY]) + b"".join([varint(len(name)) + name for name in names])
+    rest = rest_pattern.fullmatch(data, front.end() + len(path), stop)
+    if rest is None or not data.startswith(path, front.end()):
+        return None
+    file_offset, type_, encodings = front.groups()
+    *sizes, dictionary, statistics, stats, bloom_offset, bloom_length, offset, length, bounds_offset, bounds_length = (
+        rest.groups()
+    )
+    codec, num_values, uncompressed, compressed, data_page = required = list(map(zigzag_number, sizes))
+    physical_type = leaf.element.physical_type
+    if physical_type is None or type_[0] != physical_type << 1 or min(required) < 0:
+        return None  # with an error, or a statement that is not believed
+    return ColumnChunk(
+        None,
+        zigzag_number(file_offset),
+        False,
+        physical_type,
+        _shared_codes(encodings),
+        leaf.path,
+        codec,
+        num_values,
+        uncompressed,
+        compressed,
+        data_page,
+        None,
+        None if dictionary is None else zigzag_number(dictionary),
+        statistics,
+        _decoded_stats(stats),
+        None if bloom_offset is None else zigzag_number(bloom_offset),
+        None if bloom_length is None else zigzag_number(bloom_length),
+        None if offset is None else zigzag_number(offset),
+        None if length is None else zigzag_number(length),
+        None if bounds_offset is None else zigzag_number(bounds_offset),
+        None if bounds_length is None else zigzag_number(bounds_length),
+        start,
+        stop,
+    )
+
+
+@functools.cache
+def _usual_patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return the patterns of a usual ColumnChunk before and behind the elements of its path. Headers are the literal
+    bytes of fields in the order of their ids; groups are values."""
+    number, small = b"(" + VARINT + b")", rb"([\x00-\x7f])"
+    front = [rb"\x26", number, rb"\x1c\x15", small, rb"\x19(", list_of((I32,), rb"[\x00-\x7f]", longest=6), rb")\x19"]
+    bound = any_of(
+        *(byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _LONGEST_BOUND)))
+    )
+    statistics = repeated(any_of(INTEGER_FIELD, headers(BINARY) + bound, headers(TRUE, FALSE))) + STOP_BYTE
+    encoding_stats = list_of((STRUCT,), rb"\x15[\x00-\x7f]\x15[\x00-\x7f]\x15" + VARINT + STOP_BYTE, longest=6)
+    place = rb"\x16" + number + rb"\x15" + number
+    rest = [
+        rb"\x15" + small,  # codec
+        (rb"\x16" + number) * 3,  # values and sizes
+        rb"\x26" + number + rb"(?:\x26" + number + rb"\x1c|\x3c)(" + statistics + b")",  # offsets of pages
+        rb"\x19(" + encoding_stats + b")",
+        optional(any_of(place + optional(rb"\x1c" + INTEGER_STRUCT), rb"\x3c" + INTEGER_STRUCT)),  # Bloom filter, sizes
+        STOP_BYTE,
+        optional(place + optional(place)),  # of the OffsetIndex, of the ColumnIndex
+        STOP_BYTE,
+    ]
+    return re.compile(b"".join(front), re.DOTALL), re.compile(b"".join(rest), re.DOTALL)
+
+
+def zigzag_number(raw: bytes) -> int:
+    """Decode the bytes of one zigzag varint. One subtraction removes all continuation bits."""
+    length = len(raw)
+    if length == 1:
+        n = raw[0]
+    elif length == 2:
+        n = raw[0] + (raw[1] << 7) - 0x80
+    elif length == 3:
+        n = raw[0] + (raw[1] << 7) + (raw[2] << 14) - 0x4080
+    elif length == 4:
+        n = raw[0] + (raw[1] << 7) + (raw[2] << 14) + (raw[3] << 21) - 0x204080
+    else:
+        n = sum([(part & 0x7F) << 7 * place for place, part in enumerate(raw)])
+    return (n >> 1) ^ -(n & 1)
+
+
+@functools.lru_cache(1024)
+def _shared_codes(encodings: bytes) -> tuple[int, ...]:
+    """Decode the bytes of a list of small integers; columns share the result."""
+    return tuple([(code >> 1) ^ -(code & 1) for code in encodings[1:]])
+
+
+@functools.lru_cache(1024)
+def _decoded_stats(values: bytes) -> tuple[PageEncodingStats, ...] | None:
+    """Decode the bytes of a list of PageEncodingStats; columns share the result."""
+    return _encoding_stats(CompactReader(values).value(LIST))
 
 
 def _required(meta: Fields, leaf: Leaf) -> list[int]:

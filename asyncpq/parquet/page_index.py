@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitError
+from asyncpq.parquet.column_chunk import zigzag_number
 from asyncpq.parquet.thrift import (
     BINARY,
     FALSE,
@@ -124,7 +125,9 @@ def decode_offset_index(data: bytes) -> OffsetIndex:
     """Decode an OffsetIndex; raise CorruptIndexError if ``data`` is not one. It is not checked against its chunk."""
     single = _ONE_LOCATION.fullmatch(data)
     if single is not None:  # takes a quarter of the time, which counts where thousands of columns have one page each
-        offset, size, first_row = map(_only, single.groups())
+        offset, size, first_row = map(zigzag_number, single.groups())
+        if min(offset, size, first_row) < 0:
+            raise CorruptIndexError("an offset, size or row number in the OffsetIndex is negative")
         return OffsetIndex((offset,), (size,), (first_row,))
     reader = CompactReader(data, max_elements=2 * MAX_PAGES)
     index: OffsetIndex | None = None
@@ -156,16 +159,6 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
         return OffsetIndex(*(tuple(zigzag_varints(numbers)) for numbers in zip(*raw_locations, strict=True)))
     locations = [reader.struct() for _ in range(length)]
     return OffsetIndex(*(tuple([_integer(location, field_id) for location in locations]) for field_id in (1, 2, 3)))
-
-
-def _only(varint: bytes) -> int:
-    """Decode the zigzag varint of a non-negative number; raise CorruptIndexError for another number."""
-    value = 0
-    for number, part in enumerate(varint):
-        value |= (part & 0x7F) << 7 * number
-    if value & 1:
-        raise CorruptIndexError("an offset, size or row number in the OffsetIndex is negative")
-    return value >> 1
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:

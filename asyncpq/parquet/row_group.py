@@ -238,5 +238,5 @@ class RowGroup:
         # another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
             claim = f"a column chunk's metadata say {chunk.num_values} values in a row group of {self.num_rows} rows"
-            return chunk._replace(num_values=self.num_rows, statistics=None, dropped=(*chunk.dropped, claim))
+            return chunk._replace(num_values=self.num_rows, raw_statistics=None, dropped=(*chunk.dropped, claim))
         return chunk

@@ -30,7 +30,7 @@ def leaf_with(leaf: Leaf, logical: LogicalType | None, physical: PhysicalType | 
 def chunk_with(leaf: Leaf, num_values: int = 10, **statistics: Any) -> ColumnChunk:
     whole = sample_metadata("flat").row_groups[0].chunk(0)
     return whole._replace(
-        physical_type=leaf.physical_type, num_values=num_values, statistics=NO_STATISTICS._replace(**statistics)
+        physical_type=leaf.physical_type, num_values=num_values, raw_statistics=NO_STATISTICS._replace(**statistics)
     )
 
 
