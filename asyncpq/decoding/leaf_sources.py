@@ -47,6 +47,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         self._keep = keep
         self._last: LeafArray | None = None  # the run decoded last may reach into the next selection
         self.dictionary: Dictionary | None = None
+        self._dictionary_page = b""  # kept where it decodes many rows at once
         self.pages_decoded = 0
 
     @property
@@ -56,6 +57,8 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
     def add_dictionary(self, page: bytes | memoryview, limits: DecodeLimits) -> Dictionary:
         """Decode the fetched dictionary page, keep the dictionary for later pages, and return it."""
         self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
+        if self._keep is None and self._decoder.expands_at_once:
+            self._dictionary_page = bytes(page)  # a view keeps its whole response in memory
         return dictionary
 
     def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
@@ -160,7 +163,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         pages = run if isinstance(run, list) else [run.page if isinstance(run, PackedPage) else run]
         self.pages_decoded += len(pages)
         if self._keep is None:
-            return self._decoder.decode_pages(self._chunk, self.dictionary, pages, limits)
+            return self._decoder.decode_pages(self._chunk, self.dictionary, pages, limits, self._dictionary_page)
         arrays: list[LeafArray] = []
         for page in pages:
             (array,) = self._decoder.decode_pages(self._chunk, self.dictionary, (page,), limits)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import leaf
+from asyncpq.decoding import arrow, leaf
 from asyncpq.decoding import page as plain
 from asyncpq.decoding.arrow import read_column
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
@@ -112,3 +113,22 @@ def test_what_does_not_add_up_is_left_to_pyarrow(payload: bytes) -> None:
     assert found is not None
     assert (found[0].to_pylist(), found[1]) == (["abc", "d"], 3)
     assert plain.decode_dictionary(memoryview(payload), header, column, chunk.codec, pa.string(), 0) is None
+
+
+@pytest.mark.parametrize("type_", [pa.int32(), pa.timestamp("us"), pa.decimal128(38, 2)])
+@pytest.mark.parametrize(("repeats", "takes"), [(1, 1), (4, 0), (50, 0)])
+def test_many_values_of_fixed_width_are_expanded_as_they_are_decoded(
+    type_: pa.DataType, repeats: int, takes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where later pages hold plain values, since the dictionary was full."""
+    few = pa.array([*range(300), None], pa.int64())
+    some = pa.concat_arrays([few] * repeats)
+    take = Mock(wraps=arrow.take)
+    monkeypatch.setattr(leaf, "take", take)
+    for numbers in (some, pa.concat_arrays([some, pa.array(range(1000, 3000), pa.int64())])):
+        column = numbers.cast(type_)
+        limit = 310 * type_.bit_width // 8
+        file = write(pa.table({"c": column}), dictionary_pagesize_limit=limit, write_batch_size=301)
+        take.reset_mock()
+        assert ask(file, lambda opened: opened.read())["c"].combine_chunks() == column
+        assert take.call_count == takes

@@ -165,9 +165,9 @@ def test_pages_of_texts_are_searched_before_they_are_decoded(index: bool, monkey
     decoded: list[int] = []
     decode_pages = LeafDecoder.decode_pages
 
-    def decode(self: LeafDecoder, chunk: ColumnChunk, dictionary: Any, pages: Any, limits: Any) -> Any:
+    def decode(self: LeafDecoder, chunk: ColumnChunk, dictionary: Any, pages: Any, *options: Any) -> Any:
         decoded.append(len(pages))
-        return decode_pages(self, chunk, dictionary, pages, limits)
+        return decode_pages(self, chunk, dictionary, pages, *options)
 
     monkeypatch.setattr(LeafDecoder, "decode_pages", decode)
     word, key = asyncpq.col("word"), words[5]
