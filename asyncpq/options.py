@@ -225,7 +225,7 @@ class LimitOptions:
     max_page_bytes: int = 256 * MIB
     max_decoded_bytes: int = 2048 * MIB
     max_restarts: int = 2
-    files_ahead: int = 64
+    files_ahead: int = 128
     max_postings: int = 1_000_000
 
     def __post_init__(self) -> None:

@@ -12,8 +12,8 @@ from functools import reduce
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.parquet.bloom_filter import (
     BLOCK_BYTES,

@@ -26,8 +26,8 @@ from functools import cache
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import is_list, plain_scalar
 from asyncpq.decoding.typed_literals import storage_type, storage_values
 from asyncpq.expressions import Atom

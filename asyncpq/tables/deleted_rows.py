@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Hashable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.datasets.model import Reader
+from asyncpq.decoding import kernels as pc
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, located
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass

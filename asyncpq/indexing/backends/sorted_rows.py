@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from asyncpq.decoding import kernels as pc
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.index_model import IndexTable, KeyRange, Segment

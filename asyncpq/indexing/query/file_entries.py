@@ -20,9 +20,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.decoding import kernels as pc
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns

@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_scalar
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
