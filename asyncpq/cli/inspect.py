@@ -13,6 +13,7 @@ from rich.text import Text
 
 from asyncpq.cli.figures import WIDE, console, count_text, plural, print_facts, print_table, share_text, size_text
 from asyncpq.cli.output import write_document
+from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
 from asyncpq.cli.targets import Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
@@ -75,6 +76,9 @@ async def inspect(
         bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
     ] = False,
     format_: ReportFormat = Format.TABLE,
+    html: Html = None,
+    svg: Svg = None,
+    png: Png = None,
 ) -> None:
     """Show schema, row groups, pages, indexes, Bloom filters, encodings, codecs, sizes, writer and order.
 
@@ -83,6 +87,7 @@ async def inspect(
     async with opened(session, url) as target:
         if isinstance(target, File):
             document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
+            write_pictures(document, html, svg, png)
             if format_ is Format.JSON:
                 write_document(document)
                 return
@@ -91,6 +96,7 @@ async def inspect(
         if pages is not None:
             raise InvalidOptionError("--pages lists the pages of one file, and the url names several", url=url)
         lake = await target.inspect(pages=not no_pages)
+    write_pictures(lake, html, svg, png)
     if format_ is Format.JSON:
         write_document(lake)
     else:

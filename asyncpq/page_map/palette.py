@@ -21,6 +21,9 @@ class Swatch:
     rank: int  # where things share a pixel, the highest is seen
 
 
+#: From this rank on, a fate means that the page was fetched, or came from a cache.
+FETCHED: Final = 8
+
 #: By fate. The order is the legend's.
 FATES: Final = {
     "read": Swatch("fetched from the store", "solid", ("#d55e00", "#a84a00"), ("#f0822f", "#ffb27a"), 9),

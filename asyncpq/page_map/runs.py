@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from asyncpq.page_map import palette
 from asyncpq.page_map.layouts import Layout
 
 
@@ -57,7 +58,7 @@ def cells(layout: Layout) -> Iterator[Cell]:
 def _unread(group_fate: str, wanted: bool) -> str:
     if not wanted:
         return "unread"
-    return "late" if group_fate == "read" else group_fate
+    return "late" if palette.FATES[group_fate].rank >= palette.FETCHED else group_fate
 
 
 def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:

@@ -21,7 +21,6 @@ _ROOM: Final = WIDTH - 2 * _MARGIN
 _TEXT, _MUTED, _LINE, _SOFT = "#1d1c1a", "#65625b", "#e4e2dc", "#f1efea"
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', Arial, sans-serif"
 _SWATCHES: Final = {**palette.FATES, **palette.STRUCTURES, **palette.PARTS}
-_FETCHED: Final = 8  # rank from which a fate means that the page was fetched, or came from a cache
 _TONES: Final = {"good": "#0a6b50", "fair": "#7a5600", "poor": "#9c3400", "plain": _TEXT}
 _LINES: Final = {  # strokes of a pattern's tile of 8 by 8
     "rise": "M-2,2L2,-2M0,8L8,0M6,10L10,6",
@@ -244,7 +243,7 @@ def _ribbon(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
     spans = [(run.fate, run.start, run.stop) for cell in found for run in cell.runs]
     for name, start, stop in [*spans, *structures(layout)]:
         begin, end = start * scale, min(stop * scale, _ROOM)
-        if _SWATCHES[name].rank >= _FETCHED:
+        if _SWATCHES[name].rank >= palette.FETCHED:
             on_top.append((name, begin, end))
             continue
         pixels = shares.setdefault(name, [0.0] * (_ROOM + 1))
@@ -294,7 +293,7 @@ def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
     read = layout["fates"] is not None
     columns = {cell.column for cell in found if read and cell.runs[0].fate != "unread"}
     fates = [] if layout["fates"] is None else layout["fates"]["groups"]
-    groups = {group for group, fate in enumerate(fates) if fate == "read"}
+    groups = {group for group, fate in enumerate(fates) if _SWATCHES[fate].rank >= palette.FETCHED}
     tall = max(150, min(420, 28 * len(layout["groups"])))
     across = _edges([1] * len(layout["columns"]), columns, _ROOM - 64, 92)
     down = _edges([group[1] for group in layout["groups"]], groups, tall, 100)
@@ -325,7 +324,7 @@ def _cell(
         if run.fate == "unread" and width < 4:
             continue  # the ground has that colour
         scale = height / max(1, rows)
-        least = min(3.0, height) if _SWATCHES[run.fate].rank >= _FETCHED else 0.5
+        least = min(3.0, height) if _SWATCHES[run.fate].rank >= palette.FETCHED else 0.5
         part = max((run.stop_row - run.first_row) * scale, least)
         drawing.box(run.fate, x, y + min(run.first_row * scale, height - part), width, part)
 

@@ -28,7 +28,7 @@ function readColumns(layout) {
 
 function readGroups(groups) {
   const read = new Set();
-  groups.forEach((group, index) => group.fate === "read" && read.add(index));
+  groups.forEach((group, index) => rank(group.fate) >= 8 && read.add(index));
   return read.size === groups.length ? new Set() : read;
 }
 

@@ -78,7 +78,7 @@ function wholeRun(chunk, fate) {
 function unreadFate(layout, chunk) {
   const fate = layout.groups[chunk.group].fate;
   if (!chunk.wanted) return "unread";
-  return fate === "read" ? "late" : fate;
+  return rank(fate) >= 8 ? "late" : fate;
 }
 
 // Pages between those that are read were ruled out, by the page index or by the rows that matched.

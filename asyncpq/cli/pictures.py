@@ -1,0 +1,65 @@
+"""The page map on the command line: ``--html``, ``--svg`` and ``--png`` of the commands that have a document."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncpq.page_map import render, render_png, render_svg
+
+if TYPE_CHECKING:
+    from asyncpq.page_map.picture import Document
+
+_PANEL = "Page map"
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write the page map: one page, for any browser.", show_default=False,
+        dir_okay=False, rich_help_panel=_PANEL,
+    ),
+]  # fmt: skip
+Svg = Annotated[
+    Path | None,
+    typer.Option(
+        "--svg", metavar="FILE", help="Write the page map as a picture.", show_default=False,
+        dir_okay=False, rich_help_panel=_PANEL,
+    ),
+]  # fmt: skip
+Png = Annotated[
+    Path | None,
+    typer.Option(
+        "--png", metavar="FILE", help="Write that picture as a PNG (extra 'png').", show_default=False,
+        dir_okay=False, rich_help_panel=_PANEL,
+    ),
+]  # fmt: skip
+
+
+def write_pictures(document: Document, html: Path | None, svg: Path | None, png: Path | None) -> None:
+    """Write the pictures of ``document`` that have a path, and say so on stderr. None is ever half-written.
+
+    Raises:
+        InvalidOptionError: a PNG is wanted and its package is not installed.
+        OSError: a file cannot be written.
+    """
+    contents: list[tuple[Path | None, Callable[[], bytes]]] = [
+        (html, lambda: render(document).encode()),
+        (svg, lambda: render_svg(document).encode()),
+        (png, lambda: render_png(document)),
+    ]
+    for path, content in contents:
+        if path is not None:
+            _write(path, content())
+            typer.echo(f"page map: {path}", err=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
