@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import pyarrow as pa
@@ -15,8 +18,10 @@ from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, cho
 from asyncpq.cli.targets import Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
+from asyncpq.events import Progress
 from asyncpq.file import File
 from asyncpq.reports.documents import Count
+from asyncpq.reports.progress import ProgressBars
 from asyncpq.session import Session
 from asyncpq.storage.urls import safe_url
 
@@ -53,16 +58,23 @@ async def query(
     """
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
-    async with opened(session, url) as target:
-        # A table reads one row more than it shows, to know that there is one.
-        most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
-        total = target.num_rows if isinstance(target, File) and where is None else None
-        total = total if limit is None or total is None else min(limit, total)
-        async with target.scan(parse_columns(columns), where, limit=most) as scan:
-            with row_writer(form, output, target.url, scan.schema, shown=shown, total=total) as writer:
-                async for batch in scan:
-                    # In a thread: a pipe may be slow, and requests go on meanwhile.
-                    await asyncio.to_thread(writer.write, batch)
+    with _progress(session, form, output) as bars:
+        async with opened(session, url) as target:
+            # A table reads one row more than it shows, to know that there is one.
+            most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
+            total = target.num_rows if isinstance(target, File) and where is None else None
+            total = total if limit is None or total is None else min(limit, total)
+            done = 0
+            async with target.scan(parse_columns(columns), where, limit=most) as scan:
+                with row_writer(form, output, target.url, scan.schema, shown=shown, total=total) as writer:
+                    async for batch in scan:
+                        # In a thread: a pipe may be slow, and requests go on meanwhile.
+                        await asyncio.to_thread(writer.write, batch)
+                        if isinstance(target, File):  # of many files, each that ends is an event
+                            done += batch.num_rows
+                            bars(Progress("scan", target.url, "read", done, total, "rows"))
+                    if form is RowFormat.TABLE:
+                        bars.close()
 
 
 @with_session
@@ -76,9 +88,11 @@ async def lookup(
 ) -> None:
     """Read the rows with the given keys."""
     form = chosen_format(format_, output)
-    async with opened(session, url) as target:
-        table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
-        await _write(table, form, output, target)
+    with _progress(session, form, output) as bars:
+        async with opened(session, url) as target:
+            table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
+            bars.close()
+            await _write(table, form, output, target)
 
 
 @with_session
@@ -111,13 +125,23 @@ async def count(
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
-    async with opened(session, url) as target:
-        rows = await target.count(where)
-        if format_ is CountFormat.JSON:
-            document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
-            write_document(document)
-        else:
-            typer.echo(rows)
+    with _progress(session):
+        async with opened(session, url) as target:
+            rows = await target.count(where)
+            if format_ is CountFormat.JSON:
+                document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
+                write_document(document)
+            else:
+                typer.echo(rows)
+
+
+@contextmanager
+def _progress(session: Session, form: RowFormat = RowFormat.TABLE, output: str | None = None) -> Iterator[ProgressBars]:
+    """Show the progress of the reads in the block, unless rows go to the same terminal meanwhile."""
+    with ProgressBars() as bars, session.runtime.watched(bars):
+        if output is None and form is not RowFormat.TABLE and sys.stdout.isatty():
+            bars.close()
+        yield bars
 
 
 async def _write(table: pa.Table, form: RowFormat, output: str | None, target: File | Dataset) -> None:

@@ -35,6 +35,7 @@ class ProgressBars:
             ) from error
         self._console = Console(stderr=True)
         self._began = time.monotonic()
+        self._closed = False
         self._drawn: bars.Progress | None = None
         self._steps: dict[str, bars.TaskID] = {}
 
@@ -50,12 +51,17 @@ class ProgressBars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Draw nothing more, such as before other text goes to the terminal. Idempotent."""
+        self._closed = True
         if self._drawn is not None:
             self._drawn.stop()
 
     def _show(self, step: str, unit: str, done: int, total: int | None) -> None:
         shown = self._console.is_terminal or self._console.is_jupyter
-        if not shown or time.monotonic() - self._began < _WAIT_S:
+        if self._closed or not shown or time.monotonic() - self._began < _WAIT_S:
             return
         if self._drawn is None:
             self._drawn = _bars(self._console)

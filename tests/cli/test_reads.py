@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from decimal import Decimal
@@ -18,9 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+import asyncpq
+from asyncpq.cli import reads
 from asyncpq.cli.app import app
+from asyncpq.reports import progress
 from asyncpq.reports.documents import Count, Rows
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
@@ -221,3 +227,29 @@ def test_rows_of_a_pipe_and_of_sample_files() -> None:
     assert (running.returncode, err) == (0, b"")
     assert len(out.splitlines()) == 1
     json.loads(out)
+
+
+def test_ctrl_c_ends_with_130_and_leaves_no_file() -> None:
+    with socket.socket() as silent:  # accepts connections and never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.parquet"
+        with process("query", url, "-o", "out.csv") as running:
+            connection, _ = silent.accept()
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=60)
+            connection.close()
+    assert (running.returncode, out, err) == (130, b"", b"asyncpq: interrupted\n")
+    assert sorted(os.listdir()) == ["lake", "trips.parquet"]
+
+
+def test_long_reads_show_their_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr(progress, "_WAIT_S", 0)
+    bars = progress.ProgressBars()
+    bars._console = Console(file=drawn, force_terminal=True, width=100)
+    monkeypatch.setattr(reads, "ProgressBars", lambda: bars)
+    assert len(rows("query", "trips.parquet", "--columns", "id")) == 3000
+    assert "3000/3000" in drawn.getvalue()
+    bars(asyncpq.Progress("scan", "url", "later", 1, 2, "rows"))
+    assert "later" not in drawn.getvalue()
