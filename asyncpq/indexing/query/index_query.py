@@ -23,7 +23,7 @@ from asyncpq.expressions import Atom, Expression, simplify
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
-from asyncpq.indexing.index_model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange, comes_whole
+from asyncpq.indexing.index_model import VALUE_TAG, IndexBackend, IndexTable, KeyRange, comes_whole
 from asyncpq.indexing.key_encoding import element_type, needed_ngrams, needed_tokens, text_key
 from asyncpq.indexing.manifest.commits import Head, id_ranges
 from asyncpq.indexing.manifest.manifest import Manifest
@@ -41,7 +41,15 @@ from asyncpq.indexing.query.file_selection import (
     together,
     worked,
 )
-from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
+from asyncpq.indexing.query.key_ranges import (
+    Ranges,
+    atom_ranges,
+    composite_ranges,
+    intersected,
+    is_wide,
+    merged_ranges,
+    point_keys,
+)
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -308,7 +316,7 @@ class IndexQuery:
         if not ranges and tables:
             nodes.append(_NoRows())
             return
-        wide = _is_wide(ranges)
+        wide = is_wide(ranges)
         lookups = [
             self._lookup(table, ranges)
             for kind in ("keys", "set", "bounds")
@@ -353,34 +361,8 @@ def _probes(node: _Node | None) -> Iterator[_BloomProbe]:
             yield from _probes(arg)
 
 
-def _is_wide(ranges: Ranges) -> bool:
-    """Return whether the ranges exclude some values rather than list some: a lookup would read nearly all rows."""
-    begins = ends = False
-    for low, high in ranges:
-        begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
-        ends = ends or (low < NAN_KEY and (high is None or high >= NAN_KEY))
-    return begins and ends
-
-
 def _points(keys: Iterable[bytes]) -> Ranges:
     return tuple(KeyRange.point(key) for key in sorted(set(keys)))
-
-
-def intersected(left: Ranges, right: Ranges) -> Ranges:
-    """Return the keys that are in both ``left`` and ``right``. All ranges ascend and do not overlap."""
-    both: list[KeyRange] = []
-    first, second = 0, 0
-    while first < len(left) and second < len(right):
-        mine, other = left[first], right[second]
-        low = max(mine.low, other.low)
-        high = mine.high if other.high is None else other.high if mine.high is None else min(mine.high, other.high)
-        if high is None or low < high:
-            both.append(KeyRange(low, high))
-        if other.high is None or (mine.high is not None and mine.high < other.high):
-            first += 1
-        else:
-            second += 1
-    return tuple(both)
 
 
 @dataclass(slots=True)

@@ -93,6 +93,32 @@ def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
     return tuple(merged)
 
 
+def intersected(left: Ranges, right: Ranges) -> Ranges:
+    """Return the keys that are in both ``left`` and ``right``. All ranges ascend and do not overlap."""
+    both: list[KeyRange] = []
+    first, second = 0, 0
+    while first < len(left) and second < len(right):
+        mine, other = left[first], right[second]
+        low = max(mine.low, other.low)
+        high = mine.high if other.high is None else other.high if mine.high is None else min(mine.high, other.high)
+        if high is None or low < high:
+            both.append(KeyRange(low, high))
+        if other.high is None or (mine.high is not None and mine.high < other.high):
+            first += 1
+        else:
+            second += 1
+    return tuple(both)
+
+
+def is_wide(ranges: Ranges) -> bool:
+    """Return whether the ranges exclude some values rather than list some: a lookup would read nearly all rows."""
+    begins = ends = False
+    for low, high in ranges:
+        begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
+        ends = ends or (low < NAN_KEY and (high is None or high >= NAN_KEY))
+    return begins and ends
+
+
 def point_key(range_: KeyRange) -> bytes | None:
     """Return the only key in the range; None if the range may contain several."""
     low, high = range_

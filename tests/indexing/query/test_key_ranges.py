@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import find, settings
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
@@ -18,7 +19,15 @@ from asyncpq.expressions import Atom, CompareOp, Comparison, Contains, In, IsNul
 from asyncpq.expressions.analysis import Truth
 from asyncpq.indexing.index_model import KeyRange
 from asyncpq.indexing.key_encoding import normalised, table_keys
-from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
+from asyncpq.indexing.query.key_ranges import (
+    Ranges,
+    atom_ranges,
+    composite_ranges,
+    intersected,
+    is_wide,
+    merged_ranges,
+    point_keys,
+)
 from tests.predicates import COLUMNS, EVERY_LITERAL, array
 
 _OPS: tuple[CompareOp, ...] = ("==", "!=", "<", "<=", ">", ">=")
@@ -195,3 +204,29 @@ def test_integers_that_no_float_is() -> None:
     largest = normalised(pa.array([1.7976931348623157e308]), pa.float64())[0].as_py()
     assert _holds(atom_ranges(Comparison("x", "<", 10**400), Truth.TRUE, pa.float64()), largest)
     assert not _holds(atom_ranges(Comparison("x", "<", -(10**400)), Truth.TRUE, pa.float64()), largest)
+
+
+@given(*[st.lists(st.sampled_from(list(range(9))), unique=True, max_size=8) for _ in range(2)], st.booleans())
+def test_intersected_ranges_have_the_keys_of_both(left: list[int], right: list[int], open_: bool) -> None:
+    def ranges(cuts: list[int]) -> Ranges:
+        ends = [bytes([cut]) for cut in sorted(cuts)]
+        ends = ends[: len(ends) // 2 * 2]
+        pairs = [KeyRange(low, high) for low, high in zip(ends[::2], ends[1::2], strict=True)]
+        if pairs and open_:
+            pairs[-1] = KeyRange(pairs[-1].low, None)
+        return tuple(pairs)
+
+    def has(given_ranges: Ranges, key: int) -> bool:
+        return any(low <= bytes([key]) and (high is None or bytes([key]) < high) for low, high in given_ranges)
+
+    mine, others = ranges(left), ranges(right)
+    both = intersected(mine, others)
+    assert [has(both, key) for key in range(10)] == [has(mine, key) and has(others, key) for key in range(10)]
+    assert list(both) == sorted(both)
+
+
+def test_ranges_that_exclude_values_are_wide() -> None:
+    for where, wide in ((Comparison("x", "!=", 3), True), (Comparison("x", "==", 3), False), (IsNull("x"), False)):
+        ranges = atom_ranges(where, Truth.TRUE, pa.int64())
+        assert ranges is not None
+        assert is_wide(ranges) is wide, where
