@@ -1,19 +1,14 @@
-"""Options of the layout of files, without a JVM."""
+"""Options of Spark for the layout of files, without a JVM."""
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.errors import AsyncpqError, InvalidOptionError
+from asyncpq.errors import InvalidOptionError
 from asyncpq.spark.lake_writer import parse_write_options
-from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions, check_options, leaf_places, sorting
-
-_SCHEMA = pa.schema(
-    [("id", pa.int64()), ("flag", pa.bool_()), ("s", pa.struct([("b", pa.string())])), ("many", pa.list_(pa.int64()))]
-)
+from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
 
 
 def test_options_of_a_source_are_parsed() -> None:
@@ -52,30 +47,6 @@ def test_options_of_a_source_are_parsed() -> None:
 def test_invalid_values_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         parse_write_options(given)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (WriteOptions(bloom_filters=(BloomFilter(column="nothing"),)), "bloom_filters: there is no such column"),
-        (WriteOptions(bloom_filters=(BloomFilter(column="flag"),)), "boolean column"),
-        (WriteOptions(dictionary_columns=("s",)), "dictionary_columns: there is no such column"),
-        (WriteOptions(sorted_by=(SortedBy(column="nothing"),)), "sorted_by: the column does not exist"),
-        (WriteOptions(compression="snappy", compression_level=3), "cannot be combined"),
-    ],
-)
-def test_options_that_do_not_fit_the_schema_are_refused(options: WriteOptions, message: str) -> None:
-    with pytest.raises(InvalidOptionError, match=message):
-        check_options(_SCHEMA, options)
-
-
-def test_leaves_are_found_outside_of_lists() -> None:
-    assert leaf_places(_SCHEMA, "id") == (0,)
-    assert leaf_places(_SCHEMA, "s.b") == (2, 0)
-    assert leaf_places(_SCHEMA, "nothing") is None
-    assert sorting(_SCHEMA, ()) is None
-    (column,) = sorting(_SCHEMA, [SortedBy(column="s.b", descending=True)]) or []
-    assert (column.column_index, column.descending) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +92,3 @@ def test_options_by_their_names_in_spark() -> None:
         dictionary_columns=(),
         store_schema=False,
     )
-    with pytest.raises(AsyncpqError):
-        WriteOptions(row_group_bytes=True)
