@@ -133,11 +133,15 @@ def file_schema(
     """
 
     def make() -> pa.Schema:
-        field_types(version, [projection.field for projection in projections], allowed_extensions)  # all at once
-        fields = [projected_field(version, projection, allowed_extensions) for projection in projections]
+        types = field_types(version, [projection.field for projection in projections], allowed_extensions)  # at once
+        if is_whole:
+            fields = [field_type.arrow for field_type in types]
+        else:
+            fields = [projected_field(version, projection, allowed_extensions) for projection in projections]
         return pa.schema(fields, metadata=_metadata(version))
 
-    if projections is not version.metadata.schema.whole_fields:
+    is_whole = projections is version.metadata.schema.whole_fields
+    if not is_whole:
         return make()
     return version.derived(("schema", allowed_extensions), make, weight=_FIELD_WEIGHT * len(projections))
 

@@ -164,6 +164,8 @@ class Claim(enum.Enum):
     PAGE_INDEPENDENCE = "pages that can be read alone"
     CHUNK_SIZES = "sizes of column chunks"
 
+    __hash__ = object.__hash__  # Enum's own is a Python function, and each column chunk is asked for three claims
+
 
 class Affected(enum.Enum):
     """The columns that a fault affects. The member's value is the columns' name in messages."""

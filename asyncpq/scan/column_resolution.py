@@ -161,7 +161,9 @@ def resolve(version: FileVersion, wanted: WantedColumns) -> Resolved:
         UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
     """
     schema = version.metadata.schema
-    output = (*resolve_output(schema, wanted.names), *[schema.projection(name) for name in wanted.keys])
+    output = resolve_output(schema, wanted.names)
+    if wanted.keys:
+        output = (*output, *[schema.projection(name) for name in wanted.keys])
     fields = list(dict.fromkeys([schema.projection(name).field for name in wanted.named]))
     kinds = field_types(version, fields, wanted.extensions) if fields else []
     types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}

@@ -32,6 +32,7 @@ from asyncpq.scan.page_keeper import PageKeeper
 from asyncpq.storage.base import RequestContext
 
 _NUM_PLANNED = attrgetter("rows.num_rows")
+_SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
@@ -291,7 +292,7 @@ class FileScan:
             works = [
                 partial(_decode_set, match, numbers, decoded)
                 for match, decoded in zip(matches, columns, strict=True)
-                for numbers in match.reader.column_sets()
+                for numbers in match.reader.column_sets(_SETS * threads)
             ]
             await runtime.in_threads(works, threads)
             works = []

@@ -59,6 +59,16 @@ async def test_rows_of_many_columns_are_pyarrows(tmp_path: Path, late: Any, page
             assert (await file.read(where=col("c1") == "1-3")).equals(table.filter(pc.field("c1") == "1-3"))
 
 
+async def test_threads_that_decode_sets_of_columns_leave_each_in_its_place(tmp_path: Path) -> None:
+    table, path = wide_table(150), tmp_path / "wide.parquet"
+    pq.write_table(table, path, write_page_index=True)
+    limits = asyncpq.LimitOptions(decode_threads=2, inline_decode_bytes=1)
+    async with asyncpq.Session(limits=limits) as session:
+        file = await session.open_file(str(path))
+        assert (await file.lookup({"c0": 45})).equals(table.slice(45, 1))
+        assert (await file.read()).equals(table)
+
+
 async def calls_on_the_loop(path: Path, read: Callable[[asyncpq.File], Awaitable[pa.Table]]) -> int:
     """How many Python functions the event loop's thread calls to open a file and read from it."""
     calls = 0
