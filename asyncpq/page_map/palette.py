@@ -44,6 +44,7 @@ FATES: Final = {
     "unlocated": Swatch(
         "column chunk without a page index", "rise", ("#cfd3d8", "#9aa1aa"), ("#43474c", "#6b7178"), 1
     ),
+    "file": Swatch("file", "solid", ("#a9bfd3", "#6f8faf"), ("#4a6076", "#7f9cb8"), 1),
     "plain": Swatch("data page", "solid", ("#a9bfd3", "#6f8faf"), ("#4a6076", "#7f9cb8"), 1),
 }  # fmt: skip
 

@@ -152,14 +152,15 @@ def _inspection(document: Inspection) -> Picture:
 
 
 def _dataset(document: DatasetInspection) -> Picture:
-    drawn = _empty("dataset inspection", printable(document["description"]), document["url"])
+    name = document["url"].rstrip("/").rpartition("/")[2] or document["url"]
+    drawn = _empty("dataset inspection", printable(name), document["url"])
     files = document["files"]
     size = "" if document["total_bytes"] is None else f", {bytes_text(document['total_bytes'])}"
     drawn["headline"] = f"{counted(len(files), 'file')}, {counted(len(document['schema']), 'column')}{size}"
     names = [printable(str(index.get("name", "?"))) for index in document["indexes"]]
     drawn["verdict"] = f"Indexes: {', '.join(names)}" if names else "No index: lookups open files by their statistics"
     drawn["facts"] = [
-        ["Files", f"{len(files):,}", printable(document["view"])],
+        ["Files", f"{len(files):,}", printable(document["description"])],
         ["Size", "not known" if document["total_bytes"] is None else bytes_text(document["total_bytes"]), ""],
         ["Columns", f"{len(document['schema']):,}", ""],
         ["Partitions", ", ".join(map(printable, document["partitions"])) or "none", ""],

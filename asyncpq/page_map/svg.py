@@ -342,14 +342,13 @@ def _edges(weights: Sequence[int], large: set[int], room: float, wish: float) ->
 
 
 def _lake(drawing: _Drawing, drawn: Picture) -> None:
-    fates = [file[3] or "plain" for file in drawn["files"]]
+    fates = [file[3] or "file" for file in drawn["files"]]
     fates += [fate for fate, count in drawn["more_files"] for _ in range(count)]
     drawing.heading("The lake")
     counts: dict[str, int] = {}
     for fate in fates:
         counts[fate] = counts.get(fate, 0) + 1
-    names = {"plain": "file"}
-    drawing.legend([(name, f"{names.get(name) or _label(name)}: {count:,}") for name, count in counts.items()])
+    drawing.legend([(name, f"{_label(name)}: {count:,}") for name, count in counts.items()])
     side = max(3, min(24, int((_ROOM * 300 / max(1, len(fates))) ** 0.5)))
     across = _ROOM // side
     for at, fate in enumerate(fates):

@@ -18,15 +18,16 @@ def test_no_meaning_hangs_on_a_hue() -> None:
     for name, swatch in palette.FATES.items():
         fetched = swatch.rank >= 8
         assert (_lightness(swatch.light[0]) < 0.7) == fetched, name
-        assert (_lightness(swatch.dark[0]) > 0.3) == fetched or name in ("plain", "unlocated"), name
-        assert fetched or swatch.pattern != "solid" or name == "plain"
+        assert (_lightness(swatch.dark[0]) > 0.3) == fetched or name in ("plain", "file", "unlocated"), name
+        assert fetched or swatch.pattern != "solid" or name in ("plain", "file")
 
 
 def test_looks_differ() -> None:
     looks = [(swatch.pattern, swatch.light[0]) for swatch in palette.FATES.values()]
     grey = ("dots", palette.FATES["access"].light[0])
-    assert len({*looks}) == len(looks) - 1
+    assert len({*looks}) == len(looks) - 2
     assert looks.count(grey) == 2  # rows that were not asked for, and rows beyond the limit
+    assert palette.FATES["file"].light == palette.FATES["plain"].light  # never on one map
 
 
 def test_the_rules_define_each_variable_three_times() -> None:

@@ -5,7 +5,7 @@ function describeFile(file) {
   if (file.size >= 0) rows.push(["Size", bytes(file.size)]);
   if (file.rows >= 0) rows.push(["Rows", count(file.rows)]);
   if (file.layout < 0 && file.fate === "read") rows.push(["Layout", "not in this report"]);
-  return { title: file.url.split("/").pop(), fate: file.fate, rows };
+  return { title: file.url.split("/").pop(), fate: file.fate === "file" ? null : file.fate, rows };
 }
 
 function describeUnnamed(fate) {

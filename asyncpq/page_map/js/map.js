@@ -23,7 +23,7 @@ function startMap() {
 }
 
 function openLake() {
-  const files = PICTURE.files.map(([url, size, rows, fate, layout]) => ({ url, size, rows, fate: fate || "plain", layout }));
+  const files = PICTURE.files.map(([url, size, rows, fate, layout]) => ({ url, size, rows, fate: fate || "file", layout }));
   for (const [fate, number] of PICTURE.more_files) {
     for (let index = 0; index < number; index += 1) files.push({ url: null, fate, layout: -1 });
   }
@@ -74,7 +74,8 @@ function drawMap() {
 
 // Files that open have an outline.
 function drawLake(context) {
-  drawTiles(context, lake.length, 0, map.areas.tiles, (index) => lake[index].fate);
+  const fates = (index) => lake[index].fate;
+  drawTiles(context, lake.length, 0, map.areas.tiles, fates, bySize() ? sizeShare : null);
   context.strokeStyle = variable("text");
   context.lineWidth = 1.5;
   lake.forEach((file, index) => {
@@ -82,6 +83,16 @@ function drawLake(context) {
     const [x, y, side] = square(tileBox(index, 0, map.areas.tiles));
     context.strokeRect(x + 0.75, y + 0.75, side - 1.5, side - 1.5);
   });
+}
+
+// Where no read has given files a fate, the size of a tile is that of its file.
+function bySize() {
+  return lake.every((file) => file.fate === "file" && file.size >= 0);
+}
+
+function sizeShare(index) {
+  map.largest = map.largest || lake.reduce((most, file) => Math.max(most, file.size), 1);
+  return Math.sqrt(lake[index].size / map.largest);
 }
 
 function measure(width) {
@@ -176,18 +187,23 @@ function byteBox(band, page) {
 
 const CAPTIONS = {
   lake: "Each tile is a file, by what became of it. Those with an outline open.",
+  sizes: "Each tile is a file; its area is its size, beside the largest. Those with an outline open.",
   file: "Above: every byte of the object, to scale, and the ranges that were requested. Below: row groups by columns; what is read is drawn larger.",
   whole: "Above: every byte of the object, to scale. Below: row groups by columns; the wider a column, the more of the bytes it takes.",
   group: "One row group: its bytes, and its columns with their pages, from the first row to the last.",
   chunk: "One column chunk: its bytes, and each of its pages as a tile.",
 };
 
+function captionName() {
+  if (map.level === "lake") return bySize() ? "sizes" : "lake";
+  return map.level === "file" && !layoutNow().drawn ? "whole" : map.level;
+}
+
 const HEADINGS = { lake: "The lake", file: "The object, to scale", group: "One row group", chunk: "One column chunk" };
 
 function describeMap() {
   byId("map-title").textContent = HEADINGS[map.level];
-  const whole = map.level === "file" && !layoutNow().drawn;
-  byId("map-caption").textContent = CAPTIONS[whole ? "whole" : map.level];
+  byId("map-caption").textContent = CAPTIONS[captionName()];
   fillLegend(byId("legend"), map.level === "lake" ? lakeLegend() : fileLegend());
   drawCrumbs();
   describeCursor();

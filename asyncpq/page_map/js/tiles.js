@@ -9,11 +9,12 @@ function tileLayout(number, width, most) {
   return { side, gap, across, height: Math.max(1, Math.ceil(number / across)) * side };
 }
 
-function drawTiles(context, number, top, box, fateAt) {
+function drawTiles(context, number, top, box, fateAt, shareAt) {
   for (let index = 0; index < number; index += 1) {
     const [x, y, side] = tileBox(index, top, box);
+    const drawn = shareAt ? Math.max(1.5, side * shareAt(index)) : side;
     context.fillStyle = paint(context, fateAt(index), side < 12);
-    context.fillRect(x, y, side, side);
+    context.fillRect(x, y + side - drawn, drawn, drawn);
   }
 }
 
