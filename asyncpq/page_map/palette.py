@@ -50,6 +50,7 @@ FATES: Final = {
 
 #: What else a file holds.
 STRUCTURES: Final = {
+    "fetched dictionary": Swatch("fetched dictionary", "columns", ("#d55e00", "#ffb27a"), ("#f0822f", "#8a3d00"), 9),
     "dictionary page": Swatch("dictionary", "columns", ("#d9b382", "#a37a42"), ("#8a6a3f", "#c79f68"), 4),
     "bloom filter": Swatch("Bloom filter", "dots", ("#d9a6c4", "#a85f8b"), ("#80506b", "#c98bb0"), 4),
     "column index": Swatch("column index", "rows", ("#dcc65a", "#a18a1c"), ("#7d6d25", "#cdb54f"), 4),

@@ -80,10 +80,17 @@ def _page_runs(pages: list[Any], read: list[Any], rows: int) -> Iterator[Run]:
         yield Run("page index", starts[at], starts[-1] + sizes[-1], firsts[at], rows)
 
 
-def structures(layout: Layout) -> Iterator[tuple[str, int, int]]:
-    """Yield dictionaries, indexes, Bloom filters and the footer: name, start and stop."""
-    names = ("dictionary page", "offset index", "column index", "bloom filter")
-    for chunk in layout["chunks"]:
+def _dictionary_fate(cell: Cell) -> str:
+    """Return the fate of a chunk's dictionary, which is its chunk's: any page needs all of it."""
+    fate = max((run.fate for run in cell.runs), key=lambda fate: palette.FATES[fate].rank)
+    return "fetched dictionary" if fate == "read" else fate
+
+
+def structures(layout: Layout, found: Sequence[Cell]) -> Iterator[tuple[str, int, int]]:
+    """Yield dictionaries, indexes, Bloom filters and the footer: meaning, start and stop. ``found`` are the cells."""
+    for chunk, cell in zip(layout["chunks"], found, strict=True):
+        dictionary = "dictionary page" if layout["fates"] is None else _dictionary_fate(cell)
+        names = (dictionary, "offset index", "column index", "bloom filter")
         for name, span in zip(names, chunk[4:8], strict=True):
             if span:
                 yield name, span[0], span[1]

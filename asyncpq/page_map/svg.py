@@ -228,7 +228,7 @@ def _label(name: str) -> str:
 def _object(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     found = list(cells(layout))
     drawing.heading("The object, to scale")
-    seen = {run.fate for cell in found for run in cell.runs} | {name for name, _, _ in structures(layout)}
+    seen = {run.fate for cell in found for run in cell.runs} | {name for name, _, _ in structures(layout, found)}
     drawing.legend([(name, _label(name)) for name in _SWATCHES if name in seen])
     _ribbon(drawing, layout, found)
     _lane(drawing, layout, sent)
@@ -241,7 +241,7 @@ def _ribbon(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
     shares: dict[str, list[float]] = {}
     on_top: list[tuple[str, float, float]] = []
     spans = [(run.fate, run.start, run.stop) for cell in found for run in cell.runs]
-    for name, start, stop in [*spans, *structures(layout)]:
+    for name, start, stop in [*spans, *structures(layout, found)]:
         begin, end = start * scale, min(stop * scale, _ROOM)
         if _SWATCHES[name].rank >= palette.FETCHED:
             on_top.append((name, begin, end))

@@ -46,7 +46,20 @@ def test_a_file_that_was_not_read_shows_which_pages_are_located() -> None:
 def test_structures_are_where_the_document_says() -> None:
     document = documents.inspection(columns=2, row_groups=1, pages=3)
     chunk = document["row_groups"][0]["chunks"][0]
-    found = list(structures(layout(document, None)))
+    packed = layout(document, None)
+    found = list(structures(packed, list(cells(packed))))
     assert ("bloom filter", *(chunk["bloom_filter"] or ())) in found
     assert ("offset index", *(chunk["offset_index"] or ())) in found
     assert found[-1] == ("footer", *document["footer"])
+
+
+def test_a_dictionary_shares_the_fate_of_its_chunk() -> None:
+    document = documents.inspection(columns=5, row_groups=2, pages=3)
+    packed = layout(document, documents.fates(document, columns=(0, 1, 2), groups=(1,), pages=(2,)))
+    found = {span: name for name, *span_ in structures(packed, list(cells(packed))) for span in [tuple(span_)]}
+    spans = [[tuple(chunk["dictionary"] or ()) for chunk in group["chunks"]] for group in document["row_groups"]]
+    assert [found[spans[group][column]] for group, column in ((0, 1), (1, 1), (1, 4))] == [
+        "statistics", "fetched dictionary", "unread",
+    ]  # fmt: skip
+    bare = layout(document, None)
+    assert "dictionary page" in {name for name, _, _ in structures(bare, list(cells(bare)))}

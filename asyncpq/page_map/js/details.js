@@ -50,7 +50,7 @@ function readPages(chunk) {
 }
 
 function chunkFate(chunk) {
-  const best = chunk.runs.reduce((a, b) => (rank(b.fate) > rank(a.fate) ? b : a)).fate;
+  const best = bestFate(chunk);
   return best === "plain" ? null : best;
 }
 
@@ -81,7 +81,7 @@ function describeStructure(layout, found) {
   const rows = [["Bytes", `${bytes(found.stop - found.start)} at ${count(found.start)}`]];
   if (found.chunk) rows.unshift(["Column", layout.columns[found.chunk.column].name], ["Row group", count(found.chunk.group)]);
   rows.push(...requestRow(layout, found.start, found.stop));
-  return { title: label(found.name), fate: null, rows };
+  return { title: found.title, fate: found.chunk && rank(found.name) !== 4 ? found.name : null, rows };
 }
 
 function requestRow(layout, start, stop) {

@@ -121,16 +121,28 @@ function runRows(chunk, run, rows) {
   return [chunk.pages.firstRows[run.from], run.to < chunk.pages.length ? chunk.pages.firstRows[run.to] : rows];
 }
 
+// Dictionaries, indexes and the footer: meaning, start, stop, chunk and what it is called.
 function structures(layout) {
   const found = [];
+  const add = (name, range, chunk, title) => range && found.push([name, range[0], range[1], chunk, title]);
   for (const chunk of layout.chunks) {
-    if (chunk.dictionary) found.push(["dictionary page", ...chunk.dictionary, chunk]);
-    if (chunk.bloom) found.push(["bloom filter", ...chunk.bloom, chunk]);
-    if (chunk.columnIndex) found.push(["column index", ...chunk.columnIndex, chunk]);
-    if (chunk.offsetIndex) found.push(["offset index", ...chunk.offsetIndex, chunk]);
+    add(layout.drawn ? dictionaryFate(chunk) : "dictionary page", chunk.dictionary, chunk, "Dictionary");
+    add("bloom filter", chunk.bloom, chunk, "Bloom filter");
+    add("column index", chunk.columnIndex, chunk, "Column index");
+    add("offset index", chunk.offsetIndex, chunk, "Offset index");
   }
-  found.push(["footer", ...layout.footer, null]);
+  add("footer", layout.footer, null, "Footer");
   return found;
+}
+
+// A dictionary shares the fate of its chunk: any page needs all of it.
+function dictionaryFate(chunk) {
+  const fate = bestFate(chunk);
+  return fate === "read" ? "fetched dictionary" : fate;
+}
+
+function bestFate(chunk) {
+  return chunk.runs.reduce((a, b) => (rank(b.fate) > rank(a.fate) ? b : a)).fate;
 }
 
 // Pages and bytes of each fate, and bytes of each structure: what the legend lists.

@@ -148,8 +148,8 @@ function drawLens(context, upper, from, to) {
 
 // What lies at byte `at`: {group, column, page} of a data page, or the name of a structure.
 function atByte(layout, at) {
-  for (const [name, start, stop, chunk] of layout.structures) {
-    if (at >= start && at < stop) return { name, start, stop, chunk };
+  for (const [name, start, stop, chunk, title] of layout.structures) {
+    if (at >= start && at < stop) return { name, start, stop, chunk, title };
   }
   const chunk = layout.chunks.find(({ start, stop }) => at >= start && at < stop);
   if (!chunk) return null;

@@ -38,7 +38,7 @@ function drawWaterfall() {
   const context = sized(stage.querySelector(".still"), width, height);
   sized(stage.querySelector(".cursor"), width, height);
   const most = Math.max(1, ...extremes());
-  const left = width < 480 ? 64 : 150;
+  const left = width < 480 ? 64 : width < 900 ? 150 : 210;
   fall.box = { left, top: 22, step, width, scale: (width - left - 8) / most, height, most };
   drawRounds(context);
   drawTimeAxis(context);
@@ -105,8 +105,9 @@ function drawWait(context, meaning, x, y, width, tall) {
 function drawRequestLabel(context, request, y, end) {
   context.fillStyle = variable("text");
   const size = bytes(request.received || Math.abs(request.stop - request.start));
-  textIn(context, fall.box.left < 100 ? request.purpose : `${request.purpose} ${request.columns || ""}`, 0, y, fall.box.left - 74 > 40 ? fall.box.left - 74 : 60);
-  if (fall.box.left >= 100) {
+  const narrow = fall.box.left < 100;
+  textIn(context, request.columns || request.purpose, 0, y, fall.box.left - (narrow ? 4 : 74));
+  if (!narrow) {
     context.textAlign = "right";
     context.fillStyle = variable("muted");
     context.fillText(size, fall.box.left - 8, y);
