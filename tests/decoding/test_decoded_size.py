@@ -179,16 +179,18 @@ def test_all_pages_of_a_selection_count_together() -> None:
     )
     _, pages = file.pages()
 
-    def select(limit: int) -> pa.Array:
+    def select(rows: RowRanges, limit: int) -> pa.Array:
         source = file.paged(keep=lambda _: None)  # page by page
         for page in pages:
             source.add(page)
-        return source.select(few, limited(limit))
+        return source.select(rows, limited(limit))
 
-    few = RowRanges([(row, row + 1) for row in range(0, 5000, 50)])
+    some = RowRanges([(row, row + 5) for row in range(0, 5000, 50)])
     with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
-        select(200_000)  # slices hold on to their pages
-    assert select(2_000_000).equals(pc.take(values, pa.array(few.rows())))
+        select(some, 200_000)  # slices hold on to their pages
+    assert select(some, 2_000_000).equals(pc.take(values, pa.array(some.rows())))
+    picked = RowRanges([(row, row + 1) for row in range(0, 5000, 50)])  # copies do not
+    assert select(picked, 200_000).equals(pc.take(values, pa.array(picked.rows())))
 
 
 def test_rows_that_a_nested_chunk_cannot_have() -> None:

@@ -74,7 +74,8 @@ def test_few_rows_equal_pyarrow(
         source = file.paged(keep=lambda page: kept.update({page.first_row: page}))
         for page in pages:
             source.add(kept.get(page.first_row, page) if again else page)
-        rows = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=8, unique=True))
+        most = 60 if again == 2 else 8  # more than 8 are picked where they are few of many pages
+        rows = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=most, unique=True))
         found = source.select(RowRanges.from_rows(sorted(rows)), LIMITS)
         found.validate(full=True)
         assert found.type == table.schema[0].type
@@ -189,6 +190,22 @@ def test_a_picked_value_holds_nothing_of_its_page() -> None:
         found = source.select(RowRanges.from_rows([500]), LIMITS)
         assert found.to_pylist() == ["00000500"]
         assert sum(buffer.size for buffer in found.buffers() if buffer is not None) < 100
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+def test_few_rows_of_many_pages_are_picked(nulls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pages have nulls, so that none can be picked from, adjacent pages are decoded together, others are not."""
+    values = [None if nulls and row % 7 == 0 else row for row in range(40_000)]
+    table = pa.table({"c": pa.array(values, pa.int64())})
+    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
+    for rows, decodes in ((range(10, 20_000, 1000), 1), (range(10, 40_000, 2000), 20), (range(0, 40_000, 100), 1)):
+        source = file.paged()
+        for page in file.pages()[1]:
+            source.add(page)
+        decode = Mock(wraps=source._decode)
+        monkeypatch.setattr(source, "_decode", decode)
+        assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [values[row] for row in rows]
+        assert decode.call_count == (decodes if nulls or len(rows) == 400 else 0)
 
 
 def test_pages_of_several_lengths_are_not_decompressed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
