@@ -416,6 +416,7 @@ class BlockingSession(_Bridge[Session]):
     build_index = _opening(Session.build_index, BlockingIndex)
     open_index = _opening(Session.open_index, BlockingIndex)
     optimize = _bridged(Session.optimize)
+    diagnose = _bridged(Session.diagnose)
 
     metrics = _Attribute[Session, ReadMetrics](lambda inner: inner.metrics)
 

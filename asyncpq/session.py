@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
+    from asyncpq.reports.documents import Diagnosis
     from asyncpq.tables import Format, Version
     from asyncpq.writing.file_layout import WriteOptions
     from asyncpq.writing.optimize import RewriteResult
@@ -189,6 +190,23 @@ class Session(Unpicklable):
         Each has ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage.md, "Caches".
         """
         return {tier.name: tier.counters() for tier in self._tiers}
+
+    async def diagnose(self, url: str | os.PathLike[str] | None = None, *, writes: bool = False) -> Diagnosis:
+        """Return what a report of a problem needs: versions, settings, and how the store of ``url`` answers.
+
+        Args:
+            url: an object, of which a few parts are fetched to measure latency and bandwidth; None for no store.
+            writes: also try whether the store refuses to create an existing object, which indexes need. It creates an
+                object of a random name beside ``url`` and deletes it.
+
+        Returns:
+            The document of ``asyncpq doctor``, without secrets. Errors of the store are in it, not raised.
+        """
+        self._runtime.check()
+        from asyncpq.reports.diagnosis import diagnose
+
+        caches = {tier.name: {"place": repr(tier), **tier.counters()} for tier in self._tiers}
+        return await diagnose(self._runtime, caches, None if url is None else os.fspath(url), writes=writes)
 
     async def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
         """Open a Parquet object and fetch its footer, usually with one GET, unless the footer is cached.

@@ -8,6 +8,7 @@ import typer
 
 import asyncpq
 from asyncpq.cli import index
+from asyncpq.cli.doctor import doctor
 from asyncpq.cli.inspect import inspect
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
@@ -47,3 +48,4 @@ app.command()(query)
 app.command()(lookup)
 app.command()(take)
 app.command()(count)
+app.command()(doctor)

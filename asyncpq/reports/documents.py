@@ -386,3 +386,44 @@ class Count(TypedDict):
     url: str
     where: str | None
     rows: int
+
+
+class StoreDiagnosis(TypedDict):
+    """How the store of one object answers. Fields after ``url`` are missing or None where an error came first."""
+
+    url: str
+    settings: dict[str, str]  # where credentials came from, endpoint, region
+    client: str | None  # that sends the requests
+    server: str | None
+    guarantee: str | None  # how surely reads see one version
+    size: int | None  # of the object
+    first_s: float | None  # of the first GET, connection included
+    latency_s: float | None  # of a small GET, the median of some
+    bandwidth_bytes_s: float | None  # of one GET; None: the object is too small
+    parallel_bytes_s: float | None  # of several GETs together
+    supports: dict[str, bool | None]  # "ranges", "suffix ranges", "If-Match", "create if absent"; None: not tried
+    requests: list[Request]
+    error: str | None  # that ended the diagnosis
+    error_type: str | None
+
+
+class Diagnosis(TypedDict):
+    """``asyncpq doctor``; :meth:`asyncpq.Session.diagnose`. It holds no secrets."""
+
+    document: Literal["diagnosis"]
+    versions: dict[str, str | None]  # of asyncpq, Python and packages; None: not installed
+    platform: dict[str, str]
+    environment: list[str]  # names of variables that are set and concern stores, without their values
+    caches: dict[str, dict[str, Any]]  # "memory", "disk", "shared"
+    store: StoreDiagnosis | None  # None: no url was given
+
+
+class CacheUsage(TypedDict):
+    """``asyncpq cache show`` and ``clear``."""
+
+    document: Literal["cache"]
+    kind: Literal["disk", "shared"]
+    place: str
+    entries: int
+    bytes: int | None  # None: not known
+    removed: int | None  # entries that ``clear`` removed; None: of ``show``

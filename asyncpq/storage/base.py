@@ -209,6 +209,17 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class SettledStore(Store, Protocol):
+    """A store that looks for credentials and places in several settings, and tells what it found."""
+
+    async def settings(self, url: str) -> dict[str, str]:
+        """Return what was found for ``url``, such as "credentials" (where they came from), "endpoint" and "region".
+
+        The values show no secrets. No request is sent for the object.
+        """
+
+
+@runtime_checkable
 class WritableStore(Store, Protocol):
     """A store that also writes; :func:`writable` returns a store as this type.
 

@@ -198,6 +198,16 @@ class S3Resolver(Unpicklable):
             self._remote_keys = fetched
         return fetched[0]
 
+    async def settings(self, bucket: str, url: str) -> dict[str, str]:
+        """Return what was found for a bucket, without secrets: where credentials came from, endpoint, region, and why
+        s3fs is used, if it is. Raises the errors of :meth:`find_route`."""
+        route = await self.find_route(bucket, url)
+        config = self._configuration()
+        source = config.source if config is not None else f"botocore ({self._reason})"
+        if isinstance(route, str):
+            return {"credentials": source, "through": f"s3fs: {route}"}
+        return {"credentials": source, "endpoint": f"{route.scheme}://{route.host}", "region": route.region}
+
     async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
         """Return the TLS context that botocore would use; True trusts the system's CAs, False any server."""
         if scheme != "https":

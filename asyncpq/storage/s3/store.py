@@ -304,6 +304,12 @@ class S3Store(Unpicklable):
         self._check_open()
         return await self._signers.identity()
 
+    async def settings(self, url: str) -> dict[str, str]:
+        """Return what was found for the bucket of ``url``; see :class:`asyncpq.storage.base.SettledStore`."""
+        self._check_open()
+        bucket, _ = await self._split(url)
+        return await self._resolver.settings(bucket, url)
+
     async def close(self) -> None:
         """Close all connections of the store. Idempotent."""
         self._closed = True

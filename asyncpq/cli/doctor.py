@@ -1,0 +1,100 @@
+"""``asyncpq doctor``: a report of versions, settings and a store, to paste into an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import typer
+
+from asyncpq.cli.figures import console, print_facts, size_text
+from asyncpq.cli.inspect import Format, ReportFormat
+from asyncpq.cli.output import write_document
+from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.targets import names_many, opened, with_session
+from asyncpq.dataset import Dataset
+from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
+from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
+from asyncpq.session import Session
+
+_CODES: Final = {
+    **{kind.__name__: NOT_FOUND for kind in (ObjectNotFoundError, BucketNotFoundError)},
+    **{kind.__name__: NOT_ALLOWED for kind in (AccessDeniedError, CredentialsError)},
+}
+
+
+@with_session
+async def doctor(
+    session: Session,
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="[URL]", help="An object, or files of which the first is taken.", show_default=False),
+    ] = None,
+    write_test: Annotated[
+        bool,
+        typer.Option(
+            "--write-test",
+            help="Also try whether the store refuses to create an existing object, which commits of indexes need: "
+            "create an object of a random name and delete it.",
+        ),
+    ] = False,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Show versions, credentials and where they came from, and how a store answers. Nothing secret is shown."""
+    if url is not None and names_many(url):
+        async with opened(session, url) as target:
+            files = await target.files() if isinstance(target, Dataset) else [url]
+            url = files[0] if files else url
+    report = await session.diagnose(url, writes=write_test)
+    if format_ is Format.JSON:
+        write_document(report)
+    else:
+        print_facts(console(), _facts(report))
+    store = report["store"]
+    if store is not None and store["error"] is not None:
+        fail(store["error"], _CODES.get(store["error_type"] or "", FAILED))
+
+
+def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:
+    versions = report["versions"]
+    yield "asyncpq", versions["asyncpq"] or "not installed as a package"
+    yield "Python", f"{versions['python']}, {report['platform']['event_loop']}"
+    yield "system", f"{report['platform']['system']}, {report['platform']['cpus']} CPUs"
+    known = [f"{name} {version}" for name, version in versions.items() if version and name not in ("asyncpq", "python")]
+    for start in range(0, len(known), 4):
+        yield "packages" if start == 0 else "", ", ".join(known[start : start + 4])
+    yield "not installed", ", ".join(name for name, version in versions.items() if version is None)
+    yield "variables set", ", ".join(report["environment"])
+    for name, cache in report["caches"].items():
+        if name == "memory":
+            yield "memory cache", f"{size_text(cache['max_bytes'])} at most"
+        else:
+            counters = ", ".join(f"{count} {counter}" for counter, count in cache.items() if counter != "place")
+            yield f"{name} cache", f"{cache['place']}: {counters}"
+    if report["store"] is not None:
+        yield from _store_facts(report["store"])
+
+
+def _store_facts(store: StoreDiagnosis) -> Iterator[tuple[str, str]]:
+    yield "url", store["url"]
+    yield from store["settings"].items()
+    yield "object", "" if store["size"] is None else size_text(store["size"])
+    yield "client", store["client"] or ""
+    yield "server", store["server"] or ""
+    yield "one version", store["guarantee"] or ""
+    yield "first GET", _seconds(store["first_s"])
+    yield "small GET", _seconds(store["latency_s"])
+    yield "bandwidth", _rate(store["bandwidth_bytes_s"])
+    yield "in parallel", _rate(store["parallel_bytes_s"])
+    words = {True: "yes", False: "no", None: "not tried"}
+    if store["size"] is not None:
+        yield "supports", ", ".join(f"{name}: {words[answer]}" for name, answer in store["supports"].items())
+    yield "requests", str(len(store["requests"]))
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _rate(bytes_s: float | None) -> str:
+    return "" if bytes_s is None else f"{size_text(bytes_s)}/s"
