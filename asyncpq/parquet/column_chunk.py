@@ -28,7 +28,7 @@ from asyncpq.parquet.thrift import (
     Fields,
     Value,
     any_of,
-    byte,
+    binary_value,
     headers,
     list_of,
     optional,
@@ -311,10 +311,10 @@ def _usual_patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     bytes of fields in the order of their ids; groups are values."""
     number, small = b"(" + VARINT + b")", rb"([\x00-\x7f])"
     front = [rb"\x26", number, rb"\x1c\x15", small, rb"\x19(", list_of((I32,), rb"[\x00-\x7f]", longest=6), rb")\x19"]
-    bound = any_of(
-        *(byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _LONGEST_BOUND)))
+    statistics = (
+        repeated(any_of(INTEGER_FIELD, headers(BINARY) + binary_value(_LONGEST_BOUND), headers(TRUE, FALSE)))
+        + STOP_BYTE
     )
-    statistics = repeated(any_of(INTEGER_FIELD, headers(BINARY) + bound, headers(TRUE, FALSE))) + STOP_BYTE
     encoding_stats = list_of((STRUCT,), rb"\x15[\x00-\x7f]\x15[\x00-\x7f]\x15" + VARINT + STOP_BYTE, longest=6)
     place = rb"\x16" + number + rb"\x15" + number
     rest = [

@@ -466,23 +466,24 @@ def optional(pattern: bytes) -> bytes:
     return b"(?:" + pattern + b")?+"
 
 
-def list_of(types: tuple[int, ...], element: bytes, *, longest: int) -> bytes:
-    """Return a pattern for a list's header and at most ``longest`` elements; ``longest`` is at most 14."""
+def list_of(types: tuple[int, ...], element: bytes, *, longest: int, shortest: int = 0) -> bytes:
+    """Return a pattern for a list's header and ``shortest`` to ``longest`` elements, at most 14."""
     return any_of(
         *(
             b"[" + b"".join([byte(length << 4 | type_) for type_ in types]) + b"](?:" + element + b"){%d}" % length
-            for length in range(longest + 1)
+            for length in range(shortest, longest + 1)
         )
     )
 
 
-def _binary() -> bytes:
-    # The length, then as many bytes. The lengths of numbers' bounds come first.
-    lengths = [8, 4, *(n for n in range(MAX_BINARY + 1) if n not in (4, 8))]
+def binary_value(longest: int) -> bytes:
+    """Return a pattern for the length of a byte string, at most ``longest``, and its bytes. Compiling it takes 8 us a
+    length. The lengths of numbers' bounds come first."""
+    lengths = [8, 4, *(n for n in range(longest + 1) if n not in (4, 8))]
     return any_of(*(byte(n) + b".{%d}" % n for n in lengths))
 
 
-BINARY_VALUE: Final = _binary()
+BINARY_VALUE: Final = binary_value(MAX_BINARY)
 INTEGER_FIELD: Final = headers(I16, I32, I64) + VARINT
 INTEGER_FIELDS: Final = repeated(INTEGER_FIELD)
 INTEGER_LIST_FIELD: Final = headers(LIST) + list_of((I32, I64), VARINT, longest=14)
