@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import field
@@ -18,7 +19,7 @@ from typing import Literal, Self
 from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.records import dataclass
-from asyncpq.tracing import ReadSpan, start_span
+from asyncpq.tracing import API, PROVIDER_NAMED, ReadSpan, start_span
 
 ReadName = Literal[
     "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index", "files", "inspect", "lint"
@@ -97,7 +98,8 @@ class Operation:
         self._running = True
         if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             self.metrics.observe(self._request_ended)
-        self._span = start_span(self.name, self.url)
+        if API in sys.modules or PROVIDER_NAMED:
+            self._span = start_span(self.name, self.url)
         self.metrics.began = time.monotonic()
 
     def inner(self, name: OperationName, url: str) -> Operation:

@@ -10,7 +10,6 @@ between its batches.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,10 @@ from asyncpq.metrics import ReadMetrics
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-_NAMED = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
+#: Spans may be recorded if the environment names a provider, or once this module is loaded: a program that sets a
+#: provider imports it. For others the import would take 10 ms of the first read.
+PROVIDER_NAMED = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
+API = "opentelemetry.trace"
 
 
 @cache
@@ -37,9 +39,7 @@ def tracer() -> Tracer | None:
 
 def start_span(name: str, url: str) -> ReadSpan | None:
     """Start the span of an operation, a child of the caller's; return None if spans are not recorded."""
-    # A program that sets a provider has imported the API, or names the provider in the environment. For others the
-    # import would take 10 ms of the first read.
-    provided = tracer() if "opentelemetry.trace" in sys.modules or _NAMED else None
+    provided = tracer()
     if provided is None:
         return None
     from opentelemetry.trace import SpanKind

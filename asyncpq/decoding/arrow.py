@@ -41,6 +41,8 @@ BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 _INT_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}  # of the array module, by bits
 _FLOAT_CODES = {32: "f", 64: "d"}
 
+_TAKE = pc.kernel("take")
+
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
     """Return the asyncpq error for a pyarrow ``error`` about a file's bytes. ``what`` begins its message."""
@@ -198,7 +200,7 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
     if plain is not None:
         return pc.cast(pc.take(pc.cast(values, plain), indices), type_)
     try:
-        return pc.take(values, indices)
+        return _TAKE([values, indices])
     except pa.ArrowNotImplementedError:  # a view type inside a nested one
         none = pa.nulls(1, type_)
         return join([none if index is None else values.slice(index, 1) for index in indices.to_pylist()], type_)

@@ -43,13 +43,13 @@ _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
 }
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Kernel: TypeAlias = Callable[[Any], Any]
-COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {  # of arrays and scalars
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+COMPARE: Mapping[str, Callable[[Sequence[Any]], Any]] = {  # of lists of two arrays or scalars
+    "==": pc.kernel("equal"),
+    "!=": pc.kernel("not_equal"),
+    "<": pc.kernel("less"),
+    "<=": pc.kernel("less_equal"),
+    ">": pc.kernel("greater"),
+    ">=": pc.kernel("greater_equal"),
 }
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {  # of pyarrow expressions
     "==": operator.eq,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -230,7 +230,8 @@ class _Compiler:
                 _refuse_uuid(expr.value, column)
                 return self._engine(expr)
             op, scalar = near
-        return _on_values(column, partial(COMPARE[_FLIPPED[op]], scalar))
+        compare = COMPARE[_FLIPPED[op]]
+        return _on_values(column, lambda values: compare([scalar, values]))
 
     def _membership(self, expr: tree.In | tree.KeyIn) -> Evaluate:
         column = self._column(expr.column)

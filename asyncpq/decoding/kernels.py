@@ -8,6 +8,7 @@ A kernel takes no ``Expression``; combine those with operators.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncpq.storage.threads import import_whole
@@ -28,6 +29,12 @@ def cast(array: Any, type_: Any) -> Any:
 _CAST = get_function("cast")
 
 
+def kernel(name: str) -> Callable[[Sequence[Any]], Any]:
+    """Return the kernel ``name``, which takes a list of its arrays: lookups are spared a Python call."""
+    call: Callable[[Sequence[Any]], Any] = get_function(name).call
+    return call
+
+
 def __getattr__(name: str) -> Any:
     """Return the function or class ``name`` of ``pyarrow.compute``."""
     if name.startswith("__"):
@@ -38,10 +45,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_whole("pyarrow.compute"), name)
     arity, call = function.arity, function.call
 
-    def kernel(*arrays: Any, **options: Any) -> Any:
+    def with_options(*arrays: Any, **options: Any) -> Any:
         if options or len(arrays) != arity:
             return getattr(import_whole("pyarrow.compute"), name)(*arrays, **options)
         return call(arrays)
 
-    globals()[name] = kernel
-    return kernel
+    globals()[name] = with_options
+    return with_options

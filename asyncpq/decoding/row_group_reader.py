@@ -36,6 +36,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
+_INDICES_NONZERO = pc.kernel("indices_nonzero")
 _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows seen, columns are filtered by a mask
 
 
@@ -310,7 +311,7 @@ class RowGroupReader:
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
-        indices = pc.indices_nonzero(mask)
+        indices = _INDICES_NONZERO([mask])
         matching = {projection: take(array, indices) for projection, array in arrays.items()} if arrays else {}
         if encoded:
             matching = self._dense(matching)

@@ -101,6 +101,7 @@ class ObjectSource:
         self._packed = packed
         self._tail_hint = handle.url.rpartition("/")[0] if tail_hint is None else tail_hint
         self.handle = handle
+        self._protocol = handle.url.partition(":")[0]
         self._namespace = namespace
         self._decryption = decryption
         self._once = once
@@ -403,17 +404,16 @@ class ObjectSource:
 
     def prices(self) -> Prices:
         """Return what requests and bytes of the object's server cost, as far as the session knows by now."""
-        return self.runtime.price_book.prices(self.handle.server or self._price_key())
+        return self.runtime.price_book.prices(self.handle.server or self._protocol)
 
     def learn_prices(
         self, requests: int, num_bytes: int, seconds: float, cpu_s: float | None = None, fastest_s: float | None = None
     ) -> None:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
         if not is_here(self.handle):
-            self.runtime.price_book.learn(self._price_key(), requests, num_bytes, seconds, cpu_s, fastest_s)
-
-    def _price_key(self) -> str:
-        return self.handle.server or self.handle.url.partition(":")[0]
+            self.runtime.price_book.learn(
+                self.handle.server or self._protocol, requests, num_bytes, seconds, cpu_s, fastest_s
+            )
 
 
 async def validation_ended(validation: Flight[None], metrics: ReadMetrics) -> None:
