@@ -228,13 +228,19 @@ def _verdict(document: Why) -> tuple[Tone, str]:
     for severity, tone in (("high", "poor"), ("medium", "fair")):
         for cause in document["causes"]:
             if cause["severity"] == severity:
-                return ("poor" if tone == "poor" else "fair"), f"What costs most: {printable(cause['title'])}"
+                return ("poor" if tone == "poor" else "fair"), _costs_most(cause, document["time"])
     ratio = _ratio(document["bytes"])
     if ratio is not None and ratio <= CLOSE:
         return "good", f"Close to the least possible: {ratio:.2f} times the bytes of the pages that hold the rows"
     if document["requests"]:
         return "good", "Nothing was found that would make it much faster"
     return "good", "Served from caches, without a request"
+
+
+def _costs_most(cause: Cause, time: TimeSplit) -> str:
+    title, saved = printable(cause["title"]), cause["saves_seconds"]
+    share = f" ({seconds_text(saved)} of {seconds_text(time['total_s'])})" if saved else ""
+    return f"What costs most: {title}{share}"
 
 
 def _ratio(sizes: dict[str, int | None]) -> float | None:
@@ -250,7 +256,7 @@ def _why_facts(document: Why) -> list[list[str]]:
         ["Rows", f"{document['rows']:,}", f"of {rows['total']:,}" if rows is not None else ""],
         ["Time", seconds_text(time["total_s"]), _dominant(time)],
         ["Requests", f"{len(document['requests']):,}", f"in {counted(document['rounds'], 'round')}"],
-        ["Fetched", bytes_text(fetched), f"{ratio:.2f} \u00d7 the least possible" if ratio is not None else ""],
+        ["Fetched", bytes_text(fetched), _beside_least(ratio)],
     ]
     if whole:
         saved = 100 * (1 - fetched / whole)
@@ -260,6 +266,12 @@ def _why_facts(document: Why) -> list[list[str]]:
     asked = hits + document["tiers"].get("store", 0)
     facts.append(["From caches", f"{hits:,}", f"of {counted(asked, 'part')}"])
     return facts
+
+
+def _beside_least(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f} \u00d7 the least possible" if ratio >= 1 else "caches had the rest"
 
 
 def _dominant(time: TimeSplit) -> str:
@@ -378,11 +390,11 @@ def counted(count: int, thing: str) -> str:
 def bytes_text(count: int) -> str:
     """Return a number of bytes with three digits and a unit."""
     size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 999.5:
-            return f"{count:,} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} TB" if size < 1000 else f"{size:,.0f} TB"
+            return f"{count} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB" if size < 999.5 else f"{size:,.0f} TiB"
 
 
 def seconds_text(seconds: float) -> str:

@@ -122,7 +122,7 @@ def test_the_pointer_shows_what_is_under_it(show: Open) -> None:
 def test_requests_are_told_one_by_one(show: Open) -> None:
     page = show(story())
     page.focus("#waterfall")
-    assert page.locator("#request").inner_text().startswith("1 of 3. Tail request. Range: the last 655 kB; Round: 1")
+    assert page.locator("#request").inner_text().startswith("1 of 3. Tail request. Range: the last 640 KiB; Round: 1")
     page.keyboard.press("End")
     assert "3 of 3. Data request" in page.locator("#request").inner_text()
 

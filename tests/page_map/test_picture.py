@@ -21,7 +21,7 @@ def test_a_story_says_what_was_asked_and_what_it_took() -> None:
     drawn = picture(story())
     assert drawn["title"] == "Lookup of id = 42"
     assert drawn["headline"].startswith("1 row in ")
-    assert drawn["headline"].endswith(": 3 requests in 2 rounds, 3.52 MB")
+    assert drawn["headline"].endswith(": 3 requests in 2 rounds, 3.35 MiB")
     assert [label for label, _, _ in drawn["facts"]] == [
         "Rows", "Time", "Requests", "Fetched", "Whole chunks", "From caches",
     ]  # fmt: skip
@@ -42,7 +42,11 @@ def test_titles(changes: Any, title: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "tone", "verdict"),
     [
-        ({"causes": documents.causes()}, "poor", "What costs most: The store is far away: 31 ms to the first byte"),
+        (
+            {"causes": documents.causes()},
+            "poor",
+            "What costs most: The store is far away: 31 ms to the first byte (50 ms",
+        ),
         ({"causes": documents.causes()[1:]}, "fair", "What costs most: Rows are in random order of id"),
         ({"bytes": {"fetched": 12, "wanted": 10}}, "good", "Close to the least possible: 1.20 times the bytes"),
         ({"bytes": {"fetched": 90, "wanted": 10}}, "good", "Nothing was found that would make it much faster"),
@@ -83,13 +87,13 @@ def test_an_inspection_says_what_its_indexes_are_worth() -> None:
 
 
 def test_metrics_and_datasets() -> None:
-    assert picture(documents.dataset_inspection(7))["headline"] == "7 files, 10 columns, 560 MB"
+    assert picture(documents.dataset_inspection(7))["headline"] == "7 files, 10 columns, 534 MiB"
     assert picture(documents.metrics_document([]))["requests"] is None
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_499, "999 kB"), (999_500, "1 MB"), (2_140_000_000, "2.14 GB")],
+    [(0, "0 B"), (999, "999 B"), (1000, "0.977 KiB"), (1024, "1 KiB"), (1_023_000, "999 KiB"), (1 << 41, "2 TiB")],
 )
 def test_bytes(count: int, text: str) -> None:
     assert bytes_text(count) == text

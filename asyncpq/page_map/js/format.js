@@ -10,11 +10,11 @@ function counted(number, thing) {
 
 function bytes(number) {
   let size = number;
-  for (const unit of ["B", "kB", "MB", "GB"]) {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (size < 999.5) return unit === "B" ? `${count(size)} B` : `${digits(size)} ${unit}`;
-    size /= 1000;
+    size /= 1024;
   }
-  return `${digits(size)} TB`;
+  return `${digits(size)} TiB`;
 }
 
 function digits(number) {

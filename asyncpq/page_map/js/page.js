@@ -37,8 +37,8 @@ function start() {
   tellFunnel();
   tellCost();
   tellNotes();
-  startWaterfall();
   if (startMap()) describeMap();
+  startWaterfall();
   redraw();
   byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -21,7 +21,7 @@ function tellTime() {
   const box = byId("time");
   box.hidden = false;
   const bar = element("div", "stack");
-  for (const [name, part] of PICTURE.time) bar.append(stackPart(name, part / total));
+  for (const [name, part] of PICTURE.time) if (part > 0) bar.append(stackPart(name, part / total));
   const list = element("ul", "legend");
   fillLegend(list, PICTURE.time.filter(([, part]) => part > 0).map(([name, part]) => [name, `${seconds(part * 1e6)}, ${percent(part / total)}`]));
   box.append(bar, list);
@@ -67,7 +67,9 @@ function causeItem(cause) {
   item.append(title, element("p", "", cause.detail));
   const saved = savings(cause);
   if (saved) item.append(element("p", "saves", `Would save ${saved}`));
-  item.append(element("p", "cure", cause.cure), ...Object.entries(cause.snippets).map(snippet));
+  const snippets = element("div", "snippets");
+  snippets.append(...Object.entries(cause.snippets).map(snippet));
+  item.append(element("p", "cure", cause.cure), snippets);
   return item;
 }
 
@@ -83,7 +85,7 @@ function snippet([writer, code]) {
   const box = element("details", "snippet");
   const pre = element("pre");
   pre.append(element("code", "", code));
-  box.append(element("summary", "", `With ${writer}`), pre);
+  box.append(element("summary", "", writer), pre);
   return box;
 }
 

@@ -6,12 +6,27 @@ function startWaterfall() {
   if (!PICTURE.requests) return;
   byId("requests").hidden = false;
   fall.rows = PICTURE.requests.rows.map(openRequest);
+  for (const layout of layouts) nameColumns(layout);
   const timed = PICTURE.requests.timed;
   byId("requests-caption").textContent = timed
     ? "Each line is a request, in the order of sending: waiting for the first byte, then receiving. Shades are rounds: each waits for the one before."
     : "Each line is a range that would be requested, as long as its bytes.";
   fillLegend(byId("requests-legend"), fallLegend());
   listenToFall();
+}
+
+// Requests that were sent do not know whom they served; the layout does.
+function nameColumns(layout) {
+  const sent = new Map(layout.requests.map((request) => [request.index, request]));
+  fall.rows.forEach((request, index) => {
+    const range = sent.get(index);
+    if (!range || request.columns || request.purpose !== "data") return;
+    const names = new Set();
+    for (const chunk of layout.chunks) {
+      if (names.size < 4 && chunk.start < range.stop && chunk.stop > range.start && chunk.wanted) names.add(layout.columns[chunk.column].name);
+    }
+    request.columns = [...names].slice(0, 3).join(", ") + (names.size > 3 ? " and more" : "");
+  });
 }
 
 function fallLegend() {
@@ -123,8 +138,7 @@ function drawRequestLabel(context, request, y, end) {
 function drawTimeAxis(context) {
   const { left, width, scale, height, most } = fall.box;
   const y = height - 11;
-  const steps = [1, 2, 5].flatMap((digit) => [...Array(10).keys()].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
-  const step = steps.find((one) => most / one <= (width < 480 ? 3 : 7)) || most;
+  const step = axisStep(most / (width < 480 ? 3 : 7));
   context.textAlign = "center";
   for (let at = 0; at <= most; at += step) {
     const x = left + at * scale;
@@ -135,6 +149,13 @@ function drawTimeAxis(context) {
     context.fillText(at ? text : "0", clamp(x, 20, width - 26), y);
   }
   context.textAlign = "left";
+}
+
+// A round number of microseconds (1, 2 or 5 and zeros) or of bytes (a power of two), not below `least`.
+function axisStep(least) {
+  if (!PICTURE.requests.timed) return 2 ** Math.ceil(Math.log2(Math.max(1, least)));
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= least) || power * 10;
 }
 
 function drawFallCursor() {
