@@ -35,6 +35,8 @@ from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import DatasetInspection
+    from asyncpq.reports.why import WhyReport
+    from asyncpq.scan.plan import Plan
 
 T = TypeVar("T")
 
@@ -64,6 +66,7 @@ class Dataset(Unpicklable):
 
     Attributes:
         metrics: cost of the call that ended last, whether it returned or raised; a scan has its own ``metrics``.
+        opening: cost of opening the dataset.
         skipped: bad files that the call that ended last left out, if ``on_bad_file`` is "skip".
     """
 
@@ -71,6 +74,7 @@ class Dataset(Unpicklable):
         self._state = state
         self._runtime = state.runtime
         self.metrics = ReadMetrics()
+        self.opening: ReadMetrics | None = None
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
 
@@ -302,6 +306,49 @@ class Dataset(Unpicklable):
                 plans = await files.plans()
         finally:
             self.metrics, self.skipped = operation.metrics, files.skipped
+        return self._plan_of(ask, operation, files, plans)
+
+    async def why(
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        lookup: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        layouts: bool = True,
+    ) -> WhyReport:
+        """Run a read, and return its story; see :meth:`asyncpq.File.why`. The story has the layouts of at most 20 files
+        that were read."""
+        await self._runtime.load("asyncpq.datasets.dataset_reports")
+        from asyncpq.datasets.dataset_reports import DatasetStory
+
+        if lookup is not None and where is not None:
+            raise InvalidOptionError("why() takes where= or lookup=, not both")
+        opening = self.opening if self.metrics is self.opening else None
+        wanted = None if lookup is None else LookupKeys(lookup)
+        ask = self._ask(columns, where if wanted is None else wanted.where, limit=limit)
+        if wanted is not None:
+            ask = ask._replace(keys=() if wanted.exact else wanted.names, prune=wanted.prune)
+            self._output(ask)
+        operation = self._runtime.operation("read" if wanted is None else "lookup", self.url)
+        told = DatasetStory(self._state, lookup, opening, operation)
+        files = DatasetFiles(self._state, ask, operation, scan=wanted is None)
+        if wanted is None:
+            output = self._output(ask)
+            size = DEFAULT_BATCH_SIZE
+            async with DatasetScan(self._runtime, files, operation, output, batch_size=size, limit=ask.limit) as scan:
+                rows = sum([batch.num_rows async for batch in scan])
+            self.metrics, self.skipped = operation.metrics, files.skipped
+        else:
+            found, _ = await self._run(operation, files)
+            table = self._concatenated(found, ask)
+            rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
+        plan = self._plan_of(ask, operation, files, told.plans)
+        return await told.report(files, plan, rows, layouts=layouts)
+
+    def _plan_of(
+        self, ask: ScanRequest, operation: Operation, files: DatasetFiles, plans: Sequence[Plan]
+    ) -> DatasetPlan:
         read = [plan for plan in plans if plan.pruning.row_groups_kept]
         return DatasetPlan(
             url=self.url,
@@ -385,10 +432,12 @@ class Dataset(Unpicklable):
 
     async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
         """Return the tables of each file, in the order of the files, and the number of matching rows."""
+        self._runtime.check()
+        operation = self._runtime.operation(name, self._state.url)
+        return await self._run(operation, DatasetFiles(self._state, ask, operation, scan=False))
+
+    async def _run(self, operation: Operation, files: DatasetFiles) -> tuple[list[UnitRows[OpenedFile]], int]:
         runtime, url = self._runtime, self._state.url
-        runtime.check()
-        operation = runtime.operation(name, url)
-        files = DatasetFiles(self._state, ask, operation, scan=False)
         executor = ScanExecutor(runtime, url, files)
         runtime.register(executor, executor.close)
         try:

@@ -137,7 +137,8 @@ class Operation:
         self.total.add(self.metrics)
         if self._span is not None:
             self._span.end(self.metrics, error)
-        seconds = time.monotonic() - self.metrics.began
+        self.metrics.ended = ended = time.monotonic()
+        seconds = ended - self.metrics.began
         if _reads.isEnabledFor(logging.DEBUG):
             outcome = printable(str(self.metrics))
             if error is not None:  # messages of other libraries may hold secrets

@@ -13,7 +13,7 @@ from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
-from asyncpq.metrics import ReadMetrics
+from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.parts import load_embedded_index
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -39,6 +39,7 @@ from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Inspection
+    from asyncpq.reports.why import WhyReport
 
 T = TypeVar("T")
 
@@ -57,12 +58,14 @@ class File(Unpicklable):
     Attributes:
         metrics: cost of the call of this handle that ended last, whether it returned or raised; for a scan
             see :attr:`asyncpq.Scan.metrics`. With concurrent calls, read ``metrics`` before the next await.
+        opening: cost of opening the file.
     """
 
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
         self._source = source
         self._version = version
         self.metrics = ReadMetrics()
+        self.opening: ReadMetrics | None = None
 
     def __repr__(self) -> str:
         return f"File({self.url!r}, {self.num_rows} rows)"
@@ -347,7 +350,64 @@ class File(Unpicklable):
                     scan_plan = await planner.prepare(scan=lookup is None)
         finally:
             self.metrics = planner.metrics
-        return describe(self._source, scan_plan, planner.metrics, planner.request, scan=lookup is None)
+        return describe(planner, scan_plan, scan=lookup is None)
+
+    async def why(
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        lookup: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        layouts: bool = True,
+    ) -> WhyReport:
+        """Run a read, and return its story: what ruled out what, its requests, bytes and time, and what would make it
+        faster.
+
+        The story has the requests that opened the file, too, if nothing was read with this handle since.
+
+        Args:
+            columns, where, limit: as in :meth:`scan`.
+            lookup: the ``keys`` of a :meth:`lookup` to run, instead of ``where``.
+            layouts: fetch all page indexes of the file after the read, so that the story can be drawn.
+        """
+        from asyncpq.reports import why
+        from asyncpq.reports.inspection import inspect_version
+
+        if lookup is not None and where is not None:
+            raise InvalidOptionError("why() takes where= or lookup=, not both")
+        opening = self.opening if self.metrics is self.opening else None
+        story = why.Story(scan=lookup is None)
+        if lookup is not None:
+            wanted, names = LookupKeys(lookup), column_names(columns)
+            keys = () if wanted.exact else wanted.names
+            request = ScanRequest(columns=names, keys=keys, where=wanted.where, prune=wanted.prune)
+            _, table = await self._collect("lookup", request, story.trace)
+            rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
+        else:
+            scan = self._scan("read", columns, where, None, limit, DEFAULT_BATCH_SIZE, ())
+            scan.metrics.trace = story.trace
+            async with scan:
+                rows = sum([batch.num_rows async for batch in scan])
+            self.metrics = scan.metrics
+        traced = story.files[self.url]
+        version = traced.scan_plan.version
+        shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
+        read = why.Read(
+            url=self.url,
+            verb="scan" if lookup is None else "lookup",
+            lookup=lookup,
+            columns=traced.plan.columns,
+            rows=rows,
+            metrics=self.metrics,
+            opening=opening,
+            plan=traced.plan.to_dict(),
+        )
+        report = why.why_report(read, story)
+        if layouts:
+            pages = why.wants_pages(*shape)
+            report.add_layout(await inspect_version(self._source, version, ReadMetrics(), pages=pages))
+        return report
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -393,11 +453,14 @@ class File(Unpicklable):
         if version.observed_at >= self._version.observed_at:
             self._version = version
 
-    async def _collect(self, name: OperationName, request: ScanRequest) -> tuple[ScanPlan, pa.Table]:
+    async def _collect(
+        self, name: OperationName, request: ScanRequest, trace: ReadTrace | None = None
+    ) -> tuple[ScanPlan, pa.Table]:
         runtime, url = self._source.runtime, self._source.handle.url
         runtime.check()
         operation = runtime.operation(name, url)
         metrics = operation.metrics
+        metrics.trace = trace
         file = OneFile(ScanPlanner(self._source, request, self._version, self._adopt, operation), scan=False)
         try:
             with operation:

@@ -81,6 +81,8 @@ class ReadTrace:
 
     parts: list[TracedPart] = field(default_factory=list)
     decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
+    #: For each piece of a row group that was filtered: url, ordinal of the row group, and ranges of its matching rows.
+    matched: list[tuple[str, int, list[tuple[int, int]]]] = field(default_factory=list)
     waited: list[tuple[float, float]] = field(default_factory=list)  # for a tier outside this process
     on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
 
@@ -127,6 +129,7 @@ class ReadMetrics:
     #: other reads wait for it, is counted there.
     total: ReadMetrics | None = field(default=None, repr=False)
     began: float = field(default=0.0, repr=False, compare=False)  # time.monotonic() when the call began
+    ended: float = field(default=0.0, repr=False, compare=False)  # and when it ended
     #: Where a read that is explained tells its story; None for all others, which pay nothing for it.
     trace: ReadTrace | None = field(default=None, repr=False, compare=False)
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
@@ -297,5 +300,5 @@ class ReadMetrics:
 _EXPORTED = tuple(
     item.name
     for item in fields(ReadMetrics)
-    if item.name not in ("log", "total", "began", "trace") and not item.name.startswith("_")
+    if item.name not in ("log", "total", "began", "ended", "trace") and not item.name.startswith("_")
 )

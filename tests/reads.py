@@ -134,7 +134,7 @@ async def plan(file: asyncpq.File, question: ScanRequest) -> Plan:
     preparation = file._prepare("plan", question)
     with preparation.operation:
         prepared = await preparation.prepare(scan=True)
-    return describe(file._source, prepared, preparation.metrics, preparation.request, scan=True)
+    return describe(preparation, prepared, scan=True)
 
 
 def read_as(

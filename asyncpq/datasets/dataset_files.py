@@ -278,6 +278,11 @@ class DatasetFiles:
         async with aclosing(self.described(describe)) as plans:
             return [plan async for plan in plans if plan is not None]
 
+    @property
+    def listed(self) -> Sequence[DataFile]:
+        """The files that were found, before partition values and statistics ruled out any."""
+        return () if self._used is None else self._used.files
+
     def ruled_out(self) -> dict[str, int]:
         """Return how many files were not opened, by what ruled them out: a :data:`asyncpq.reports.documents.Fate`. The
         read must have a trace."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
-from asyncpq.datasets.dataset_files import DatasetState
+from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile, is_bad_file
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.documents import DatasetInspection, Inspection
+from asyncpq.reports import why
+from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection
 from asyncpq.reports.inspection import describe_dataset, inspect_version
+from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 
@@ -74,3 +78,79 @@ async def of_file(
         return None
     finally:
         operation.metrics.add_part(part.metrics)
+
+
+class DatasetStory:
+    """The story of one read of a dataset, whose ``operation`` has not begun; see :mod:`asyncpq.reports.why`."""
+
+    def __init__(
+        self, state: DatasetState, lookup: Mapping[str, Any] | None, opening: ReadMetrics | None, operation: Operation
+    ) -> None:
+        self._state = state
+        self._lookup = lookup
+        self._opening = opening
+        self._operation = operation
+        self._story = why.Story(scan=lookup is None)
+        operation.metrics.trace = self._story.trace
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of the files that were planned."""
+        return [file.plan for file in self._story.files.values()]
+
+    async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
+        """Return the story after the read of ``files``, which returned ``rows`` rows; ``plan`` is what it did."""
+        metrics, story = self._operation.metrics, self._story
+        planned = {traced.plan.url for traced in story.files.values() if traced.plan.pruning.row_groups_kept}
+        opened = [file for file in files.listed if safe_url(file.url) in planned]
+        unindexed = [safe_url(file.url) for file in opened if file.entry is None] if plan.index else []
+        lake = why.Lake(
+            view=str(plan.view),
+            files_step=plan.funnel[0],
+            others=self._others(files, planned),
+            files_opened=metrics.files_opened,
+            index=plan.index,
+            unindexed=frozenset(unindexed),
+        )
+        read = why.Read(
+            url=self._state.url,
+            verb="scan" if self._lookup is None else "lookup",
+            lookup=self._lookup,
+            columns=plan.columns,
+            rows=rows,
+            metrics=metrics,
+            opening=self._opening,
+            plan=plan.to_dict(),
+            lake=lake,
+        )
+        report = why.why_report(read, story)
+        if layouts:
+            for file in opened[: why.MAX_LAYOUTS]:
+                layout = await of_file(self._state, file, self._later(), _layout)
+                if layout is not None:
+                    report.add_layout(layout)
+        return report
+
+    def _later(self) -> Operation:
+        """Return an operation for what is fetched after the read, and is no part of its cost."""
+        return self._state.runtime.operation("inspect", self._state.url)
+
+    def _others(self, files: DatasetFiles, planned: Collection[str]) -> list[FileSummary]:
+        """Return the files that were not read, as far as the listing names them, with what ruled them out."""
+        known = self._state.source.known
+        listed = {file.url: file for file in (*files.listed, *(() if known is None else known.files))}
+        kept = {file.url for file in files.listed}
+        found: list[FileSummary] = []
+        for url, file in listed.items():
+            shown = safe_url(url)
+            if shown not in planned:
+                fate = files.fates.get(url, "statistics" if url in kept else "index")
+                summary: Any = {"url": shown, "size": file.size, "rows": file.num_rows, "fate": fate}
+                found.append(summary)
+        return found
+
+
+async def _layout(opened: OpenedFile, metrics: ReadMetrics) -> Inspection:
+    metadata = opened.version.metadata
+    pages = why.wants_pages(len(metadata.row_groups), len(metadata.schema.leaves))
+    return await inspect_version(opened.source, opened.version, metrics, pages=pages)

@@ -200,7 +200,7 @@ class OpenedFile:
             access = found if access is None else access & found
         request = ask._replace(access=access, by_file=None, view=view)
         self._preparation = ScanPlanner(self.source, request, version, lambda version: None, self.operation)
-        self._preparation.other_bytes = other_bytes
+        self._preparation.indexed, self._preparation.other_bytes = found, other_bytes
         self.plan = await self._preparation.prepare(scan=scan)
         self.plan.file_scan.current |= self._is_current
         return self.plan.fetch_plan.num_bytes()
@@ -235,9 +235,7 @@ class OpenedFile:
         """Return the plan for ``explain()``; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
-        indexed = None if self._entry is None or self._entry.access.is_all else self._entry.access
-        request, metrics = self._preparation.request, self.operation.metrics
-        return describe(self.source, self.plan, metrics, request, scan=scan, indexed=indexed)
+        return describe(self._preparation, self.plan, scan=scan)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read

@@ -133,6 +133,12 @@ class Matched(NamedTuple):
     num_rows: int  # that match
     seen: int  # rows that the filter saw
 
+    def matching_rows(self) -> RowRanges:
+        """Return exactly the rows that match."""
+        if self.mask is None:
+            return self.rows
+        return _absolute(self.rows, pc.indices_nonzero(self.mask).to_pylist())
+
 
 class Allowance:
     """The decoded bytes that remain allowed for one unit of rows, over all of its columns: ``limits`` are lowered."""

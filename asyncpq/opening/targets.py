@@ -63,7 +63,7 @@ async def open_target(
         else:
             assert files is not None
             dataset = await _FilesOpening(runtime, files, backend, own, index is None, view, options, operation).open()
-    dataset.metrics = operation.metrics
+    dataset.metrics = dataset.opening = operation.metrics
     # log which files reads see, the cost of the listing, and an option that would save it
     source = dataset.state.source
     cost = None if source.known is None else source.known.cost

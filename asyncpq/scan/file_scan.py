@@ -248,6 +248,9 @@ class FileScan:
             self.context.metrics.pages_read += pages
             if table is not None:
                 tables.append(table)
+        if (trace := self.context.metrics.trace) is not None:
+            for (piece, _, matched, _), _, _ in decoded:
+                trace.matched.append((self.version.url, piece.row_group.ordinal, list(matched.matching_rows())))
         if self.version.drops or self.version.metadata.dropped:
             for piece in unit.pieces:
                 leaves = [column.chunk.leaf for column in piece.row_group.columns]

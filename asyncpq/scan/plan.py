@@ -19,13 +19,13 @@ from asyncpq.metrics import MAX_LOGGED, ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport
-from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.objects.source import Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.scan.fates import PlannedFile, file_fates, funnel
-from asyncpq.scan.planner import ScanPlan
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import ScanRequest
 
 if TYPE_CHECKING:
@@ -218,20 +218,14 @@ class Plan:
     __str__ = explain
 
 
-def describe(
-    source: ObjectSource,
-    scan_plan: ScanPlan,
-    metrics: ReadMetrics,
-    request: ScanRequest,
-    *,
-    scan: bool,
-    indexed: AccessPlan | None = None,
-) -> Plan:
-    """Describe what ``scan_plan`` would fetch now. Parts in memory count as cached; other cache tiers are not searched.
+def describe(planner: ScanPlanner, scan_plan: ScanPlan, *, scan: bool) -> Plan:
+    """Describe what ``scan_plan`` of ``planner`` would fetch now.
 
-    A ``scan`` is read unit by unit; other reads of small files take one round. ``indexed`` are the rows that an index
-    beside the object leaves.
+    Parts in memory count as cached; other cache tiers are not searched.
+
+    A ``scan`` is read unit by unit; other reads of small files take one round.
     """
+    source, metrics, request = planner.source, planner.metrics, planner.request
     version, plan = scan_plan.version, scan_plan.fetch_plan
     schema = version.metadata.schema
     planned = [column for group in plan.row_groups for column in group.columns]
@@ -269,7 +263,7 @@ def describe(
         at = bisect_left(fetched, start)
         return "read" if at < len(fetched) and fetched[at] < stop else "memory"
 
-    file = PlannedFile(version, plan, request, indexed)
+    file = PlannedFile(version, plan, request, planner.indexed)
     fates = file_fates(file, fate_of)
     return Plan(
         url=version.url,

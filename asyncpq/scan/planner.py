@@ -74,6 +74,7 @@ class ScanPlanner:
         self._adopted = version
         self._adopt = adopt
         self.operation = operation
+        self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.metrics = operation.metrics
         where = request.where

@@ -1,0 +1,226 @@
+"""The story of one read: what its trace, plans and requests say together.
+
+A :class:`Story` is attached to the metrics of a read before the read begins. It hears of each file's plan before data
+is fetched, and of each part that comes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncpq.metrics import ReadTrace
+from asyncpq.objects.page_indexes import indexed_chunk
+from asyncpq.objects.read_plan import ColumnPlan, RowGroupPlan
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.fates import PlannedFile, file_fates
+from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import Fate, FileFates, TimeSplit
+
+PAGE_BYTES = 1 << 20  # of values before compression: what most writers put into a page, where pages are not known
+_TIERS: tuple[Fate, ...] = ("memory", "disk", "shared", "read")  # the farthest last
+
+
+@dataclass(slots=True)
+class TracedFile:
+    """A file that the read planned, and the plan as it was before data was fetched."""
+
+    planner: ScanPlanner
+    scan_plan: ScanPlan
+    plan: Plan
+
+
+class ColumnRead(NamedTuple):
+    """What was read of one column chunk, and what of it holds matching rows."""
+
+    url: str
+    row_group: int
+    leaf: int
+    name: str  # dotted path
+    predicate: bool  # the filter needs it
+    num_rows: int  # rows of the row group
+    bytes: int  # of the chunk
+    dictionary: int  # bytes before the first data page; 0 if there is no dictionary, or its size is not known
+    sizes: Sequence[int]  # of each data page
+    first_rows: Sequence[int]  # first row of each
+    fetched: Sequence[int]  # ordinals of the pages that were read, from the store or a cache
+    wanted: Sequence[int]  # ordinals of those that hold matching rows
+    matches: int  # matching rows of the row group
+    whole: bool  # read as one piece
+    has_index: bool  # the file has an OffsetIndex of the chunk
+    has_bounds: bool  # and a ColumnIndex
+    is_estimated: bool  # nothing says where its pages are: ``sizes`` are those of PAGE_BYTES
+
+    def rows_of(self, pages: Iterable[int]) -> RowRanges:
+        """Return the rows of ``pages``."""
+        stops = [*self.first_rows[1:], self.num_rows]
+        return RowRanges([(self.first_rows[page], stops[page]) for page in pages])
+
+    def pages_of(self, rows: RowRanges) -> list[int]:
+        """Return the pages that hold any of ``rows``."""
+        spans = zip(self.first_rows, [*self.first_rows[1:], self.num_rows], strict=True)
+        return [page for page, (first, stop) in enumerate(spans) if rows.overlaps(first, stop)]
+
+    @property
+    def wanted_bytes(self) -> int:
+        """The least that holds the matching rows: their pages, and the dictionary."""
+        return self.dictionary + sum([self.sizes[page] for page in self.wanted]) if self.wanted else 0
+
+
+@dataclass(slots=True)
+class Story:
+    """The trace of one read, and the plans of its files. ``scan``: the read is one of a predicate, not of keys."""
+
+    scan: bool
+    trace: ReadTrace = field(init=False)
+    files: dict[str, TracedFile] = field(default_factory=dict)  # by url, in the order they were planned
+
+    def __post_init__(self) -> None:
+        self.trace = ReadTrace(on_plan=self._planned)
+
+    def _planned(self, planner: ScanPlanner, scan_plan: ScanPlan) -> None:
+        plan = describe(planner, scan_plan, scan=self.scan)
+        self.files[scan_plan.version.url] = TracedFile(planner, scan_plan, plan)
+
+    def fates(self) -> dict[str, FileFates]:
+        """Return what became of each planned file's row groups and pages, by url."""
+        parts: dict[str, dict[int, Fate]] = {url: {} for url in self.files}
+        for part in self.trace.parts:
+            if part.kind in ("page", "part", "dictionary") and part.url in parts:
+                parts[part.url][part.start] = "read" if part.tier == "store" else part.tier
+        return {url: _fates(file, parts[url]) for url, file in self.files.items()}
+
+    def columns(self, fates: dict[str, FileFates]) -> list[ColumnRead]:
+        """Return what was read of each column chunk of the row groups that were not ruled out."""
+        rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for url, ordinal, ranges in self.trace.matched:
+            rows.setdefault((url, ordinal), []).extend(ranges)
+        found: list[ColumnRead] = []
+        for url, file in self.files.items():
+            read: dict[tuple[int, int], list[int]] = {}
+            for chunk in fates[url]["chunks"]:
+                each = chunk.get("fates") or [chunk["fate"]] * max(len(chunk["pages"]), 1)
+                pages = chunk["pages"] if not chunk["whole"] else [0]
+                read[chunk["row_group"], chunk["column"]] = [
+                    page for page, fate in zip(pages, each, strict=False) if fate in _TIERS
+                ]
+            for group in file.scan_plan.fetch_plan.row_groups:
+                matched = RowRanges(sorted(rows.get((url, group.ordinal), ())))
+                for column in group.columns:
+                    pages = read.get((group.ordinal, column.chunk.leaf), [])
+                    found.append(_column_read(file, group, column, pages, matched))
+        return found
+
+    def time_split(self, total_s: float, log: Iterable[tuple[float, float]]) -> TimeSplit:
+        """Return where ``total_s`` seconds went; ``log`` has when each request began and ended, on the trace's clock.
+
+        A moment counts once: as network, else as waiting for a cache tier, else as decoding.
+        """
+        network = _union(log)
+        caches = _union([*self.trace.waited, *network])
+        busy = _union([*self.trace.decoded, *caches])
+        network_s = min(_length(network), total_s)
+        caches_s = min(_length(caches) - _length(network), total_s - network_s)
+        decode_s = min(_length(busy) - _length(caches), total_s - network_s - caches_s)
+        return {
+            "total_s": round(total_s, 6),
+            "network_s": round(network_s, 6),
+            "caches_s": round(caches_s, 6),
+            "decode_s": round(decode_s, 6),
+            "other_s": round(total_s - network_s - caches_s - decode_s, 6),
+        }
+
+
+def _fates(file: TracedFile, parts: dict[int, Fate]) -> FileFates:
+    plan, request = file.scan_plan.fetch_plan, file.planner.request
+    starts = sorted(parts)
+
+    def fate_of(column: ColumnPlan, start: int, stop: int) -> Fate:
+        fate = parts.get(start) if column.offsets is not None else _farthest(parts, starts, start, stop)
+        if fate is not None:
+            return fate
+        return "late" if plan.late and not column.predicate else "limit"
+
+    return file_fates(PlannedFile(file.scan_plan.version, plan, request, file.planner.indexed), fate_of)
+
+
+def _farthest(parts: dict[int, Fate], starts: Sequence[int], start: int, stop: int) -> Fate | None:
+    """Return the farthest tier that gave a piece of ``[start, stop)``; None if none did."""
+    tiers = [parts[at] for at in starts[bisect_left(starts, start) : bisect_left(starts, stop)]]
+    return max(tiers, key=_TIERS.index, default=None)
+
+
+def _column_read(
+    file: TracedFile, group: RowGroupPlan, column: ColumnPlan, pages: list[int], matched: RowRanges
+) -> ColumnRead:
+    version, leaf = file.scan_plan.version, column.chunk.leaf
+    known = indexed_chunk(version, group.ordinal, leaf)
+    length = column.chunk.stop - column.chunk.start
+    offsets = column.offsets or _known_offsets(file, group.ordinal, leaf)
+    if offsets is not None:
+        sizes: Sequence[int] = offsets.sizes
+        first_rows: Sequence[int] = offsets.first_rows
+        dictionary = offsets.offsets[0] - column.chunk.start
+    else:
+        count = max(1, math.ceil(known.chunk.total_uncompressed_size / PAGE_BYTES))
+        sizes, dictionary = [length // count] * count, 0
+        first_rows = [group.num_rows * page // count for page in range(count)]
+    whole = column.offsets is None
+    read = ColumnRead(
+        url=version.url,
+        row_group=group.ordinal,
+        leaf=leaf,
+        name=version.metadata.schema.leaves[leaf].dotted,
+        predicate=column.predicate,
+        num_rows=group.num_rows,
+        bytes=length,
+        dictionary=dictionary,
+        sizes=sizes,
+        first_rows=first_rows,
+        fetched=range(len(sizes) if pages else 0) if whole else pages,
+        wanted=[],
+        matches=matched.num_rows,
+        whole=whole,
+        has_index=known.has_index,
+        has_bounds=known.bounds is not None,
+        is_estimated=offsets is None,
+    )
+    return read._replace(wanted=read.pages_of(matched))
+
+
+def _known_offsets(file: TracedFile, row_group: int, leaf: int) -> OffsetIndex | None:
+    """Return where the pages of a chunk that was read whole are, as far as memory knows."""
+    known = indexed_chunk(file.scan_plan.version, row_group, leaf)
+    held = file.planner.source.runtime.memory.get(known.locations)
+    return held if isinstance(held, OffsetIndex) else None
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the times that any of ``spans`` holds, as spans that do not overlap."""
+    merged: list[tuple[float, float]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def _length(spans: Iterable[tuple[float, float]]) -> float:
+    return sum([stop - start for start, stop in spans])
+
+
+def runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of adjacent pages as (first, behind the last); ``pages`` are sorted."""
+    start = 0
+    for at in range(1, len(pages) + 1):
+        if at == len(pages) or pages[at] != pages[at - 1] + 1:
+            yield pages[start], pages[at - 1] + 1
+            start = at

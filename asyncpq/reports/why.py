@@ -1,0 +1,229 @@
+"""Why a read costs what it costs: :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`.
+
+The read runs as usual, with a trace. The story has the requests that opened the file or dataset, too, if nothing was
+read with it since: so the first story is that of a cold read.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from asyncpq.expressions import columns as columns_of
+from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, show
+from asyncpq.metrics import ReadMetrics, RequestRecord
+from asyncpq.reports.causes import causes_of
+from asyncpq.reports.read_model import Facts
+from asyncpq.reports.story import Story as Story
+from asyncpq.scan.fates import add_funnels, funnel_step
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import FileFates, FileSummary, FunnelStep, Inspection, PlanDocument, Request, Why
+    from asyncpq.reports.story import ColumnRead
+
+MAX_LAYOUTS = 20  # files of which a story has the layouts
+_MAX_CHUNKS = 20_000  # column chunks of a file whose page indexes are fetched for its layout
+
+
+class WhyReport:
+    """The story of one read: where its requests, bytes and seconds went, and what would make it faster."""
+
+    def __init__(self, document: Why) -> None:
+        self._document = document
+
+    def to_dict(self) -> Why:
+        """Return the story as a document that can be written as JSON."""
+        return self._document
+
+    def add_layout(self, layout: Inspection) -> None:
+        """Add the layout of a file that was read."""
+        self._document["layouts"].append(layout)
+
+    def explain(self) -> str:
+        """Return the story as text of several lines."""
+        from asyncpq.reports.why_text import why_text
+
+        return why_text(self._document)
+
+    __str__ = explain
+
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the read in a frame, for notebooks."""
+        from asyncpq.page_map import framed
+
+        return framed(self._document)
+
+    def __repr__(self) -> str:
+        document = self._document
+        causes = ", ".join([cause["id"] for cause in document["causes"]]) or "no causes"
+        return f"WhyReport({document['url']!r}, {len(document['requests'])} requests, {causes})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """What the story of a dataset has beside that of a file."""
+
+    view: str
+    files_step: FunnelStep
+    others: Sequence[FileSummary] = ()  # files that were not read
+    files_opened: int = 0
+    index: Sequence[str] = ()
+    unindexed: frozenset[str] = field(default_factory=frozenset)  # urls of files that an index does not know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A read that has ended."""
+
+    url: str
+    verb: Literal["lookup", "scan"]
+    lookup: Mapping[str, Any] | None
+    columns: Sequence[str]  # that were returned
+    rows: int
+    metrics: ReadMetrics
+    opening: ReadMetrics | None  # of the file or dataset, if nothing was read with it since
+    plan: PlanDocument
+    lake: Lake | None = None
+
+
+def why_report(read: Read, story: Story) -> WhyReport:
+    """Return the story of ``read``, which ``story`` was attached to."""
+    metrics, opening, lake = read.metrics, read.opening, read.lake
+    fates = story.fates()
+    columns = story.columns(fates)
+    log = _log(metrics, opening)
+    began = metrics.began - _seconds(opening)
+    total_s = metrics.ended - began
+    matches = sum([stop - start for _, _, ranges in story.trace.matched for start, stop in ranges])
+    index = () if lake is None else lake.index
+    versions = [file.scan_plan.version for file in story.files.values()]
+    causes = []
+    if story.files or log:
+        facts = Facts(
+            log=log,
+            prices=_prices(story),
+            columns=columns,
+            filters=_filters(story),
+            matches=matches,
+            footers=[version.size - version.footer_start for version in versions],
+            sizes=[version.size for version in versions],
+            files_opened=1 if lake is None else lake.files_opened,
+            files_total=0 if lake is None else lake.files_step["total"],
+            index=index,
+            fallbacks=metrics.fallbacks,
+            unindexed=frozenset() if lake is None else lake.unindexed,
+        )
+        causes = causes_of(facts)
+    document: Why = {
+        "document": "why",
+        "url": read.url,
+        "view": None if lake is None else lake.view,
+        "verb": read.verb,
+        "keys": None if read.lookup is None else {name: _texts(values) for name, values in read.lookup.items()},
+        "columns": list(read.columns),
+        "where": read.plan["where"],
+        "rows": read.rows,
+        "funnel": _funnel(read, story, columns, list(fates.values()), matches),
+        "requests": [_request(record, began, read.url) for record in log],
+        "rounds": max([record.round for record in log], default=0),
+        "bytes": {
+            "fetched": sum([record.bytes for record in log]),
+            "wanted": sum([column.wanted_bytes for column in columns]),
+            "chunks": sum([column.bytes for column in columns]),
+            "objects": sum([version.size for version in versions]),
+        },
+        "time": story.time_split(total_s, [(record.began, record.began + record.seconds) for record in log]),
+        "tiers": _tiers(metrics, opening),
+        "causes": causes,
+        "files": list(fates.values())[:100],
+        "layouts": [],
+        "others": [] if lake is None else list(lake.others),
+        "plan": read.plan,
+        "metrics": metrics.counts(),
+    }
+    return WhyReport(document)
+
+
+def _prices(story: Story) -> Any:
+    return next(iter(story.files.values())).scan_plan.fetch_plan.prices if story.files else None
+
+
+def _filters(story: Story) -> list[str]:
+    wheres = [file.planner.request.where for file in story.files.values()]
+    return sorted({name for where in wheres[:1] if where is not None for name in columns_of(where)})
+
+
+def _seconds(opening: ReadMetrics | None) -> float:
+    return 0.0 if opening is None else opening.ended - opening.began
+
+
+def _log(metrics: ReadMetrics, opening: ReadMetrics | None) -> list[RequestRecord]:
+    """Return the requests of both calls as if the second had begun when the first ended."""
+    if opening is None:
+        return sorted(metrics.log, key=lambda record: record.began)
+    found: list[RequestRecord] = []
+    for call, later_s, rounds in ((opening, metrics.began - opening.ended, 0), (metrics, 0.0, opening.rounds)):
+        for record in sorted(call.log, key=lambda record: record.began):
+            moved = copy.copy(record)
+            moved.began += later_s
+            moved.round += rounds
+            found.append(moved)
+    return found
+
+
+def _request(record: RequestRecord, began: float, url: str) -> Request:
+    document = record.to_dict(began)
+    document["url"] = document["url"] or url
+    return document
+
+
+def _tiers(metrics: ReadMetrics, opening: ReadMetrics | None) -> dict[str, int]:
+    calls = [metrics] if opening is None else [opening, metrics]
+    return {
+        "memory": sum([call.memory_hits for call in calls]),
+        "disk": sum([call.disk_hits for call in calls]),
+        "shared": sum([call.shared_hits for call in calls]),
+        "store": sum([call.cache_misses for call in calls]),
+    }
+
+
+def _texts(values: Any) -> list[str]:
+    """Return keys as text."""
+    scalars = as_scalars(values) if is_collection(values) else [as_scalar(values)]
+    return [value if isinstance(value, str) else show(value) for value in scalars]
+
+
+def _funnel(
+    read: Read, story: Story, columns: Sequence[ColumnRead], fates: Sequence[FileFates], matches: int
+) -> list[FunnelStep]:
+    """Return the steps of the plans, with what the read itself ruled out: late pages, and rows that do not match."""
+    steps = [] if read.lake is None else [read.lake.files_step]
+    scanned = read.metrics.rows_scanned
+    for step in add_funnels([file.plan.funnel for file in story.files.values()]):
+        counts = Counter({item["by"]: item["count"] for item in step["ruled_out"]})
+        details = {item["by"]: item["detail"] for item in step["ruled_out"]}
+        if step["level"] == "pages":
+            counts.update(_unread(fates))
+        elif step["level"] == "rows":
+            counts["limit"] += max(step["kept"] - scanned, 0)
+            counts["filter"] += max(scanned - matches, 0)
+            counts["limit" if read.plan["limit"] is not None else "filter"] += max(matches - read.rows, 0)
+        steps.append(funnel_step(step["level"], step["total"], counts, details))
+    return steps
+
+
+def _unread(fates: Sequence[FileFates]) -> Counter[str]:
+    """Return how many pages of the plans were not read in the end, by why not."""
+    unread: Counter[str] = Counter()
+    for chunk in (chunk for file in fates for chunk in file["chunks"] if not chunk["whole"]):
+        each = chunk.get("fates") or [chunk["fate"]] * len(chunk["pages"])
+        unread.update([fate for fate in each if fate in ("late", "limit")])
+    return unread
+
+
+def wants_pages(row_groups: int, columns: int) -> bool:
+    """Return whether the page indexes of a file with so many column chunks are fetched for its layout."""
+    return row_groups * columns <= _MAX_CHUNKS

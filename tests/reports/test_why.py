@@ -1,0 +1,237 @@
+"""The story of a read is what happened: its requests, pages, rows, tiers and times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.reports.documents import Why
+from asyncpq.testing import Fault, ObjectServer
+from tests.reads import parquet
+
+ROWS, GROUP = 4000, 1000
+
+
+def content(**options: Any) -> bytes:
+    table = pa.table(
+        {
+            "id": range(ROWS),
+            "mixed": [row * 7919 % ROWS for row in range(ROWS)],
+            "name": [f"name {row:09d}" for row in range(ROWS)],
+        }
+    )
+    pages = {"max_rows_per_page": 100, "write_batch_size": 100, "use_dictionary": False, "write_page_index": True}
+    return parquet(table, row_group_size=GROUP, **{**pages, **options})
+
+
+CONTENT = content()
+READS: dict[str, dict[str, Any]] = {
+    "lookup": {"columns": ["name"], "lookup": {"id": 1234}},
+    "many keys": {"columns": ["name"], "lookup": {"id": [7, 8, 3_999]}},
+    "pairs of keys": {"columns": ["id"], "lookup": {"id": [7, 8], "name": ["name 000000007", "name 000000009"]}},
+    "nothing": {"lookup": {"id": -1}},
+    "late": {"columns": ["id", "name"], "where": col("mixed") == 17},
+    "scan": {"where": col("id") >= 2_500},
+    "everything": {},
+    "limit": {"limit": 10},
+    "limited filter": {"columns": ["name"], "where": col("mixed") < 2_000, "limit": 3},
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pages": {},
+    "chunks": {"write_page_index": False},
+    "dictionaries": {"use_dictionary": ["name"]},
+}
+
+
+def check(document: Why, rows: int) -> None:
+    """What is true of every story."""
+    assert json.loads(json.dumps(document)) == document
+    assert msgspec.convert(document, Why) == document
+    assert document["rows"] == rows
+    for step in document["funnel"]:
+        assert step["total"] - sum(item["count"] for item in step["ruled_out"]) == step["kept"], step
+        assert all(item["count"] > 0 for item in step["ruled_out"])
+    assert document["funnel"][-1]["level"] == "rows"
+    assert document["funnel"][-1]["kept"] == rows
+    split, total = document["time"], document["time"]["total_s"]
+    parts = [split["network_s"], split["caches_s"], split["decode_s"], split["other_s"]]
+    assert min(parts) >= -1e-6
+    assert sum(parts) == pytest.approx(total, abs=1e-5)
+    for request in document["requests"]:
+        assert -1e-6 <= request["began_s"] <= request["began_s"] + request["seconds"] <= total + 1e-3
+    assert document["bytes"]["fetched"] == sum(request["received"] for request in document["requests"])
+    savings = [cause["saves_seconds"] or 0 for cause in document["causes"]]
+    assert all(saving > 0 for saving in savings)
+    assert document["url"] in document["plan"]["url"]
+
+
+def pages_read(document: Why) -> tuple[set[int], set[int]]:
+    """The bytes of pages that came from the store, by the fates; and those that the data requests asked for."""
+    layouts = {layout["url"]: layout for layout in document["layouts"]}
+    told: set[int] = set()
+    for file in document["files"]:
+        for chunk in file["chunks"]:
+            layout = layouts[file["url"]]["row_groups"][chunk["row_group"]]["chunks"][chunk["column"]]
+            pages = layout["pages"]
+            if chunk["whole"] or pages is None:
+                if chunk["fate"] == "read":
+                    told.update(range(*layout["bytes"]))
+                continue
+            each = chunk.get("fates") or [chunk["fate"]] * len(chunk["pages"])
+            for page, fate in zip(chunk["pages"], each, strict=True):
+                if fate == "read":
+                    told.update(range(pages["starts"][page], pages["starts"][page] + pages["sizes"][page]))
+    asked: set[int] = set()
+    for request in document["requests"]:
+        if request["purpose"] == "data":
+            asked.update(range(*request["bytes"]))
+    return told, asked
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("read", READS)
+async def test_the_story_is_what_happened(read: str, options: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content(**OPTIONS[options]))
+    arguments = dict(READS[read])
+    requests = asyncpq.RequestOptions(tail_bytes=1000, gap_bytes=0, late_materialization="always")
+    async with asyncpq.Session(requests=requests) as session:
+        file = await session.open_file(path)
+        report = await file.why(**arguments)
+        keys, metrics = arguments.pop("lookup", None), file.metrics
+        table = await (file.lookup(keys, **arguments) if keys else file.read(**arguments))
+    document = report.to_dict()
+    check(document, table.num_rows)
+    told, asked = pages_read(document)
+    assert told <= asked
+    dictionaries = sum(
+        stop - start
+        for start, stop in (
+            group["chunks"][chunk["column"]]["dictionary"] or [0, 0]
+            for group in document["layouts"][0]["row_groups"]
+            for file_ in document["files"]
+            for chunk in file_["chunks"]
+            if chunk["row_group"] == group["ordinal"] and not chunk["whole"]
+        )
+    )
+    assert len(asked - told) <= dictionaries  # they are no pages; gaps are not read
+    assert document["requests"][0]["purpose"] == "tail"  # the file had just been opened
+    assert metrics.requests < len(document["requests"])
+    assert document["verb"] == ("lookup" if keys else "scan")
+
+
+async def test_the_least_is_the_pages_of_the_matching_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(CONTENT)
+    async with asyncpq.Session(requests=asyncpq.RequestOptions(late_materialization="always")) as session:
+        file = await session.open_file(path)
+        document = (await file.why(["name"], lookup={"mixed": 17})).to_dict()
+    (row,) = [row for row in range(ROWS) if row * 7919 % ROWS == 17]
+    chunks = document["layouts"][0]["row_groups"][row // GROUP]["chunks"]
+    pages: list[Any] = [chunks[column]["pages"] for column in (1, 2)]
+    least = sum(column["sizes"][row % GROUP // 100] for column in pages)
+    assert document["bytes"]["wanted"] == least
+    assert document["keys"] == {"mixed": ["17"]}
+
+
+async def test_a_warm_story_has_no_opening_and_tells_the_tiers(tmp_path: Path) -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/a.parquet", CONTENT)
+        stories = []
+        for _ in range(2):
+            options: dict[str, Any] = {"disk_cache": tmp_path / "cache"}
+            requests = asyncpq.RequestOptions(tail_bytes=1000)
+            async with asyncpq.Session(server.storage_options, requests=requests, **options) as session:
+                file = await session.open_file("s3://bucket/a.parquet")
+                for _ in range(2):
+                    report = await file.why(["name"], lookup={"id": 1234}, layouts=False)
+                    stories.append(report.to_dict())
+    cold, warm, on_disk, again = stories
+    for document in stories:
+        check(document, 1)
+        assert document["layouts"] == []
+    assert (cold["tiers"]["store"] > 0, cold["tiers"]["memory"]) == (True, 0)
+    assert warm["requests"] == again["requests"] == []
+    assert set(warm["tiers"].items()) == {("memory", warm["tiers"]["memory"]), ("disk", 0), ("shared", 0), ("store", 0)}
+    assert on_disk["tiers"]["disk"] > 0
+    assert {chunk["fate"] for chunk in cold["files"][0]["chunks"]} == {"read"}
+    assert {chunk["fate"] for chunk in warm["files"][0]["chunks"]} == {"memory"}
+    assert {chunk["fate"] for chunk in on_disk["files"][0]["chunks"]} == {"disk"}
+    assert warm["causes"] == []
+
+
+async def test_an_object_that_is_replaced_meanwhile_is_told_as_it_was_read_in_the_end() -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/a.parquet", content(compression="none"))
+        requests = asyncpq.RequestOptions(tail_bytes=1000)
+        async with asyncpq.Session(server.storage_options, requests=requests) as session:
+            file = await session.open_file("s3://bucket/a.parquet")
+            server.put("bucket/a.parquet", CONTENT)
+            document = (await file.why(["name"], lookup={"id": 1234})).to_dict()
+    check(document, 1)
+    assert document["metrics"]["restarts"] == 1
+    assert document["bytes"]["objects"] == len(CONTENT)
+
+
+async def test_failed_requests_are_part_of_the_story() -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/a.parquet", CONTENT)
+        failing = iter([False, True])
+        server.faults = lambda request: Fault(status=503) if next(failing, False) else None
+        retry = asyncpq.RetryOptions(backoff_base_s=0.001, backoff_max_s=0.001)
+        requests = asyncpq.RequestOptions(tail_bytes=1000)
+        async with asyncpq.Session(server.storage_options, retry=retry, requests=requests) as session:
+            file = await session.open_file("s3://bucket/a.parquet")
+            document = (await file.why(["name"], lookup={"id": 1234})).to_dict()
+    check(document, 1)
+    assert [request["status"] for request in document["requests"]].count(503) == 1
+    assert max(request["attempt"] for request in document["requests"]) == 2
+
+
+async def test_a_lake_tells_of_every_file(tmp_path: Path) -> None:
+    for number in range(6):
+        folder = tmp_path / "lake" / f"day={number // 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        table = pa.table({"id": range(number * 100, number * 100 + 100), "v": [float(number)] * 100})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=50, write_page_index=True)
+    async with asyncpq.Session(requests=asyncpq.RequestOptions(tail_bytes=1000)) as session:
+        dataset = await session.open_dataset(tmp_path / "lake")
+        where = (col("day") == 1) & (col("id") >= 450)
+        cold = await dataset.why(["v"], where)
+        looked_up = await dataset.why(["v"], lookup={"id": [420, 7]})
+        nothing = await dataset.why(where=(col("id") < 0) & (col("id") > 0))
+    document = cold.to_dict()
+    check(document, 150)
+    assert [file["url"][-9:] for file in document["files"]] == ["4.parquet", "5.parquet"]
+    assert [(file["url"][-9:], file["fate"]) for file in document["others"]] == [
+        ("0.parquet", "partition"), ("1.parquet", "partition"), ("2.parquet", "partition"), ("3.parquet", "statistics"),
+    ]  # fmt: skip
+    assert document["requests"][0]["purpose"] == "list"  # when the dataset was opened
+    assert len(document["layouts"]) == 2
+    told, asked = pages_read(document)
+    assert told <= asked
+    check(looked_up.to_dict(), 2)
+    assert looked_up.to_dict()["funnel"][0] | {"ruled_out": []} == {
+        "level": "files", "total": 6, "ruled_out": [], "kept": 2,
+    }  # fmt: skip
+    assert nothing.to_dict()["rows"] == 0
+    assert nothing.to_dict()["funnel"][0]["kept"] == 0
+
+
+async def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(CONTENT)
+    async with asyncpq.Session() as session:
+        file, dataset = await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)
+        for opened in (file, dataset):
+            with pytest.raises(asyncpq.InvalidOptionError, match="not both"):
+                await opened.why(where=col("id") == 1, lookup={"id": 1})
+            with pytest.raises(asyncpq.ColumnNotFoundError):
+                await opened.why(["missing"], lookup={"id": 1})
