@@ -148,7 +148,7 @@ def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
         with contextlib.suppress(FileNotFoundError), entered(folder, subfolder) as inner, os.scandir(inner) as listing:
             now = time.time()
             for file in listing:
-                is_entry = len(file.name) == _NAME_LENGTH and _HEX.issuperset(file.name)
+                is_entry = _is_entry(file.name)
                 if not is_entry and not file.name.endswith(TEMPORARY):
                     continue
                 try:
@@ -169,6 +169,16 @@ def _list_and_count(folder: int, subfolder: str) -> tuple[list[_Entry], int]:
         held += max(os.fstat(descriptor).st_size - before, 0)
         os.ftruncate(descriptor, held)
         return entries, held
+
+
+def _is_entry(name: str) -> bool:
+    return len(name) == _NAME_LENGTH and _HEX.issuperset(name)
+
+
+def _present(folder: int) -> list[str]:
+    """Return the names of the sub-folders that exist."""
+    names = set(os.listdir(folder))
+    return [subfolder for subfolder in _SUBFOLDERS if subfolder in names]
 
 
 def _usage(folder: int, subfolder: str) -> int:
@@ -306,6 +316,34 @@ class EntryFolder:
         except OSError as error:
             outcome.error = error
         return outcome
+
+    def usage(self) -> tuple[int, int]:
+        """Return the number of entries and the bytes of their blocks; nothing is changed. Raises OSError,
+        UnsafeFolderError among them."""
+        entries = held = 0
+        with self._opened(create=False) as folder:
+            for subfolder in _present(folder):
+                with entered(folder, subfolder) as inner, os.scandir(inner) as listing:
+                    for file in listing:
+                        if _is_entry(file.name) and file.is_file(follow_symlinks=False):
+                            entries += 1
+                            held += blocks(file.stat(follow_symlinks=False).st_size)
+        return entries, held * BLOCK_BYTES
+
+    def clear(self) -> int:
+        """Remove all entries, and nothing else; return their number. Other processes may use the folder meanwhile.
+        Raises the errors of :meth:`usage`."""
+        removed = 0
+        with self._opened(create=False) as folder:
+            for subfolder in _present(folder):
+                entries, _ = _list_and_count(folder, subfolder)
+                with entered(folder, subfolder) as inner:
+                    for entry in entries:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(entry.name, dir_fd=inner)
+                            removed += 1
+                _list_and_count(folder, subfolder)  # corrects the usage
+        return removed
 
     def _holds(self, folder: int, key: bytes) -> bool:
         """Return whether the folder has a file for ``key``, without reading the file."""

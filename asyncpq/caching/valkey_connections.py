@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, urlsplit
 from valkey.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
 from valkey.exceptions import ResponseError, ValkeyError
 
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, StoreError
 
 Reply = bytes | int | list[Any] | ResponseError | None
 """A server's reply. An error of the server is returned as a ResponseError, not raised."""
@@ -308,3 +308,34 @@ _URL_HINT = (
     "Write valkey://user:password@host:port, valkeys:// for TLS, or unix:///path, with / ? # @ : and % of user and "
     f"password percent-encoded. Parameters: {', '.join(sorted(_QUERY))}."
 )
+
+
+async def count_keys(url: str, prefix: str, *, remove: bool, timeout_s: float) -> int:
+    """Return how many keys of a server begin with ``prefix``, after removing them if ``remove``.
+
+    Raises StoreError, whose message does not show the url, if the server cannot be reached or refuses a command.
+    """
+    from valkey.asyncio import Valkey
+
+    count = 0
+    # With brackets, * and ? taken for themselves
+    pattern = "".join([f"\\{character}" if character in "*?[]\\^-" else character for character in prefix]) + "*"
+    try:
+        async with Valkey.from_url(url, socket_connect_timeout=timeout_s, socket_timeout=timeout_s) as client:
+            batch: list[bytes] = []
+            async for key in client.scan_iter(match=pattern, count=1000):
+                count += 1
+                batch.append(key)
+                if remove and len(batch) >= 1000:
+                    await client.unlink(*batch)
+                    batch.clear()
+            if remove and batch:
+                await client.unlink(*batch)
+    except ResponseError as error:
+        raise StoreError(
+            f"the server of the shared cache refused the command ({type(error).__name__})",
+            hint="Its user needs the commands SCAN and, to clear, UNLINK.",
+        ) from None
+    except (*_FAILURES, ValueError) as error:
+        raise StoreError(f"the server of the shared cache cannot be reached ({type(error).__name__})") from None
+    return count

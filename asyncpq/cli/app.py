@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import asyncpq
-from asyncpq.cli import index
+from asyncpq.cli import cache, index
 from asyncpq.cli.doctor import doctor
 from asyncpq.cli.inspect import inspect
 from asyncpq.cli.optimize import optimize
@@ -49,3 +49,4 @@ app.command()(lookup)
 app.command()(take)
 app.command()(count)
 app.command()(doctor)
+app.add_typer(cache.app)

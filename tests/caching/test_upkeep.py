@@ -1,0 +1,89 @@
+"""The caches outside of this process are counted and emptied, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.caching.upkeep import clear_disk_cache, disk_cache_usage, shared_cache_entries
+from asyncpq.errors import InvalidOptionError, StoreError
+from asyncpq.options import SharedCacheOptions
+from asyncpq.testing import ObjectServer
+from tests.caching.disk_folders import entry_files
+from tests.servers import ADMIN_PASSWORD, ValkeyServer
+
+
+async def fill(server: ObjectServer, folder: Path) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": range(1000)}), sink)
+    server.put("bucket/x.parquet", sink.getvalue().to_pybytes())
+    async with (
+        asyncpq.Session(server.storage_options, disk_cache=folder) as session,
+        await session.open_file("s3://bucket/x.parquet") as file,
+    ):
+        await file.lookup({"x": 5})
+
+
+async def test_a_disk_cache_is_counted_and_cleared(tmp_path: Path, server: ObjectServer) -> None:
+    folder = tmp_path / "cache"
+    await fill(server, folder)
+    files = entry_files(folder)
+    assert files
+    (folder / "00").mkdir(exist_ok=True)
+    for mine in (folder / "mine.txt", folder / "00" / "mine.txt"):
+        mine.write_text("mine")
+    before = {path: path.stat().st_mtime_ns for path in entry_files(folder)}
+    entries, held = await disk_cache_usage(folder)
+    assert entries == len(files)
+    assert held == sum(-(-path.stat().st_size // 4096) * 4096 for path in files)
+    assert before == {path: path.stat().st_mtime_ns for path in entry_files(folder)}
+    assert await clear_disk_cache(folder) == len(files)
+    assert await disk_cache_usage(folder) == (0, 0)
+    assert (folder / "mine.txt").read_text() == (folder / "00" / "mine.txt").read_text() == "mine"
+    await fill(server, folder)
+    assert (await disk_cache_usage(folder))[0] == len(files)
+
+
+async def test_a_folder_that_is_no_cache_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert await disk_cache_usage(tmp_path) == (0, 0)
+    assert await clear_disk_cache(tmp_path) == 0
+    assert os.listdir(tmp_path) == ["mine.txt"]
+    for work in (disk_cache_usage, clear_disk_cache):
+        with pytest.raises(InvalidOptionError, match="there is no disk cache"):
+            await work(tmp_path / "none")
+        with pytest.raises(InvalidOptionError, match="is a link or not a folder"):
+            await work(tmp_path / "mine.txt")
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with ValkeyServer(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+async def test_a_shared_cache_is_counted_and_cleared(valkey: ValkeyServer) -> None:
+    for number in range(2500):
+        valkey.admin.set(f"mine*:{number}", b"x")
+    valkey.admin.set("mineX:other", b"x")
+    admin = f"valkey://admin:{ADMIN_PASSWORD}@127.0.0.1:{valkey.port}"
+    options = SharedCacheOptions(url=admin, prefix="mine*:", connect_timeout_s=20)
+    assert await shared_cache_entries(options) == 2500
+    assert await shared_cache_entries(options, remove=True) == 2500
+    assert await shared_cache_entries(options) == 0
+    assert valkey.admin.exists("mineX:other")
+
+
+async def test_errors_of_the_server_do_not_show_its_url(valkey: ValkeyServer) -> None:
+    with pytest.raises(StoreError, match="NoPermissionError") as refused:
+        await shared_cache_entries(SharedCacheOptions(url=valkey.url))
+    with pytest.raises(StoreError, match="cannot be reached") as gone:
+        await shared_cache_entries(SharedCacheOptions(url="valkey://:hidden@127.0.0.1:1"))
+    assert "hidden" not in f"{refused.value} {gone.value}"
