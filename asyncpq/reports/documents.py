@@ -3,6 +3,9 @@
 All values are JSON's: text, whole numbers, floats, booleans, None, lists and objects. Byte ranges are ``[start, stop]``
 with ``stop`` exclusive. Seconds are wall-clock. Urls are without user info, query and secrets. Long lists of equal
 things are columns of numbers (:class:`Pages`), so that 100,000 pages stay small.
+
+docs/schemas has a JSON Schema of each document: after a change, ``ASYNCPQ_UPDATE_DOCS=1 pytest
+tests/reports/test_documents.py`` writes them anew.
 """
 
 from __future__ import annotations
