@@ -22,7 +22,6 @@ from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, en
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
-from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import (
     LookupKeys,
@@ -40,6 +39,7 @@ from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Inspection
     from asyncpq.reports.why import WhyReport
+    from asyncpq.scan.plan import Plan
 
 T = TypeVar("T")
 
@@ -350,6 +350,8 @@ class File(Unpicklable):
                     scan_plan = await planner.prepare(scan=lookup is None)
         finally:
             self.metrics = planner.metrics
+        from asyncpq.scan.plan import describe  # few processes ask for plans
+
         return describe(planner, scan_plan, scan=lookup is None)
 
     async def why(

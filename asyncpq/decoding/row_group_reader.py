@@ -18,7 +18,6 @@ import pyarrow as pa
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
 from asyncpq.decoding.decoded_size import SizeEstimate, ValueSlot, refuse, value_slot
-from asyncpq.decoding.encrypted import read_encrypted
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
@@ -116,6 +115,8 @@ def open_sources(
         field, leaves = schema.fields[ordinal], nested.get(ordinal, {})
         decrypt = None
         if version.decryption is not None:
+            from asyncpq.decoding.encrypted import read_encrypted  # few files need it
+
             decrypt = partial(read_encrypted, version, field, leaves, group, shape.extensions)
         sources.fields[ordinal] = FieldSource(
             version, field, leaves, num_rows, shape.extensions, alone.get(ordinal), decrypt=decrypt
