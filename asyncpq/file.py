@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -194,9 +195,8 @@ class File(Unpicklable):
     def _repr_html_(self) -> str | None:
         """Return the page map of the file in a frame, for notebooks: what is in memory, without a request."""
         from asyncpq.page_map import framed
-        from asyncpq.reports.inspection import inspect_memory
 
-        return framed(inspect_memory(self._source, self._version))
+        return framed(_layout(self._source, self._version))
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -352,7 +352,8 @@ class File(Unpicklable):
             self.metrics = planner.metrics
         from asyncpq.scan.plan import describe  # few processes ask for plans
 
-        return describe(planner, scan_plan, scan=lookup is None)
+        plan, version = describe(planner, scan_plan, scan=lookup is None), scan_plan.version
+        return replace(plan, layout=lambda: _layout(self._source, version))
 
     async def why(
         self,
@@ -476,3 +477,9 @@ class File(Unpicklable):
         if len(tables) == 1:
             return plan, tables[0]
         return plan, one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
+
+
+def _layout(source: ObjectSource, version: FileVersion) -> Inspection:
+    from asyncpq.reports.inspection import inspect_memory
+
+    return inspect_memory(source, version)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5  # files whose plans explain() shows
 _DOCUMENTED = 100  # files whose fates to_dict() has
+_DRAWN = 20  # files whose layouts it has on demand
 
 _VIEWS = {
     View.SNAPSHOT: "snapshot: the files as the index lists them; files written since are not seen, nor are rows of "
@@ -89,11 +90,16 @@ class DatasetPlan:
         files = funnel_step("files", self.files_total - len(self.skipped), ruled_out, details)
         return files, *add_funnels([plan.funnel for plan in (*self.files, *self.files_empty)])
 
-    def to_dict(self) -> PlanDocument:
-        """Return the plan as a document that can be written as JSON, with the fates of the first 100 files."""
+    def to_dict(self, *, layouts: bool = False) -> PlanDocument:
+        """Return the plan as a document that can be written as JSON, with the fates of the first 100 files.
+
+        Args:
+            layouts: with the layouts of the first 20 files that would be read, as far as they are in memory, so that
+                the plan can be drawn.
+        """
         requests = [request for plan in self.files for request in plan.request_documents()]
         guarantees = {plan.guarantee for plan in self.files}
-        return {
+        document: PlanDocument = {
             "document": "plan",
             "url": printable(self.url),
             "view": str(self.view),
@@ -120,6 +126,15 @@ class DatasetPlan:
             "metadata_requests": self.metadata_requests,
             "explain": self.explain(),
         }
+        if layouts:
+            document["layouts"] = [plan.layout() for plan in self.files[:_DRAWN] if plan.layout is not None]
+        return document
+
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the plan in a frame, for notebooks."""
+        from asyncpq.page_map import framed
+
+        return framed(self.to_dict(layouts=True))
 
     def _estimates(self) -> list[dict[str, Any]]:
         """Return the seconds of each strategy, the sums over the files, which are read side by side."""

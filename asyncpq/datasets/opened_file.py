@@ -7,7 +7,8 @@ import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from copy import copy
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -44,6 +45,9 @@ from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from asyncpq.reports.documents import Inspection
 
 
 class DatasetColumns(NamedTuple):
@@ -235,7 +239,14 @@ class OpenedFile:
         """Return the plan for ``explain()``; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
-        return describe(self._preparation, self.plan, scan=scan)
+        source, version = self.source, self.plan.version
+
+        def layout() -> Inspection:
+            from asyncpq.reports.inspection import inspect_memory
+
+            return inspect_memory(source, version)
+
+        return replace(describe(self._preparation, self.plan, scan=scan), layout=layout)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, of about ``unit_bytes`` each; a single job if the whole read

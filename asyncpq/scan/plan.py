@@ -6,8 +6,9 @@ index is not used, a column of unknown order prunes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from asyncpq.decoding.filter import Filter
@@ -29,7 +30,7 @@ from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import ScanRequest
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import Fate, FileFates, FunnelStep, PlanDocument, Request
+    from asyncpq.reports.documents import Fate, FileFates, FunnelStep, Inspection, PlanDocument, Request
 
 _SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
 
@@ -76,6 +77,7 @@ class Plan:
         metadata_requests: requests that planning itself took.
         fates: what would become of each row group, and of the pages of those that would be read.
         funnel: the steps from row groups to pages and rows, with what rules out how many.
+        layout: returns the layout of the file, as far as memory knows it; None if nothing does.
     """
 
     url: str
@@ -99,6 +101,7 @@ class Plan:
     metadata_requests: int
     fates: FileFates
     funnel: tuple[FunnelStep, ...]
+    layout: Callable[[], Inspection] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def num_requests(self) -> int:
@@ -113,9 +116,13 @@ class Plan:
         """Number of requests that would wait for one another; 0 if memory has everything."""
         return (bool(self.requests) or self.late) + self.late
 
-    def to_dict(self) -> PlanDocument:
-        """Return the plan as a document that can be written as JSON."""
-        return {
+    def to_dict(self, *, layouts: bool = False) -> PlanDocument:
+        """Return the plan as a document that can be written as JSON.
+
+        Args:
+            layouts: with the layout of the file, as far as it is in memory, so that the plan can be drawn.
+        """
+        document: PlanDocument = {
             "document": "plan",
             "url": printable(self.url),
             "view": None,
@@ -142,6 +149,15 @@ class Plan:
             "metadata_requests": self.metadata_requests,
             "explain": self.explain(),
         }
+        if layouts and self.layout is not None:
+            document["layouts"] = [self.layout()]
+        return document
+
+    def _repr_html_(self) -> str | None:
+        """Return the page map of the plan in a frame, for notebooks."""
+        from asyncpq.page_map import framed
+
+        return framed(self.to_dict(layouts=True))
 
     def request_documents(self) -> list[Request]:
         """Return the first 10,000 requests of the first round as documents."""

@@ -66,3 +66,21 @@ def test_the_blocking_forms(tmp_path: Path) -> None:
         assert picture(file._repr_html_())["kind"] == "inspection"
     with asyncpq.blocking.open_dataset(f"{tmp_path}/") as dataset:
         assert picture(dataset._repr_html_())["kind"] == "dataset inspection"
+
+
+async def test_plans_show_the_object_that_they_would_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet")
+    async with asyncpq.Session() as session:
+        file = await session.open_file(tmp_path / "a.parquet")
+        plan = await file.plan(["name"], lookup={"id": 7_000})
+        drawn = picture(plan._repr_html_())
+        layout = drawn["layouts"][0]
+        assert (drawn["kind"], layout["fates"]["groups"]) == ("plan", ["statistics", "memory"])
+        assert all(layout["chunks"][number][-1] for number in (2, 3))  # the plan needs their page locations
+        assert "layouts" not in plan.to_dict()
+        assert plan == await file.plan(["name"], lookup={"id": 7_000})
+        async with await session.open_dataset(f"{tmp_path}/") as dataset:
+            lake = await dataset.plan(["name"], lookup={"id": 7_000})
+        drawn = picture(lake._repr_html_())
+        assert [found["fates"]["groups"] for found in drawn["layouts"]] == [["statistics", "memory"]]
+        assert [row[4] for row in drawn["files"]] == [0]
