@@ -20,7 +20,7 @@ PACKAGE = Path(asyncpq.__file__).parent
 # Submodule of another package: the modules of asyncpq that may import it, as paths in the package.
 DOORS = {
     "pyarrow.parquet": {
-        "cli/rows.py",
+        "reports/row_writers.py",
         "decoding/arrow.py",
         "decoding/encrypted.py",
         "indexing/build/embedding.py",

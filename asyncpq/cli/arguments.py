@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.errors import InvalidOptionError
+from asyncpq.scan.key_texts import key_value
 
 Keys = Annotated[
     list[str],
@@ -45,47 +45,8 @@ def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator:
             raise InvalidOptionError(f"--key {text}: must be NAME=VALUE, such as id=42")
-        values.setdefault(name, []).append(_value(text, value, _type(name, schema)))
+        try:
+            values.setdefault(name, []).append(key_value(name, value, schema))
+        except InvalidOptionError as error:
+            raise InvalidOptionError(f"--key {text}: {error.message}") from error
     return {name: several if len(several) > 1 else several[0] for name, several in values.items()}
-
-
-def _type(name: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a column, or of the leaf of struct columns that ``name`` is the dotted path of."""
-    for field in schema:
-        if field.name == name:
-            return field.type
-    for field in schema:
-        if name.startswith(f"{field.name}.") and pa.types.is_struct(field.type):
-            return _type(name[len(field.name) + 1 :], pa.schema(field.type))
-    raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=f"There are: {', '.join(schema.names[:20])}.")
-
-
-def _value(argument: str, text: str, kind: pa.DataType) -> Any:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    try:
-        if str(kind) == "extension<arrow.uuid>":
-            return uuid.UUID(text)
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return text
-        if "binary" in str(kind):  # of fixed width, large or a view, too
-            return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
-        if pa.types.is_floating(kind):
-            # As the column has it: 0.1 of a float32 is not 0.1.
-            return pa.scalar(float(text), kind).as_py()
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
-            return _instant(text, kind)
-        if pa.types.is_time(kind):  # Arrow casts no text to times of day
-            return pa.scalar(f"1970-01-01 {text}").cast(pa.timestamp("ns")).cast(kind)
-        return pa.scalar(text).cast(kind)
-    except (ValueError, pa.ArrowException) as error:
-        raise InvalidOptionError(f"--key {argument}: {text!r} is not a value of type {kind}") from error
-
-
-def _instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
-    try:
-        return pa.scalar(text).cast(kind)
-    except pa.ArrowInvalid:  # the text has no zone
-        return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(pa.timestamp(kind.unit, "UTC")).cast(kind)

@@ -6,26 +6,33 @@ A file is written beside its name and renamed when it is complete. Only a table 
 from __future__ import annotations
 
 import enum
-import json
 import os
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Annotated, Any, Final, Protocol
+from typing import IO, Annotated, Any, Final
 
 import pyarrow as pa
 import typer
 
 from asyncpq.cli.figures import console, plural, print_table
-from asyncpq.cli.json_values import json_rows, json_values, unique_names
 from asyncpq.errors import InvalidOptionError
+from asyncpq.reports.json_values import json_values
+from asyncpq.reports.row_writers import (
+    ArrowWriter,
+    CsvWriter,
+    JsonWriter,
+    NdjsonWriter,
+    ParquetWriter,
+    RowWriter,
+    is_number,
+    json_text,
+)
 
 SHOWN_ROWS: Final = 40  # of a table without --limit
 _CELL: Final = 200  # characters of a cell; the table cuts more, to its width
 _LEAST: Final = 8  # characters of the narrowest column of a table, its gap included
-_ROW_GROUP_ROWS: Final = 1 << 20
-_ROW_GROUP_BYTES: Final = 64 << 20
 
 
 class RowFormat(enum.StrEnum):
@@ -61,16 +68,6 @@ _BY_ENDING: Final = {
     ".feather": RowFormat.ARROW,
     ".parquet": RowFormat.PARQUET,
 }
-
-
-class RowWriter(Protocol):
-    """Writes batches of rows of one schema."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write the next rows."""
-
-    def finish(self) -> None:
-        """Write what ends the output. Not called after an error."""
 
 
 def chosen_format(chosen: RowFormat | None, output: str | None) -> RowFormat:
@@ -122,8 +119,7 @@ def row_writer(
         try:
             yield writer
         except BaseException:
-            if isinstance(writer, _Parquet):
-                writer.abandon()
+            writer.abandon()
             raise
         writer.finish()
 
@@ -191,139 +187,14 @@ def _file(output: str) -> Iterator[Any]:
 
 def _writer(format_: RowFormat, sink: Any, url: str, schema: pa.Schema, *, to_file: bool) -> RowWriter:
     if format_ is RowFormat.JSON:
-        return _Json(sink, url, schema)
+        return JsonWriter(sink, {"document": "rows", "url": url}, schema)
     if format_ is RowFormat.NDJSON:
-        return _Ndjson(sink)
+        return NdjsonWriter(sink)
     if format_ is RowFormat.CSV:
-        return _Csv(sink, schema)
+        return CsvWriter(sink, schema)
     if format_ is RowFormat.ARROW:
-        make = pa.ipc.new_file if to_file else pa.ipc.new_stream
-        return _Arrow(make(pa.PythonFile(sink, "w"), schema), sink)
-    return _Parquet(sink, schema)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def encoded(text: str) -> bytes:
-    """Return text as UTF-8; lone surrogates, which UTF-8 does not have, as question marks."""
-    return text.encode("utf-8", "replace")
-
-
-class _Ndjson:
-    def __init__(self, sink: Any) -> None:
-        self._sink = sink
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._sink.write(encoded("".join([f"{_dumps(row)}\n" for row in json_rows(batch)])))
-        self._sink.flush()
-
-    def finish(self) -> None:
-        """Nothing ends the lines."""
-
-
-class _Json:
-    """One document, ``documents.Rows``."""
-
-    def __init__(self, sink: Any, url: str, schema: pa.Schema) -> None:
-        self._sink = sink
-        self._separator = "\n"
-        names = unique_names(schema.names)
-        columns = [{"name": name, "arrow_type": str(field.type)} for name, field in zip(names, schema, strict=True)]
-        head = {"document": "rows", "url": url, "columns": columns}
-        sink.write(encoded(json.dumps(head, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": ['))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        for row in json_rows(batch):
-            self._sink.write(encoded(f"{self._separator}    {_dumps(row)}"))
-            self._separator = ",\n"
-
-    def finish(self) -> None:
-        self._sink.write(b"\n  ]\n}\n" if self._separator == ",\n" else b"]\n}\n")
-
-
-class _Csv:
-    """CSV with a header; null is empty, ``""`` an empty text."""
-
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        from pyarrow import csv
-
-        self._texts = [_is_text_in_csv(field.type) for field in schema]
-        names = unique_names(schema.names)
-        self._schema = pa.schema(
-            [
-                pa.field(name, pa.string() if text else field.type)
-                for name, field, text in zip(names, schema, self._texts, strict=True)
-            ]
-        )
-        self._sink = sink
-        self._writer = csv.CSVWriter(pa.PythonFile(sink, "w"), self._schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        columns = [
-            pa.array(map(_csv_text, json_values(column)), pa.string()) if text else column
-            for column, text in zip(batch.columns, self._texts, strict=True)
-        ]
-        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
-        self._sink.flush()
-
-    def finish(self) -> None:
-        self._writer.close()
-
-
-def _is_text_in_csv(kind: pa.DataType) -> bool:
-    """Return whether values are written as JSON's, not as pyarrow writes them."""
-    return not (_is_number(kind) or pa.types.is_boolean(kind))
-
-
-def _csv_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else _dumps(value)
-
-
-class _Arrow:
-    def __init__(self, writer: Any, sink: Any) -> None:
-        self._writer = writer
-        self._sink = sink
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-        self._sink.flush()
-
-    def finish(self) -> None:
-        self._writer.close()
-
-
-class _Parquet:
-    """Row groups of a million rows or 64 MiB, with page indexes."""
-
-    def __init__(self, sink: Any, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq
-
-        self._schema = schema
-        self._writer = pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd", write_page_index=True)
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._rows >= _ROW_GROUP_ROWS or self._bytes >= _ROW_GROUP_BYTES:
-            self._write()
-
-    def finish(self) -> None:
-        if self._batches:
-            self._write()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Write nothing more, not even when the writer is collected."""
-        self._writer.is_open = False
-
-    def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=_ROW_GROUP_ROWS)
-        self._batches, self._rows, self._bytes = [], 0, 0
+        return ArrowWriter(sink, schema, file=to_file)
+    return ParquetWriter(sink, schema)
 
 
 class _Table:
@@ -343,10 +214,13 @@ class _Table:
         columns = [[_cell(value) for value in json_values(column)] for column in shown.columns]
         self._rows.extend(map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(shown.num_rows)])
 
+    def abandon(self) -> None:
+        """Show nothing."""
+
     def finish(self) -> None:
         out = console()
         fit = max(1, out.width // _LEAST)
-        numbers = [_is_number(field.type) for field in self._schema]
+        numbers = [is_number(field.type) for field in self._schema]
         kinds = ["right" if number else "text" for number in numbers]
         headings = list(zip(self._schema.names, kinds, strict=True))
         print_table(out, "", headings[:fit], [row[:fit] for row in self._rows], caption=self._caption(fit))
@@ -366,9 +240,5 @@ class _Table:
 def _cell(value: Any) -> str:
     if value is None:
         return "null"
-    text = value if isinstance(value, str) else _dumps(value)
+    text = value if isinstance(value, str) else json_text(value)
     return text if len(text) <= _CELL else f"{text[:_CELL]}…"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -13,7 +13,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.cli import rows
 from asyncpq.cli.rows import RowFormat, chosen_format, row_writer
 from asyncpq.errors import InvalidOptionError
 
@@ -69,15 +68,6 @@ def test_a_failure_leaves_nothing_half_written(tmp_path: Path, format_: RowForma
         fail()
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["out"]
-
-
-def test_parquet_has_large_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_ROW_GROUP_ROWS", 4)
-    table = pa.table({"x": range(10)})
-    write(RowFormat.PARQUET, tmp_path / "a", table)
-    metadata = pq.read_metadata(tmp_path / "a")
-    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [4, 4, 2]
-    assert metadata.row_group(0).column(0).has_offset_index
 
 
 def test_columns_that_a_format_cannot_hold(tmp_path: Path) -> None:

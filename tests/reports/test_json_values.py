@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncpq.cli.json_values import json_rows, json_values, unique_names
+from asyncpq.reports.json_values import json_rows, json_values, unique_names
 
 UTC = dt.UTC
 NAN, INF = float("nan"), float("inf")

@@ -1,0 +1,171 @@
+"""Rows as JSON, NDJSON, CSV, Arrow or Parquet, written batch by batch to anything that has ``write`` and ``flush``.
+
+Every writer holds one batch at most; that of Parquet holds a row group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from asyncpq.reports.json_values import json_rows, json_values, unique_names
+
+_ROW_GROUP_ROWS: Final = 1 << 20
+
+
+class RowWriter(Protocol):
+    """Writes batches of rows of one schema."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the next rows."""
+
+    def finish(self) -> None:
+        """Write what ends the output. Not called after an error."""
+
+    def abandon(self) -> None:
+        """Do not finish the output: the caller drops the sink."""
+
+
+def json_text(value: Any) -> str:
+    """Return one of ``json_values`` as JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def encoded(text: str) -> bytes:
+    """Return text as UTF-8; lone surrogates, which UTF-8 does not have, as question marks."""
+    return text.encode("utf-8", "replace")
+
+
+class _Abandoned:
+    def abandon(self) -> None:
+        """Do nothing: what is not finished is cut off."""
+
+
+class NdjsonWriter(_Abandoned):
+    """One JSON object a line."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._sink.write(encoded("".join([f"{json_text(row)}\n" for row in json_rows(batch)])))
+        self._sink.flush()
+
+    def finish(self) -> None:
+        """Nothing ends the lines."""
+
+
+class JsonWriter(_Abandoned):
+    """One document: ``head``, then ``columns`` and ``rows``, such as ``documents.Rows``."""
+
+    def __init__(self, sink: Any, head: Mapping[str, Any], schema: pa.Schema) -> None:
+        self._sink = sink
+        self._separator = "\n"
+        names = unique_names(schema.names)
+        columns = [{"name": name, "arrow_type": str(field.type)} for name, field in zip(names, schema, strict=True)]
+        sink.write(
+            encoded(json.dumps({**head, "columns": columns}, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": [')
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for row in json_rows(batch):
+            self._sink.write(encoded(f"{self._separator}    {json_text(row)}"))
+            self._separator = ",\n"
+
+    def finish(self) -> None:
+        self._sink.write(b"\n  ]\n}\n" if self._separator == ",\n" else b"]\n}\n")
+
+
+class CsvWriter(_Abandoned):
+    """CSV with a header; null is empty, ``""`` an empty text."""
+
+    def __init__(self, sink: Any, schema: pa.Schema) -> None:
+        from pyarrow import csv
+
+        self._texts = [_is_text_in_csv(field.type) for field in schema]
+        names = unique_names(schema.names)
+        self._schema = pa.schema(
+            [
+                pa.field(name, pa.string() if text else field.type)
+                for name, field, text in zip(names, schema, self._texts, strict=True)
+            ]
+        )
+        self._sink = sink
+        self._writer = csv.CSVWriter(pa.PythonFile(sink, "w"), self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = [
+            pa.array(map(_csv_text, json_values(column)), pa.string()) if text else column
+            for column, text in zip(batch.columns, self._texts, strict=True)
+        ]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        self._sink.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _is_text_in_csv(kind: pa.DataType) -> bool:
+    """Return whether values are written as JSON's, not as pyarrow writes them."""
+    return not is_number(kind) and not pa.types.is_boolean(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether values are written as numbers in CSV and tables."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _csv_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+class ArrowWriter(_Abandoned):
+    """An Arrow IPC stream, or a ``file`` of that format."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, *, file: bool = False) -> None:
+        make = pa.ipc.new_file if file else pa.ipc.new_stream
+        self._writer = make(pa.PythonFile(sink, "w"), schema)
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self._sink.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class ParquetWriter:
+    """Row groups of a million rows or ``row_group_bytes`` in memory, with page indexes."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = schema
+        self._row_group_bytes = row_group_bytes
+        self._writer = pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd", write_page_index=True)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _ROW_GROUP_ROWS or self._bytes >= self._row_group_bytes:
+            self._write()
+
+    def finish(self) -> None:
+        if self._batches:
+            self._write()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """See :class:`RowWriter`."""
+        self._writer.is_open = False
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=_ROW_GROUP_ROWS)
+        self._batches, self._rows, self._bytes = [], 0, 0

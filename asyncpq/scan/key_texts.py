@@ -1,0 +1,65 @@
+"""Keys of lookups that come as text, from a command line or a url, as values of their columns' types."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+
+
+def key_value(name: str, text: str, schema: pa.Schema) -> Any:
+    """Return ``text`` as a value of the column ``name``, or of the leaf that ``name`` is the dotted path of.
+
+    Times without a zone are UTC where the column has a zone; bytes are text, or hexadecimal after ``0x``.
+
+    Raises:
+        InvalidOptionError: the text is not a value of the column's type.
+        ColumnNotFoundError: ``schema`` has no such column.
+    """
+    kind = _type(name, schema)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    try:
+        return _value(text, kind)
+    except (ValueError, pa.ArrowException) as error:
+        raise InvalidOptionError(f"{text!r} is not a value of type {kind}", column=name) from error
+
+
+def _type(name: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a column, or of the leaf of struct columns that ``name`` is the dotted path of."""
+    for field in schema:
+        if field.name == name:
+            return field.type
+    for field in schema:
+        if name.startswith(f"{field.name}.") and pa.types.is_struct(field.type):
+            return _type(name[len(field.name) + 1 :], pa.schema(field.type))
+    raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=nearest_column(name, schema.names))
+
+
+def _value(text: str, kind: pa.DataType) -> Any:
+    if isinstance(kind, pa.UuidType):
+        return uuid.UUID(text)
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return text
+    if "binary" in str(kind):  # of fixed width, large or a view, too
+        return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+    if pa.types.is_floating(kind):
+        # As the column has it: 0.1 of a float32 is not 0.1.
+        return pa.scalar(float(text), kind).as_py()
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return _instant(text, kind)
+    if pa.types.is_time(kind):  # Arrow casts no text to times of day
+        return pa.scalar(f"1970-01-01 {text}").cast(pa.timestamp("ns")).cast(kind)
+    return pa.scalar(text).cast(kind)
+
+
+def _instant(text: str, kind: pa.TimestampType) -> pa.Scalar:
+    try:
+        return pa.scalar(text).cast(kind)
+    except pa.ArrowInvalid:  # the text has no zone
+        return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
