@@ -13,6 +13,7 @@ from asyncpq.cli.inspect import inspect
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
 from asyncpq.cli.running import State
+from asyncpq.cli.why import explain, why
 
 app = typer.Typer(
     name="asyncpq",
@@ -48,5 +49,7 @@ app.command()(query)
 app.command()(lookup)
 app.command()(take)
 app.command()(count)
+app.command()(explain)
+app.command()(why)
 app.command()(doctor)
 app.add_typer(cache.app)

@@ -20,6 +20,10 @@ Keys = Annotated[
         show_default=False,
     ),
 ]
+OptionalKeys = Annotated[
+    list[str] | None,
+    typer.Option("--key", help="Look up a key, such as id=42; as of asyncpq lookup.", show_default=False),
+]
 Columns = Annotated[
     str | None, typer.Option("--columns", help="Names of columns, with commas between them. All without it.")
 ]

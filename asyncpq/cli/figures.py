@@ -12,33 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncpq.errors import printable
+from asyncpq.reports.units import plural as plural
+from asyncpq.reports.units import size_text as size_text
 
 WIDE: Final = 110  # characters from which tables show all their columns
 _GAP: Final = 2  # characters between columns
 _LEAST: Final = 6  # characters of a column of text
 _MOST: Final = 48
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size_text(num_bytes: float | None) -> str:
-    """Return a number of bytes with three digits and a unit, such as ``1.46 MiB``; "?" for None."""
-    if num_bytes is None:
-        return "?"
-    unit = 0
-    while abs(num_bytes) >= 999.5 and unit < len(_UNITS) - 1:
-        num_bytes /= 1024
-        unit += 1
-    return f"{num_bytes:.0f} B" if unit == 0 else f"{num_bytes:.3g} {_UNITS[unit]}"
 
 
 def count_text(number: int | None) -> str:
     """Return a whole number with commas; "?" for None."""
     return "?" if number is None else f"{number:,}"
-
-
-def plural(number: int, name: str) -> str:
-    """Return ``3 files``, or ``1 file``."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def share_text(part: float, whole: float) -> str:

@@ -26,6 +26,7 @@ from asyncpq.reports.read_model import (
     wanted,
 )
 from asyncpq.reports.story import ColumnRead
+from asyncpq.reports.units import plural, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Cause
@@ -52,17 +53,6 @@ def causes_of(facts: Facts) -> list[Cause]:
     step = max(model.now_s, 1e-9) / 20
     kept = [cause for cause in found if (cause["saves_seconds"] or 0) >= step or (cause["saves_requests"] or 0) > 8]
     return sorted(kept, key=lambda cause: -round((cause["saves_seconds"] or 0) / step))
-
-
-def _some(number: float, one: str, many: str | None = None) -> str:
-    return f"{number:,.0f} {one if number == 1 else many or f'{one}s'}"
-
-
-def _size(num_bytes: float) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes:.0f} bytes"
 
 
 def _names(columns: Iterable[ColumnRead]) -> str:
@@ -95,8 +85,8 @@ def _no_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "no-page-index",
         "No page index: whole column chunks are read",
-        f"{_some(len(few), 'column chunk')} of {_names(few)} ({_size(num_bytes)}) came whole, since nothing says where "
-        f"their pages are; {_some(sum([len(column.wanted) for column in few]), 'page')} hold matching rows.",
+        f"{plural(len(few), 'column chunk')} of {_names(few)} ({size_text(num_bytes)}) came whole, since nothing says "
+        f"where their pages are. Matching rows are in {plural(sum([len(column.wanted) for column in few]), 'page')}.",
         "Write files with page indexes, or keep Pages() in an index.",
         data=paged(facts.columns, model, instead),
         column=few[0].name,
@@ -112,7 +102,7 @@ def _no_bounds(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "no-column-index",
         "No ColumnIndex: pages have no bounds",
         f"The pages of {_names(filters)} can be found, but nothing says which values they hold: all of "
-        f"{_some(sum([len(column.fetched) for column in filters]), 'page')} are read.",
+        f"{plural(sum([len(column.fetched) for column in filters]), 'page')} are read.",
         "Write files with complete page indexes.",
         data=paged(facts.columns, model, wanted),
         column=filters[0].name,
@@ -128,7 +118,8 @@ def _unused_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "page-index-not-used",
         "Page indexes are damaged or not believed",
-        f"{reasons[0]}. {_some(len(affected), 'column chunk')} came whole ({_size(sum(c.bytes for c in affected))}).",
+        f"{reasons[0]}. {plural(len(affected), 'column chunk')} came whole "
+        f"({size_text(sum([column.bytes for column in affected]))}).",
         "Write the file again with a newer writer.",
         data=paged(facts.columns, model, wanted),
         column=affected[0].name,
@@ -165,8 +156,8 @@ def _random_order(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "random-order",
         f"Rows are not in the order of {name}: bounds rule out little",
-        f"{_some(pages, 'page')} of {_names(filters)} in {_some(groups, 'row group')} were read for "
-        f"{_some(needed_pages, 'page')} with matching rows: the values of each page range over nearly all values.",
+        f"{plural(pages, 'page')} of {_names(filters)} in {plural(groups, 'row group')} were read for "
+        f"{plural(needed_pages, 'page')} with matching rows: the values of each page range over nearly all values.",
         f"Sort the rows by {name}, or index it; Bloom filters rule out row groups.",
         data=[pieces],
         column=name,
@@ -185,8 +176,8 @@ def _huge_dictionary(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "huge-dictionary",
         f"The dictionary of {worst.name} is large",
-        f"{_size(sum([column.dictionary for column in large]))} of dictionaries of {_names(large)} were needed for "
-        f"{_size(sum([sum([column.sizes[page] for page in column.fetched]) for column in large]))} of pages.",
+        f"{size_text(sum([column.dictionary for column in large]))} of dictionaries of {_names(large)} were needed for "
+        f"{size_text(sum([sum([column.sizes[page] for page in column.fetched]) for column in large]))} of pages.",
         f"Write {worst.name} without a dictionary, or with smaller row groups.",
         data=[[*pieces_of(rest, fetched), *pieces_of(small, fetched, dictionaries=False)]],
         column=worst.name,
@@ -210,9 +201,9 @@ def _huge_pages(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     average = statistics.fmean([size for _, _, size in large])
     yield from model.cause(
         "huge-pages",
-        f"Pages are large: {_size(average)} on average",
-        f"{_some(len(large), 'page')} of {_names(known)} of {_size(average)} each were read for "
-        f"{_some(facts.matches, 'row')}.",
+        f"Pages are large: {size_text(average)} on average",
+        f"{plural(len(large), 'page')} of {_names(known)} of {size_text(average)} each were read for "
+        f"{plural(facts.matches, 'row')}.",
         "Write pages of 64 KiB.",
         data=[pieces],
         column=known[0].name,
@@ -229,7 +220,7 @@ def _big_footer(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         instead[number] = [min(size, _TAIL) for size in instead[number]]
     yield from model.cause(
         "big-footer",
-        f"Footers are large: {_size(max(facts.footers))}",
+        f"Footers are large: {size_text(max(facts.footers))}",
         "The footer describes each column of each row group, and is needed before anything else is read.",
         "Write fewer columns or row groups, or keep Footers() in an index.",
         metadata=instead,
@@ -255,9 +246,9 @@ def _tiny_files(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     }
     yield from model.cause(
         "tiny-files",
-        f"Files are tiny: {_size(size)} on average",
-        f"{_some(facts.files_opened, 'file')} were opened, each with requests of its own for footer and pages; "
-        f"{_some(files, 'file')} of {_size(_GOOD_FILE)} would hold the same rows.",
+        f"Files are tiny: {size_text(size)} on average",
+        f"{plural(facts.files_opened, 'file')} were opened, each with requests of its own for footer and pages; "
+        f"{plural(files, 'file')} of {size_text(_GOOD_FILE)} would hold the same rows.",
         "Merge the files.",
         metadata=instead,
         data=[[sum(parts) for parts in wanted.values()]],
@@ -276,7 +267,7 @@ def _no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "no-index",
         f"No index of {name}: files are opened to find that they have no matching row",
-        f"{_some(facts.files_opened, 'file')} of {facts.files_total:,} were opened; {len(matched):,} of them have "
+        f"{plural(facts.files_opened, 'file')} of {facts.files_total:,} were opened; {len(matched):,} of them have "
         "matching rows.",
         f"Build an index of {name}.",
         metadata=metadata,
@@ -297,8 +288,8 @@ def _stale_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     kept = [record for record in facts.log if record.url not in needless]
     yield from model.cause(
         "stale-index",
-        f"The index is behind: it lacks {_some(behind, 'file')}",
-        f"{_some(behind, 'file')} are newer than the index, and are opened and read without it.",
+        f"The index is behind: it lacks {plural(behind, 'file')}",
+        f"{plural(behind, 'file')} are newer than the index, and are opened and read without it.",
         "Refresh the index after files were written.",
         metadata=rounds_of(record for record in kept if record.purpose in METADATA),
         data=[pieces_of([column for column in facts.columns if column.url not in needless], fetched)],
@@ -332,7 +323,7 @@ def _throttled(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "throttled" if throttles else "retries",
         "The store asked to slow down" if throttles else "Requests failed and were sent again",
-        f"{_some(len(failed), 'request')} of {len(facts.log):,} failed, {throttles:,} of them throttled; they and the "
+        f"{plural(len(failed), 'request')} of {len(facts.log):,} failed, {throttles:,} of them throttled; they and the "
         "waits after them took time.",
         "Send fewer requests at once (LimitOptions.max_connections), or spread keys over prefixes."
         if throttles
@@ -350,8 +341,9 @@ def _far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "far-store",
         f"The store is far: {latency_s * 1000:.0f} ms to the first byte",
-        f"{_some(rounds, 'round')} of requests wait {latency_s * 1000:.0f} ms each, {rounds * latency_s * 1000:.0f} ms "
-        f"of {model.now_s * 1000:.0f} ms; {_NEAR_S * 1000:.0f} ms are usual within a region.",
+        f"{plural(rounds, 'round')} of requests wait {latency_s * 1000:.0f} ms each, "
+        f"{rounds * latency_s * 1000:.0f} ms of {model.now_s * 1000:.0f} ms; within a region, {_NEAR_S * 1000:.0f} ms "
+        "are usual.",
         "Run in the store's region, or share a cache close by.",
         saves=(model.now_s - near_s, 0, 0),
     )
@@ -367,7 +359,7 @@ def _cold_cache(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "cold-cache",
         "Nothing was cached: footers and indexes came first",
-        f"{_some(requests, 'request')} ({_size(num_bytes)}) in {_some(len(left), 'round')} fetched metadata, "
+        f"{plural(requests, 'request')} ({size_text(num_bytes)}) in {plural(len(left), 'round')} fetched metadata, "
         "which later reads of a session, or of a cache on disk, have already.",
         "Keep the session open, or give it a cache on disk or a shared one.",
         saves=(model.seconds(left), requests, num_bytes),

@@ -2,117 +2,141 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncpq.errors import printable
+from asyncpq.reports.units import plural, seconds_text, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FunnelStep, Request, Why
 
-_WIDTH = 40  # characters of a bar
-_SHOWN = 40  # requests that are shown; of more, the rounds
+WIDTH: Final = 100  # characters of a line
+_SHOWN: Final = 40  # requests that are shown; of more, the rounds
+_LABEL: Final = 40  # characters before a bar of the waterfall
 
 
-def why_text(document: Why) -> str:
-    """Return the story as text of several lines."""
-    sections = [
-        ("", _head(document)),
-        ("Funnel", [_funnel_line(step) for step in document["funnel"]]),
-        ("Requests", list(_waterfall(document["requests"], document["time"]["total_s"]))),
-        ("Bytes", list(_bytes(document))),
-        ("Time", list(_time(document))),
-        ("Parts", [_tiers(document)]),
-        ("What would make it faster", list(_causes(document))),
-    ]
+def why_text(document: Why, width: int = WIDTH) -> str:
+    """Return the story as text of several lines of at most ``width`` characters. Titles begin a line, all else is
+    indented."""
+    sections = {
+        "": _head(document),
+        "Funnel": _funnel(document["funnel"]),
+        "Requests": _waterfall(document["requests"], document["time"]["total_s"], width),
+        "Bytes": _bytes(document, width),
+        "Time": _time(document, width),
+        "Parts": iter([_tiers(document)]),
+        "What would make it faster": _causes(document),
+    }
     lines: list[str] = []
-    for title, body in sections:
-        if title:
-            lines += ["", title]
-        lines += [f"  {line}" if title else line for line in body]
+    for title, body in sections.items():
+        lines += ["", title] if title else []
+        for line in body:
+            lines += _wrapped(line, width) if title else [line]
     return "\n".join(lines)
 
 
-def _head(document: Why) -> list[str]:
+def _wrapped(line: str, width: int) -> list[str]:
+    """Return ``line`` indented, in lines of at most ``width`` characters; those that follow stand below the text of the
+    first."""
+    if len(line.rstrip()) <= width - 2:
+        return [f"  {line}".rstrip()]
+    inner = len(line) - len(line.lstrip()) or 3  # behind the number of a cause
+    return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent=" " * (2 + inner))
+
+
+def _head(document: Why) -> Iterator[str]:
     asked = document["where"] or "all rows"
     if document["keys"] is not None:
         keys = document["keys"].items()
         asked = ", ".join(f"{name}={values[0] if len(values) == 1 else f'{len(values)} keys'}" for name, values in keys)
     cost = [
-        _count(document["rows"], "row"),
-        f"{_count(len(document['requests']), 'request')} in {_count(document['rounds'], 'round')}",
-        size(document["bytes"]["fetched"] or 0),
-        milliseconds(document["time"]["total_s"]),
+        plural(document["rows"], "row"),
+        f"{plural(len(document['requests']), 'request')} in {plural(document['rounds'], 'round')}",
+        size_text(document["bytes"]["fetched"]),
+        seconds_text(document["time"]["total_s"]),
     ]
-    return [f"{document['verb']} of {printable(asked)} in {printable(document['url'])}", ", ".join(cost)]
+    yield f"{document['verb']} of {printable(asked)} in {printable(document['url'])}"
+    yield ", ".join(cost)
 
 
-def _funnel_line(step: FunnelStep) -> str:
-    by = ", ".join(
-        f"{item['count']:,} by {item['by']}" + (f" ({printable(item['detail'])})" if item["detail"] else "")
-        for item in step["ruled_out"]
-    )
-    line = f"{step['level']:<11}{step['kept']:>12,} of {step['total']:<12,}" + (f" ruled out: {by}" if by else "")
-    return line.rstrip()
+def _funnel(steps: Sequence[FunnelStep]) -> Iterator[str]:
+    wide = max([len(f"{step['total']:,}") for step in steps], default=1)
+    for step in steps:
+        by = [f"{item['count']:,} by {item['by']}" for item in step["ruled_out"]]
+        kept = f"{step['level']:<11}{step['kept']:>{wide},} of {step['total']:>{wide},}"
+        yield kept + (f"  ruled out: {', '.join(by)}" if by else "")
+        for item in step["ruled_out"]:
+            if item["detail"]:
+                yield f"{' ' * 11}{item['by']}: {printable(item['detail'])}"
 
 
-def _waterfall(requests: Sequence[Request], total_s: float) -> Iterator[str]:
+def _waterfall(requests: Sequence[Request], total_s: float, width: int) -> Iterator[str]:
     if not requests:
         yield "none: caches had everything"
         return
-    if len(requests) > _SHOWN:
-        for number in sorted({request["round"] for request in requests}):
-            some = [request for request in requests if request["round"] == number]
-            began = min([request.get("began_s", 0.0) for request in some])
-            ended = max([request.get("began_s", 0.0) + request.get("seconds", 0.0) for request in some])
-            purposes = ", ".join(dict.fromkeys([request["purpose"] for request in some]))
-            received = sum([request.get("received", 0) for request in some])
-            what = f"{number}  {_count(len(some), 'request')}: {purposes}, {size(received)}"
-            yield f"{what:<44} {_bar(began, ended, total_s)} {milliseconds(ended - began)}"
-        return
+    longest = max(width - _LABEL - 13, 10)
+    for label, began, ended in _rounds(requests) if len(requests) > _SHOWN else _requests(requests):
+        bar = _bar(began / total_s, ended / total_s, longest) if total_s else ""
+        yield f"{label:<{_LABEL}} {bar:<{longest}} {seconds_text(ended - began):>8}"
+
+
+def _requests(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]:
+    """Yield a label of each request, when it began and when it ended."""
     for request in requests:
         began, seconds = request.get("began_s", 0.0), request.get("seconds", 0.0)
-        flags = "".join(
-            [
-                f" attempt {request['attempt']}" if request.get("attempt", 1) > 1 else "",
-                " hedge" if request.get("hedge") else "",
-                " throttled" if request.get("throttled") else "",
-                f" status {request['status']}" if request.get("status", 200) not in (200, 206) else "",
-            ]
-        )
-        what = f"{request['round']}  {request['method']} {request['purpose']} {size(request.get('received', 0))}{flags}"
-        yield f"{what:<44} {_bar(began, began + seconds, total_s)} {milliseconds(seconds)}"
+        notes = [
+            f"attempt {request['attempt']}" if request.get("attempt", 1) > 1 else "",
+            "hedge" if request.get("hedge") else "",
+            "throttled" if request.get("throttled") else "",
+            f"status {request['status']}" if request.get("status", 200) not in (200, 206) else "",
+        ]
+        what = [str(request["round"]), request["method"], request["purpose"], size_text(request.get("received", 0))]
+        yield " ".join([*what, *filter(None, notes)]), began, began + seconds
 
 
-def _bar(began: float, ended: float, total_s: float) -> str:
-    scale = _WIDTH / max(total_s, 1e-9)
-    start = min(int(began * scale), _WIDTH - 1)
-    length = max(1, min(round((ended - began) * scale), _WIDTH - start))
-    return f"{' ' * start}{'█' * length}{' ' * (_WIDTH - start - length)}"
+def _rounds(requests: Sequence[Request]) -> Iterator[tuple[str, float, float]]:
+    """Yield a label of each round, when it began and when it ended."""
+    for number in sorted({request["round"] for request in requests}):
+        some = [request for request in requests if request["round"] == number]
+        began = min([request.get("began_s", 0.0) for request in some])
+        ended = max([request.get("began_s", 0.0) + request.get("seconds", 0.0) for request in some])
+        purposes = "/".join(dict.fromkeys([request["purpose"] for request in some]))
+        received = size_text(sum([request.get("received", 0) for request in some]))
+        yield f"{number} {plural(len(some), 'request')}: {purposes}, {received}", began, ended
 
 
-def _bytes(document: Why) -> Iterator[str]:
-    found = document["bytes"]
-    fetched, wanted = found["fetched"] or 0, found["wanted"] or 0
-    most = max(fetched, wanted, 1)
-    for name, value in (("fetched", fetched), ("least", wanted)):
-        yield f"{name:<9}{size(value):>12} {'█' * round(value / most * _WIDTH)}"
-    for name, key in (("chunks", "chunks"), ("objects", "objects")):
-        yield f"{name:<9}{size(found[key] or 0):>12}"
-    if 0 < wanted <= fetched:
-        yield f"{fetched / wanted:.1f} times the pages of the asked columns that hold matching rows"
+def _bar(start: float, stop: float, longest: int) -> str:
+    """Return a bar from the fraction ``start`` to ``stop`` of a line of ``longest`` characters."""
+    before = min(int(start * longest), longest - 1)
+    return " " * before + "█" * max(1, min(round((stop - start) * longest), longest - before))
 
 
-def _time(document: Why) -> Iterator[str]:
+def _bytes(document: Why, width: int) -> Iterator[str]:
+    sizes = document["bytes"]
+    fetched, least = sizes["fetched"] or 0, sizes["wanted"] or 0
+    longest = max(width - 26, 10)
+    for name, value in (("fetched", fetched), ("least", least)):
+        yield f"{name:<11}{size_text(value):>9}  {'█' * round(value / max(fetched, least, 1) * longest)}"
+    yield f"{'chunks':<11}{size_text(sizes['chunks']):>9}"
+    yield f"{'objects':<11}{size_text(sizes['objects']):>9}"
+    if 0 < least <= fetched:
+        yield f"{fetched / least:.1f} times the least: the pages of the asked columns that hold matching rows"
+
+
+def _time(document: Why, width: int) -> Iterator[str]:
     split = document["time"]
-    total_s = max(split["total_s"], 1e-9)
     parts = {
-        "network": split["network_s"], "caches": split["caches_s"], "decoding": split["decode_s"],
+        "network": split["network_s"],
+        "caches": split["caches_s"],
+        "decoding": split["decode_s"],
         "other": split["other_s"],
-    }  # fmt: skip
+    }
+    longest = max(width - 26, 10)
     for name, seconds in parts.items():
         if seconds > 0:
-            yield f"{name:<9}{milliseconds(seconds):>12} {'█' * round(seconds / total_s * _WIDTH)}"
+            yield f"{name:<11}{seconds_text(seconds):>9}  {'█' * round(seconds / split['total_s'] * longest)}"
 
 
 def _tiers(document: Why) -> str:
@@ -122,30 +146,13 @@ def _tiers(document: Why) -> str:
 
 def _causes(document: Why) -> Iterator[str]:
     if not document["causes"]:
-        yield "nothing that costs a twentieth of its requests"
+        yield "Nothing that is known: no cause takes a twentieth of the time of the requests."
     for number, cause in enumerate(document["causes"], 1):
         saves = [
-            _count(cause["saves_requests"], "request") if cause["saves_requests"] else "",
-            size(cause["saves_bytes"]) if cause["saves_bytes"] else "",
-            f"about {milliseconds(cause['saves_seconds'])}" if cause["saves_seconds"] else "",
+            plural(cause["saves_requests"], "request") if cause["saves_requests"] else "",
+            size_text(cause["saves_bytes"]) if cause["saves_bytes"] else "",
+            f"about {seconds_text(cause['saves_seconds'])}" if cause["saves_seconds"] else "",
         ]
         yield f"{number}. {printable(cause['title'])} ({cause['id']}, {cause['severity']})"
         yield f"   {printable(cause['detail'])}"
         yield f"   {printable(cause['cure'])} Saves {', '.join(filter(None, saves))}."
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
-
-
-def size(num_bytes: float) -> str:
-    """Return a number of bytes as text."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes:.0f} B"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a duration as text."""
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import Keys
+from asyncpq.reports import causes
 from asyncpq.reports.documents import Cause, Why
 from asyncpq.testing import Fault, ObjectServer
 from tests.reads import parquet
@@ -165,3 +167,12 @@ async def test_throttling() -> None:
             report = await file.why(["payload"], lookup={"id": 4_242})
     document = report.to_dict()
     assert {cause["id"] for cause in document["causes"]} & {"throttled", "retries"}
+
+
+def test_the_documentation_has_every_cause() -> None:
+    root = Path(__file__).parents[2]
+    documented = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", (root / "docs" / "cli.md").read_text(encoding="utf-8")))
+    source = Path(causes.__file__).read_text(encoding="utf-8")
+    ids = set(re.findall(r'model\.cause\(\s+"([\w-]+)"', source))
+    assert len(ids) >= 11
+    assert ids <= documented

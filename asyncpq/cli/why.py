@@ -1,0 +1,123 @@
+"""``asyncpq explain`` and ``asyncpq why``: what a read would do, and what it did."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from asyncpq.cli.arguments import Columns, OptionalKeys, parse_columns, parse_keys
+from asyncpq.cli.figures import console
+from asyncpq.cli.output import write_document
+from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
+from asyncpq.cli.reads import Where
+from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.dataset import Dataset
+from asyncpq.errors import InvalidOptionError
+from asyncpq.file import File
+from asyncpq.reports.documents import Inspection
+from asyncpq.reports.why_text import WIDTH, why_text
+from asyncpq.session import Session
+
+_MAX_LAYOUTS: Final = 20  # files of a plan that are drawn
+_SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}
+
+
+class StoryFormat(enum.StrEnum):
+    """How a plan or a story is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Limit = Annotated[int | None, typer.Option("--limit", help="At most this many rows.", min=0)]
+StoryFormatOption = Annotated[StoryFormat, typer.Option("--format", help="Text for people, or one JSON document.")]
+
+
+@with_session
+async def explain(
+    session: Session,
+    url: Url,
+    key: OptionalKeys = None,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Limit = None,
+    format_: StoryFormatOption = StoryFormat.TEXT,
+    html: Html = None,
+    svg: Svg = None,
+    png: Png = None,
+) -> None:
+    """Show what a read would fetch, and why: footers and indexes are read, data is not."""
+    async with opened(session, url) as target:
+        plan = await target.plan(**_read(target, key, columns, where, limit))
+        document = plan.to_dict()
+        if html or svg or png:
+            names = [file["url"] for file in document["files"][:_MAX_LAYOUTS]]
+            document["layouts"] = [await _layout(session, target, name) for name in names]
+    write_pictures(document, html, svg, png)
+    if format_ is StoryFormat.JSON:
+        write_document(document)
+    else:
+        typer.echo(plan.explain())
+
+
+@with_session
+async def why(
+    session: Session,
+    url: Url,
+    key: OptionalKeys = None,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Limit = None,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
+    ] = False,
+    format_: StoryFormatOption = StoryFormat.TEXT,
+    html: Html = None,
+    svg: Svg = None,
+    png: Png = None,
+) -> None:
+    """Run a read and tell its story: what ruled out what, requests, bytes and time, and what would make it faster."""
+    drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
+    async with opened(session, url) as target:
+        read = _read(target, key, columns, where, limit)
+        if warm:
+            await target.why(**read, layouts=False)
+        document = (await target.why(**read, layouts=drawn)).to_dict()
+    write_pictures(document, html, svg, png)
+    if format_ is StoryFormat.JSON:
+        write_document(document)
+    else:
+        out = console()
+        _print(out, why_text(document, min(out.width, WIDTH)))
+
+
+def _read(
+    target: File | Dataset, key: list[str] | None, columns: str | None, where: str | None, limit: int | None
+) -> dict[str, Any]:
+    """Return the arguments of ``plan`` and ``why``."""
+    if key and (where is not None or limit is not None):
+        raise InvalidOptionError("--key looks up rows, and goes with neither --where nor --limit")
+    if key:
+        return {"columns": parse_columns(columns), "lookup": parse_keys(key, target.schema)}
+    return {"columns": parse_columns(columns), "where": where, "limit": limit}
+
+
+async def _layout(session: Session, target: File | Dataset, url: str) -> Inspection:
+    if isinstance(target, File):
+        return await target.inspect()
+    async with await session.open_file(url) as file:
+        return await file.inspect()
+
+
+def _print(out: Console, text: str) -> None:
+    """Print a story with its titles in bold, its bars dim, and the severity of causes in color."""
+    for line in text.splitlines():
+        shown = Text(line, "bold" if line and not line.startswith(" ") else "")
+        shown.highlight_regex("█+", "cyan")
+        for severity, color in _SEVERITIES.items():
+            shown.highlight_regex(rf"(?<=, ){severity}(?=\)$)", color)
+        out.print(shown, overflow="ignore", no_wrap=True, crop=False)

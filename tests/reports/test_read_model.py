@@ -1,0 +1,68 @@
+"""The model of a read costs what the prices say, and a cause saves the difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asyncpq.metrics import Purpose, RequestRecord
+from asyncpq.objects.prices import Prices
+from asyncpq.options import LimitOptions, RequestOptions
+from asyncpq.reports.read_model import Facts, ReadModel, paged, pieces_of
+from asyncpq.reports.story import ColumnRead
+
+PRICES = Prices.initial(RequestOptions(latency_s=0.1, bandwidth_bytes_s=1e6), LimitOptions())
+
+
+def record(round_: int, size: int, purpose: Purpose = "data") -> RequestRecord:
+    return RequestRecord("GET", purpose, 0, size, 206, size, 1, round_, 0.0)
+
+
+def column(name: str, **facts: Any) -> ColumnRead:
+    """A chunk of 4 pages of 10 rows and 1,000 bytes."""
+    plain: dict[str, Any] = {
+        "url": "a", "row_group": 0, "leaf": 0, "name": name, "predicate": False, "num_rows": 40, "bytes": 4_500,
+        "dictionary": 500, "sizes": [1_000] * 4, "first_rows": [0, 10, 20, 30], "fetched": [0, 1, 2, 3], "wanted": [1],
+        "matches": 1, "whole": True, "has_index": False, "has_bounds": False, "is_estimated": False,
+    }  # fmt: skip
+    return ColumnRead(**{**plain, **facts})
+
+
+def facts(*log: RequestRecord, **others: Any) -> Facts:
+    plain: dict[str, Any] = {"columns": [], "filters": [], "matches": 1, "footers": [], "sizes": []}
+    return Facts(log=log, prices=PRICES, **{**plain, **others})
+
+
+def test_rounds_wait_for_one_another() -> None:
+    model = ReadModel(facts(record(1, 1_000, "tail"), record(2, 50_000), record(2, 50_000)))
+    one = PRICES.round_s([(0, 1_000)])
+    assert model.now_s == pytest.approx(one + PRICES.round_s([(0, 50_000), (0, 50_000)]))
+
+
+def test_a_cause_saves_what_is_left_out() -> None:
+    model = ReadModel(facts(record(1, 1_000, "tail"), record(2, 50_000), record(2, 60_000)))
+    (cause,) = model.cause("id", "title", "detail", "cure", data=[[10_000]])
+    assert (cause["saves_requests"], cause["saves_bytes"]) == (1, 100_000)
+    assert cause["saves_seconds"] == pytest.approx(0.1 + PRICES.request_s, abs=1e-6)
+    assert cause["severity"] == "medium"
+    assert list(model.cause("id", "title", "detail", "cure", data=[[200_000]])) == []  # it would cost more
+    (nothing,) = model.cause("id", "title", "detail", "cure", data=[])
+    assert nothing["saves_bytes"] == 110_000
+
+
+def test_pages_of_a_run_are_one_request_and_a_whole_chunk_is_one() -> None:
+    chunk = column("x")
+    assert pieces_of([chunk], lambda column: [0, 1, 3]) == [500, 2_000, 1_000]
+    assert pieces_of([chunk], lambda column: [0, 1, 2, 3]) == [4_500]
+    assert pieces_of([chunk], lambda column: [0, 1], dictionaries=False) == [2_000]
+    assert pieces_of([chunk], lambda column: []) == []
+
+
+def test_the_cheaper_way_to_read_pages_is_taken() -> None:
+    key = column("key", predicate=True)
+    small, large = column("other"), column("other", sizes=[1_000_000] * 4, bytes=4_000_500)
+    model = ReadModel(facts(record(1, 1)))
+    assert paged([key, small], model, lambda column: [1, 2]) == [[500, 2_000, 500, 2_000]]  # one round
+    # a second round of one page costs less than a needless page
+    assert paged([key, large], model, lambda column: [1, 2]) == [[500, 2_000], [500, 1_000_000]]
