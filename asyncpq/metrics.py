@@ -86,6 +86,10 @@ class ReadTrace:
     waited: list[tuple[float, float]] = field(default_factory=list)  # for a tier outside this process
     on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
 
+    def of_index(self) -> ReadTrace:
+        """Return the trace of an index's own files: their parts and times are the read's, their plans and rows not."""
+        return ReadTrace(self.parts, self.decoded, [], self.waited)
+
 
 @dataclass(slots=True)
 class ReadMetrics:

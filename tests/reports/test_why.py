@@ -226,6 +226,21 @@ async def test_a_lake_tells_of_every_file(tmp_path: Path) -> None:
     assert nothing.to_dict()["funnel"][0]["kept"] == 0
 
 
+async def test_an_indexs_own_files_are_no_files_of_the_lake(tmp_path: Path) -> None:
+    for number in range(4):
+        table = pa.table({"id": range(number, 400, 4), "v": [float(number)] * 100})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=50, write_page_index=True)
+    async with asyncpq.Session() as session:
+        await session.build_index(f"{tmp_path}/", [asyncpq.indexing.Keys("id")])
+        dataset = await session.open_dataset(f"{tmp_path}/")
+        document = (await dataset.why(["v"], lookup={"id": 202})).to_dict()
+    check(document, 1)
+    assert [file["url"][-9:] for file in document["files"]] == ["2.parquet"]
+    assert [(step["level"], step["total"], step["kept"]) for step in document["funnel"][::3]] == [
+        ("files", 4, 1), ("rows", 100, 1),
+    ]  # fmt: skip
+
+
 async def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(CONTENT)
     async with asyncpq.Session() as session:

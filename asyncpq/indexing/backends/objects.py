@@ -221,6 +221,8 @@ class ObjectBackend:
         the session's metrics if that is None."""
         whole = operation or self._runtime.operation("read", safe_url(url))
         part = whole.part(safe_url(url), whole.metrics.rounds)
+        if part.metrics.trace is not None:
+            part.metrics.trace = part.metrics.trace.of_index()
         try:
             yield part
         finally:
