@@ -15,6 +15,7 @@ Keys = Annotated[
     list[str],
     typer.Option(
         "--key",
+        metavar="NAME=VALUE",
         help="A key column and its value, such as id=42. Again for the same column: one of several values; "
         "for other columns: values that belong together.",
         show_default=False,
@@ -25,7 +26,8 @@ OptionalKeys = Annotated[
     typer.Option("--key", help="Look up a key, such as id=42; as of asyncpq lookup.", show_default=False),
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", help="Names of columns, with commas between them. All without it.")
+    str | None,
+    typer.Option("--columns", metavar="A,B,...", help="Names of columns, with commas between them. All without it."),
 ]
 
 

@@ -17,7 +17,7 @@ from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
 from asyncpq.cli.targets import Url, opened, with_session
 from asyncpq.dataset import Dataset
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Progress
 from asyncpq.file import File
 from asyncpq.reports.documents import Count
@@ -48,7 +48,7 @@ async def query(
     url: Url,
     columns: Columns = None,
     where: Where = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="At most this many rows.", min=0)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many rows.", min=0)] = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
@@ -58,7 +58,7 @@ async def query(
     """
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
-    with _progress(session, form, output) as bars:
+    with _progress(session, form, output) as bars, _hinting_at_quotes(where):
         async with opened(session, url) as target:
             # A table reads one row more than it shows, to know that there is one.
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
@@ -125,7 +125,7 @@ async def count(
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
-    with _progress(session):
+    with _progress(session), _hinting_at_quotes(where):
         async with opened(session, url) as target:
             rows = await target.count(where)
             if format_ is CountFormat.JSON:
@@ -133,6 +133,17 @@ async def count(
                 write_document(document)
             else:
                 typer.echo(rows)
+
+
+@contextmanager
+def _hinting_at_quotes(where: str | None) -> Iterator[None]:
+    """Add the hint that text stands in single quotes to the error about a "column" that may be a text."""
+    try:
+        yield
+    except ColumnNotFoundError as error:
+        if where is not None and f'"{error.column}"' in where:
+            error.hint = f"In SQL, double quotes name columns; text stands in single quotes: '{error.column}'."
+        raise
 
 
 @contextmanager

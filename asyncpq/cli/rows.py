@@ -18,7 +18,7 @@ import typer
 
 from asyncpq.cli.figures import console, plural, print_table
 from asyncpq.errors import InvalidOptionError
-from asyncpq.reports.json_values import json_values
+from asyncpq.reports.json_values import json_text, json_values
 from asyncpq.reports.row_writers import (
     ArrowWriter,
     CsvWriter,
@@ -27,7 +27,6 @@ from asyncpq.reports.row_writers import (
     ParquetWriter,
     RowWriter,
     is_number,
-    json_text,
 )
 
 SHOWN_ROWS: Final = 40  # of a table without --limit

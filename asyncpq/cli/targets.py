@@ -44,19 +44,28 @@ class SessionArguments:
     """The options that all commands share. Each field is an option, as typer reads it."""
 
     profile: Annotated[
-        str | None, typer.Option("--profile", help="Profile of the AWS configuration.", rich_help_panel=_STORE)
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile of the AWS configuration.", rich_help_panel=_STORE),
     ] = None
     endpoint_url: Annotated[
-        str | None, typer.Option("--endpoint-url", help="Url of an S3-compatible server.", rich_help_panel=_STORE)
+        str | None,
+        typer.Option("--endpoint-url", metavar="URL", help="Url of an S3-compatible server.", rich_help_panel=_STORE),
     ] = None
-    region: Annotated[str | None, typer.Option("--region", help="Region of the bucket.", rich_help_panel=_STORE)] = None
+    region: Annotated[
+        str | None, typer.Option("--region", metavar="NAME", help="Region of the bucket.", rich_help_panel=_STORE)
+    ] = None
     no_sign_request: Annotated[
         bool,
         typer.Option("--no-sign-request", help="Read a public bucket without credentials.", rich_help_panel=_STORE),
     ] = False
     disk_cache: Annotated[
         str | None,
-        typer.Option("--disk-cache", help="Folder of a cache on disk that later commands use.", rich_help_panel=_STORE),
+        typer.Option(
+            "--disk-cache",
+            metavar="FOLDER",
+            help="Folder of a cache on disk that later commands use.",
+            rich_help_panel=_STORE,
+        ),
     ] = None
     stats: Annotated[
         bool, typer.Option("--stats", help="Print the cost of the command to stderr.", rich_help_panel=_STORE)

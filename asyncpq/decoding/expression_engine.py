@@ -25,16 +25,16 @@ _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
 _LISTS = "Of columns of lists only has(value), is_null() and is_valid() can be asked."
 _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
-    (lambda type_: isinstance(type_, pa.UuidType), 'uuid.UUID("...")'),
-    (pa.types.is_date, 'date.fromisoformat("...")'),
-    (pa.types.is_timestamp, 'datetime.fromisoformat("...")'),
-    (pa.types.is_time, 'time.fromisoformat("...")'),
-    (pa.types.is_duration, "timedelta(seconds=...)"),
+    (lambda type_: isinstance(type_, pa.UuidType), "uuid.UUID(\"...\"), in SQL UUID '...'"),
+    (pa.types.is_date, "date.fromisoformat(\"...\"), in SQL DATE '...'"),
+    (pa.types.is_timestamp, "datetime.fromisoformat(\"...\"), in SQL TIMESTAMP '...'"),
+    (pa.types.is_time, "time.fromisoformat(\"...\"), in SQL TIME '...'"),
+    (pa.types.is_duration, "timedelta(seconds=...), in SQL INTERVAL '...' SECOND"),
     (pa.types.is_decimal, 'Decimal("...")'),
     (pa.types.is_integer, 'int("...")'),
     (pa.types.is_floating, 'float("...")'),
     (pa.types.is_boolean, "True or False"),
-    (lambda type_: type_ in (pa.string(), pa.large_string(), pa.string_view()), "str(...)"),
+    (lambda type_: type_ in (pa.string(), pa.large_string(), pa.string_view()), "str(...), in SQL text in quotes"),
 )
 _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     Timestamp: (dt.datetime, Timestamp),
@@ -209,8 +209,8 @@ def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
         isinstance(value, (dt.datetime, Timestamp)) for value in expr.literals
     ):
         if types[0].tz is not None:
-            return "Give the datetime a tzinfo: the column's values are instants."
-        return "Give the datetime no tzinfo: the column's values have no time zone."
+            return "Give the datetime a tzinfo, in SQL an offset: the column's values are instants."
+        return "Give the datetime no tzinfo, in SQL no offset: the column's values have no time zone."
     example = next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(types[0]))), None)
     return f"Give the literal the column's type: {example}." if example else "Give the literal the column's type."
 

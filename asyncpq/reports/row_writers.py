@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from asyncpq.reports.json_values import json_rows, json_values, unique_names
+from asyncpq.reports.json_values import json_objects, json_text, json_values, unique_names
 
 _ROW_GROUP_ROWS: Final = 1 << 20
 
@@ -29,14 +30,15 @@ class RowWriter(Protocol):
         """Do not finish the output: the caller drops the sink."""
 
 
-def json_text(value: Any) -> str:
-    """Return one of ``json_values`` as JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
 def encoded(text: str) -> bytes:
     """Return text as UTF-8; lone surrogates, which UTF-8 does not have, as question marks."""
     return text.encode("utf-8", "replace")
+
+
+def _write_texts(sink: Any, texts: pa.LargeStringArray) -> None:
+    """Write texts without nulls, one behind the other, as they lie in memory."""
+    if len(texts):
+        sink.write(memoryview(texts.buffers()[2])[: pc.sum(pc.binary_length(texts)).as_py()])
 
 
 class _Abandoned:
@@ -51,7 +53,7 @@ class NdjsonWriter(_Abandoned):
         self._sink = sink
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._sink.write(encoded("".join([f"{json_text(row)}\n" for row in json_rows(batch)])))
+        _write_texts(self._sink, json_objects(batch, end="}\n"))
         self._sink.flush()
 
     def finish(self) -> None:
@@ -71,9 +73,11 @@ class JsonWriter(_Abandoned):
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for row in json_rows(batch):
-            self._sink.write(encoded(f"{self._separator}    {json_text(row)}"))
-            self._separator = ",\n"
+        if not batch.num_rows:
+            return
+        _write_texts(self._sink, json_objects(batch.slice(0, 1), begin=f"{self._separator}    {{"))
+        self._separator = ",\n"
+        _write_texts(self._sink, json_objects(batch.slice(1), begin=",\n    {"))
 
     def finish(self) -> None:
         self._sink.write(b"\n  ]\n}\n" if self._separator == ",\n" else b"]\n}\n")

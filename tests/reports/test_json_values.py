@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from asyncpq.reports.json_values import json_rows, json_values, unique_names
+from asyncpq.reports.json_values import json_objects, json_values, unique_names
 
 UTC = dt.UTC
 NAN, INF = float("nan"), float("inf")
@@ -87,5 +89,24 @@ def test_text_that_is_not_utf8_is_shown_with_replacements() -> None:
 
 def test_rows_have_names_that_differ() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "a_2"])
-    assert json_rows(batch) == [{"a": 1, "a_2": 2, "a_2_2": 3}]
+    assert json_objects(batch).to_pylist() == ['{"a": 1, "a_2": 2, "a_2_2": 3}']
+    assert json_objects(batch.select([])).to_pylist() == ["{}"]
     assert unique_names(["x", "y"]) == ["x", "y"]
+
+
+@pytest.mark.parametrize(("type_", "values", "expected"), VALUES, ids=[str(type_) for type_, _, _ in VALUES])
+def test_objects_are_what_json_writes(type_: pa.DataType, values: list[Any], expected: list[Any]) -> None:
+    if type_ == pa.float16():
+        pytest.skip("as above")
+    column = pa.array(values, type_)
+    batch = pa.record_batch([column, column], ["a", 'quoted "b"'])
+    dumped = [json.dumps({"a": value, 'quoted "b"': value}, ensure_ascii=False) for value in expected]
+    assert json_objects(batch).to_pylist() == dumped
+    assert json_objects(batch.slice(1), "<{", "}>").to_pylist() == [f"<{text}>" for text in dumped[1:]]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(), st.text('"\\\\\n\x00\x1f\x7f\u2028a'))))
+def test_texts_are_escaped_as_json_does(texts: list[str | None]) -> None:
+    texts = [None if text is None else text.encode("utf-8", "ignore").decode() for text in texts]
+    batch = pa.record_batch([pa.array(texts, pa.string())], ["s"])
+    assert [json.loads(text) for text in json_objects(batch).to_pylist()] == [{"s": text} for text in texts]

@@ -384,6 +384,7 @@ async def test_an_index_below_a_file(lake: Path) -> None:
 # -- keys and predicates --------------------------------------------------------------------------
 
 
+DAY = "Give the literal the column's type: date.fromisoformat(\"...\"), in SQL DATE '...'."
 TEXT = "Only columns of strings and binary can be asked so."
 
 
@@ -393,8 +394,11 @@ TEXT = "Only columns of strings and binary can be asked so."
         (asyncpq.col("id").starts_with("a"), TEXT),
         (asyncpq.col("id").contains("a"), TEXT),
         (asyncpq.col("id").like("a%"), TEXT),
-        (asyncpq.col("text") == 3, "Give the literal the column's type: str(...)."),
-        (asyncpq.col("day") == 3, 'Give the literal the column\'s type: date.fromisoformat("...").'),
+        (asyncpq.col("text") == 3, "Give the literal the column's type: str(...), in SQL text in quotes."),
+        (
+            asyncpq.col("day") == 3,
+            "Give the literal the column's type: date.fromisoformat(\"...\"), in SQL DATE '...'.",
+        ),
         (asyncpq.col("list") == 3, "Of columns of lists only has(value), is_null() and is_valid() can be asked."),
     ],
 )
