@@ -34,7 +34,7 @@ from asyncpq.scan.request import LookupKeys, ScanRequest, column_names, dictiona
 from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import DatasetInspection
+    from asyncpq.reports.documents import DatasetInspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
 
@@ -156,6 +156,23 @@ class Dataset(Unpicklable):
         from asyncpq.page_map import framed
 
         return framed(inspect_known(self._state))
+
+    async def lint(self, columns: Sequence[str] | None = None) -> Lint:
+        """Find what in the lake and in the layouts of its files makes lookups slow, and what a cure of it would save.
+
+        The layouts of up to eight files, evenly chosen, stand for all.
+
+        Args:
+            columns: as in :meth:`asyncpq.File.lint`.
+
+        Raises:
+            ColumnNotFoundError: the dataset does not have one of the columns.
+        """
+        await self._runtime.load("asyncpq.datasets.dataset_reports")
+        from asyncpq.datasets.dataset_reports import lint_dataset
+
+        operation = self._runtime.operation("lint", self.url)
+        return await self._report(operation, lint_dataset(self._state, operation, columns))
 
     async def _report(self, operation: Operation, work: Coroutine[Any, Any, T]) -> T:
         self._runtime.check()

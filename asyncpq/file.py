@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -38,7 +39,7 @@ from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import Inspection
+    from asyncpq.reports.documents import Inspection, Lint
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
 
@@ -170,8 +171,7 @@ class File(Unpicklable):
     async def inspect(self, *, pages: bool = True, page_bounds: Sequence[str] = ()) -> Inspection:
         """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
 
-        The result is a dict of JSON values (docs/cli.md). A damaged index is reported as absent, with the reason among
-        ``fallbacks``.
+        The result is a dict of JSON values (docs/cli.md). A damaged index counts as absent; ``fallbacks`` say so.
 
         Args:
             pages: fetch the page indexes of all columns, as few requests as they can be. Without them the result has no
@@ -184,19 +184,34 @@ class File(Unpicklable):
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import inspect_version
 
-        operation = self._source.runtime.operation("inspect", self.url)
-        return await self._report(
-            operation,
-            lambda version: inspect_version(
-                self._source, version, operation.metrics, pages=pages, page_bounds=page_bounds
-            ),
-        )
+        source, operation = self._source, self._source.runtime.operation("inspect", self.url)
+        describe = partial(inspect_version, source, pages=pages, page_bounds=page_bounds)
+        return await self._report(operation, lambda version: describe(version, operation.metrics))
 
     def _repr_html_(self) -> str | None:
         """Return the page map of the file in a frame, for notebooks: what is in memory, without a request."""
         from asyncpq.page_map import framed
 
         return framed(_layout(self._source, self._version))
+
+    async def lint(self, columns: Sequence[str] | None = None) -> Lint:
+        """Find what in the file's layout makes lookups slow, and what a cure of it would save.
+
+        The result is a dict of JSON values (docs/cli.md). Savings are those of a lookup of one row with all columns.
+        Where statistics do not show the order of a key column, its values are read, up to 32 MiB.
+
+        Args:
+            columns: columns that lookups are by; None: those in order, with Bloom filters, or named like ids and keys.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: a name is not that of one column.
+        """
+        await self._source.runtime.load("asyncpq.reports.lint")
+        from asyncpq.reports.lint import lint_document, lint_version, prices_text
+
+        source, operation = self._source, self._source.runtime.operation("lint", self.url)
+        linted = await self._report(operation, lambda version: lint_version(source, version, operation, columns))
+        return lint_document(self.url, [linted], linted.findings, prices_text(source.prices()), operation)
 
     # -- rows -------------------------------------------------------------------------------------
 

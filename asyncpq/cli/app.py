@@ -10,6 +10,7 @@ import asyncpq
 from asyncpq.cli import cache, index
 from asyncpq.cli.doctor import doctor
 from asyncpq.cli.inspect import inspect
+from asyncpq.cli.lint import lint
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
 from asyncpq.cli.running import State
@@ -43,6 +44,7 @@ def options(
 
 
 app.command()(inspect)
+app.command()(lint)
 app.add_typer(index.app)
 app.command()(optimize)
 app.command()(query)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile, is_bad_file
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, ColumnNotFoundError, nearest_column
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports import why
-from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection
+from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection, Lint
 from asyncpq.reports.inspection import describe_dataset, inspect_version
+from asyncpq.reports.lake_lint import Lake, lint_lake
+from asyncpq.reports.lint import Linted, lint_document, lint_version, prices_text
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
+_LINTED: Final = 8  # files of a dataset whose layouts are looked at
 
 
 def inspect_known(state: DatasetState) -> DatasetInspection:
@@ -57,6 +60,45 @@ def _described(
         sample=sample,
         metrics=metrics,
     )
+
+
+async def lint_dataset(state: DatasetState, operation: Operation, columns: Sequence[str] | None) -> Lint:
+    """Return the findings about a dataset, and about the layouts of some of its files, evenly chosen.
+
+    Raises:
+        ColumnNotFoundError: the dataset does not have one of ``columns``.
+    """
+    runtime, known = state.runtime, state.columns.schema.names
+    for name in columns or ():
+        if name.partition(".")[0] not in known:
+            hint = nearest_column(name, known)
+            raise ColumnNotFoundError("the dataset has no such column", column=name, hint=hint)
+    files = (await state.source.files(ScanRequest(), operation)).files
+    chosen = sorted({number * len(files) // _LINTED for number in range(_LINTED)}) if files else []
+    linted: list[Linted] = []
+    prices = runtime.price_book.initial
+    for number in chosen:
+        file = files[number]
+        own = None if columns is None else [name for name in columns if name not in file.partition]
+
+        async def lint(opened: OpenedFile, metrics: ReadMetrics, own: Sequence[str] | None = own) -> Linted:
+            nonlocal prices
+            prices = opened.source.prices()
+            tail_bytes = runtime.tail_sizes.guess(state.url)
+            return await lint_version(opened.source, opened.version, opened.operation, own, tail_bytes)
+
+        found = await of_file(state, file, operation, lint)
+        if found is not None:
+            linted.append(found)
+    lake = Lake(
+        sizes=[file.size for file in files],
+        deletes=sum(file.deletes is not None for file in files),
+        tables=[table for index in state.source.indexes for table in index["tables"]],
+        prices=prices,
+        first_bytes=runtime.options.requests.tail_bytes,
+        tail_bytes=runtime.tail_sizes.guess(state.url),
+    )
+    return lint_document(state.url, linted, lint_lake(lake, linted), prices_text(prices), operation)
 
 
 async def of_file(

@@ -90,7 +90,7 @@ def _no_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Write files with page indexes, or keep Pages() in an index.",
         data=paged(facts.columns, model, instead),
         column=few[0].name,
-        snippets=cures.PAGE_INDEX,
+        snippets=cures.pages(),
     )
 
 
@@ -106,7 +106,7 @@ def _no_bounds(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Write files with complete page indexes.",
         data=paged(facts.columns, model, wanted),
         column=filters[0].name,
-        snippets=cures.PAGE_INDEX,
+        snippets=cures.pages(),
     )
 
 
@@ -123,7 +123,7 @@ def _unused_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Write the file again with a newer writer.",
         data=paged(facts.columns, model, wanted),
         column=affected[0].name,
-        snippets=cures.PAGE_INDEX,
+        snippets=cures.pages(),
     )
 
 
@@ -161,7 +161,7 @@ def _random_order(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"Sort the rows by {name}, or index it; Bloom filters rule out row groups.",
         data=[pieces],
         column=name,
-        snippets=cures.sorted_by(name),
+        snippets=cures.sort(name),
     )
 
 
@@ -181,7 +181,7 @@ def _huge_dictionary(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         f"Write {worst.name} without a dictionary, or with smaller row groups.",
         data=[[*pieces_of(rest, fetched), *pieces_of(small, fetched, dictionaries=False)]],
         column=worst.name,
-        snippets=cures.no_dictionary(worst.name),
+        snippets=cures.without_dictionary([worst.name]),
     )
 
 
@@ -207,7 +207,7 @@ def _huge_pages(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Write pages of 64 KiB.",
         data=[pieces],
         column=known[0].name,
-        snippets=cures.SMALL_PAGES,
+        snippets=cures.pages(),
     )
 
 
@@ -224,7 +224,7 @@ def _big_footer(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "The footer describes each column of each row group, and is needed before anything else is read.",
         "Write fewer columns or row groups, or keep Footers() in an index.",
         metadata=instead,
-        snippets=cures.FOOTERS,
+        snippets=cures.footers(),
     )
 
 
@@ -252,7 +252,7 @@ def _tiny_files(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Merge the files.",
         metadata=instead,
         data=[[sum(parts) for parts in wanted.values()]],
-        snippets=cures.LARGE_FILES,
+        snippets=cures.compaction(),
     )
 
 
@@ -273,7 +273,7 @@ def _no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         metadata=metadata,
         data=[pieces_of(facts.columns, wanted)],
         column=name,
-        snippets=cures.indexed(name),
+        snippets=cures.index(name),
     )
 
 
@@ -363,7 +363,7 @@ def _cold_cache(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "which later reads of a session, or of a cache on disk, have already.",
         "Keep the session open, or give it a cache on disk or a shared one.",
         saves=(model.seconds(left), requests, num_bytes),
-        snippets=cures.DISK_CACHE,
+        snippets=cures.disk_cache(),
     )
 
 

@@ -1,57 +1,191 @@
-"""How to write files and indexes that are read fast, for each writer: the snippets of :data:`Cause.snippets`."""
+"""How to write files that the rules of ``lint`` find nothing to say about, in code of each writer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-PAGE_INDEX: Final = {
-    "pyarrow": "pq.write_table(table, path, write_page_index=True)",
-    "spark": "# Spark's writer has page indexes by default (parquet-mr 1.11 and newer)",
-    "duckdb": "-- DuckDB writes no page index: rewrite with asyncpq optimize, or keep Pages() in an index",
-    "polars": 'df.write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_index": True})',
-    "delta-rs": "# delta-rs has page indexes by default (parquet-rs)",
-    "asyncpq": "await session.build_index(url, [asyncpq.indexing.Pages()])",
-}
-SMALL_PAGES: Final = {
-    "pyarrow": "pq.write_table(table, path, data_page_size=64 * 1024, write_page_index=True)",
-    "spark": 'df.write.option("parquet.page.size", 65536).parquet(path)',
-    "polars": "df.write_parquet(path, data_page_size=64 * 1024)",
-    "delta-rs": "WriterProperties(data_page_size_limit=64 * 1024)",
-}
+from asyncpq.reports.file_shapes import GROUP_ROWS, PAGE_BYTES, PAGE_ROWS
+
+Snippets = dict[str, str]
 
 
-def no_dictionary(column: str) -> dict[str, str]:
-    """Return how to write a column without a dictionary."""
+def _pyarrow(settings: str, table: str = "table") -> str:
+    return f"pq.write_table({table}, path, write_page_index=True, {settings})"
+
+
+_PAGES: Final = f"max_rows_per_page={PAGE_ROWS}, data_page_size={PAGE_BYTES}"
+_SPARK_PAGES: Final = (
+    f'.option("parquet.page.row.count.limit", "{PAGE_ROWS}").option("parquet.page.size", "{PAGE_BYTES}")'
+)
+_RS_PAGES: Final = f"data_page_row_count_limit={PAGE_ROWS}, data_page_size_limit={PAGE_BYTES}, write_batch_size=1024"
+
+
+def _delta(properties: str) -> str:
+    return f"write_deltalake(table, data, writer_properties=WriterProperties({properties}))"
+
+
+def pages(_: str = "") -> Snippets:
+    """A page index, and pages of a few thousand rows."""
     return {
-        "pyarrow": f"pq.write_table(table, path, use_dictionary=[...])  # all but {column!r}",
-        "spark": f'df.write.option("parquet.enable.dictionary#{column}", "false").parquet(path)',
-        "duckdb": "COPY t TO 'path' (FORMAT parquet, DICTIONARY_SIZE_LIMIT 1000)",
-        "delta-rs": f'WriterProperties(column_properties={{"{column}": ColumnProperties(dictionary_enabled=False)}})',
+        "pyarrow": _pyarrow(_PAGES),
+        "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java 1.11 and later write page indexes",
+        "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- DuckDB writes no page index: small row groups instead",
+        "polars": f"df.write_parquet(path, data_page_size={PAGE_BYTES})  # Polars 2.1 and later write page indexes",
+        "delta-rs": _delta(_RS_PAGES),
+        "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET",
     }
 
 
-def sorted_by(column: str) -> dict[str, str]:
-    """Return how to write rows in the order of a column, or to index it."""
+def sort(column: str) -> Snippets:
+    """Rows in the order of a column; or, where they cannot be, an index of it."""
     return {
-        "pyarrow": f'pq.write_table(table.sort_by("{column}"), path, write_page_index=True)',
-        "spark": f'df.repartitionByRange("{column}").sortWithinPartitions("{column}").write.parquet(path)',
-        "duckdb": f"COPY (SELECT * FROM t ORDER BY {column}) TO 'path' (FORMAT parquet)",
-        "polars": f'df.sort("{column}").write_parquet(path)',
-        "delta-rs": f'table.optimize.z_order(["{column}"])',
-        "asyncpq": indexed(column)["asyncpq"],
+        "pyarrow": _pyarrow(_PAGES, f"table.sort_by({column!r})"),
+        "spark": f"df.sort({column!r}).write{_SPARK_PAGES}.parquet(path)",
+        "duckdb": f"COPY (FROM t ORDER BY {quoted(column)}) TO 'path' (ROW_GROUP_SIZE 20480)",
+        "polars": f"df.sort({column!r}).write_parquet(path, data_page_size={PAGE_BYTES})",
+        "delta-rs": f"DeltaTable(table).optimize.z_order([{column!r}])",
+        "asyncpq": f"asyncpq optimize URL TARGET --sort-by {column}  # or: index build URL --kind keys:{column}",
     }
 
 
-def indexed(column: str) -> dict[str, str]:
-    """Return how to build an index of a column."""
-    return {"asyncpq": f'await session.build_index(url, [asyncpq.indexing.Keys("{column}")])'}
+def row_groups(_: str = "") -> Snippets:
+    """Row groups of a million rows."""
+    return {
+        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
+        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
+        "duckdb": f"COPY t TO 'path' (ROW_GROUP_SIZE {GROUP_ROWS})",
+        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={PAGE_BYTES})",
+        "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {_RS_PAGES}"),
+        "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers",
+    }
 
 
-LARGE_FILES: Final = {
-    "spark": "df.coalesce(n).write.parquet(path)",
-    "delta-rs": "table.optimize.compact()",
-    "duckdb": "COPY (SELECT * FROM 'path/*.parquet') TO 'one.parquet' (FORMAT parquet)",
-    "asyncpq": "asyncpq optimize URL OUTPUT",
+def without_dictionary(columns: Sequence[str]) -> Snippets:
+    """Columns without a dictionary; the others keep theirs."""
+    spark = "".join(f'.option("parquet.enable.dictionary#{column}", "false")' for column in columns)
+    properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=False)" for column in columns)
+    names = f"[name for name in table.column_names if name not in {list(columns)}]"
+    return {
+        "pyarrow": _pyarrow(f"use_dictionary={names}, {_PAGES}"),
+        "spark": f"df.write{spark}{_SPARK_PAGES}.parquet(path)",
+        "duckdb": "COPY t TO 'path' (DICTIONARY_SIZE_LIMIT 1024)  -- larger dictionaries are not written",
+        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{properties}}}"),
+    }
+
+
+def with_dictionary_of(columns: Sequence[str]) -> Snippets:
+    """Columns with a dictionary."""
+    spark = "".join(f'.option("parquet.enable.dictionary#{column}", "true")' for column in columns)
+    properties = ", ".join(f"{column!r}: ColumnProperties(dictionary_enabled=True)" for column in columns)
+    return {
+        "pyarrow": _pyarrow(f"use_dictionary={list(columns)}, {_PAGES}"),
+        "spark": f"df.write{spark}{_SPARK_PAGES}.parquet(path)",
+        "duckdb": "COPY t TO 'path'  -- DuckDB uses dictionaries where they are small",
+        "polars": f"df.write_parquet(path, data_page_size={PAGE_BYTES})  # uses dictionaries where they are small",
+        "delta-rs": _delta(f"{_RS_PAGES}, column_properties={{{properties}}}"),
+    }
+
+
+def statistics(column: str) -> Snippets:
+    """Statistics of a column."""
+    return {
+        "pyarrow": _pyarrow(f"write_statistics=True, {_PAGES}"),
+        "spark": f"df.write{_SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
+        "duckdb": "COPY t TO 'path'  -- DuckDB writes statistics of row groups",
+        "polars": f"df.write_parquet(path, statistics=True, data_page_size={PAGE_BYTES})",
+        "delta-rs": _delta(
+            f"{_RS_PAGES}, column_properties={{{column!r}: ColumnProperties(statistics_enabled='PAGE')}}"
+        ),
+        "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind bounds:{column}",
+    }
+
+
+def codec(_: str = "") -> Snippets:
+    """Compression by zstd."""
+    return {
+        "pyarrow": _pyarrow(f'compression="zstd", {_PAGES}'),
+        "spark": f'df.write.option("compression", "zstd"){_SPARK_PAGES}.parquet(path)',
+        "duckdb": "COPY t TO 'path' (COMPRESSION zstd)",
+        "polars": f'df.write_parquet(path, compression="zstd", data_page_size={PAGE_BYTES})',
+        "delta-rs": _delta(f'compression="ZSTD", {_RS_PAGES}'),
+        "asyncpq": "asyncpq optimize URL TARGET --compression zstd",
+    }
+
+
+def bounds(column: str) -> Snippets:
+    """Short bounds of strings."""
+    return {
+        "spark": f'df.write.option("parquet.columnindex.truncate.length", "64"){_SPARK_PAGES}.parquet(path)',
+        "delta-rs": _delta(f"statistics_truncate_length=64, {_RS_PAGES}"),
+        "asyncpq": f"asyncpq index build URL --kind keys:{column}",
+    }
+
+
+def tail(num_bytes: int) -> Snippets:
+    """A first GET that is long enough."""
+    return {
+        "asyncpq": f"Session(requests=RequestOptions(tail_bytes={num_bytes}))",
+        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {_PAGES}"),
+        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){_SPARK_PAGES}.parquet(path)',
+    }
+
+
+def index(column: str) -> Snippets:
+    """An index beside the files."""
+    return {"asyncpq": f"asyncpq index build URL --kind keys:{column} --kind footers"}
+
+
+def footers() -> Snippets:
+    """An index of footers."""
+    return {"asyncpq": "asyncpq index build URL --kind footers"}
+
+
+def disk_cache() -> Snippets:
+    """A cache that outlives the process."""
+    return {"asyncpq": 'Session(disk_cache="/var/cache/asyncpq")'}
+
+
+def compaction(_: str = "") -> Snippets:
+    """Fewer and larger files."""
+    return {
+        "pyarrow": f'ds.write_dataset(ds.dataset(url), out, format="parquet", max_rows_per_file={8 * GROUP_ROWS})',
+        "spark": "spark.read.parquet(url).coalesce(n).write.parquet(out)",
+        "duckdb": "COPY (FROM 'url/**/*.parquet') TO 'out' (FORMAT parquet, FILE_SIZE_BYTES '256MB')",
+        "polars": "pl.scan_parquet(url).sink_parquet(path)",
+        "delta-rs": "DeltaTable(table).optimize.compact()",
+        "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers --kind bounds",
+    }
+
+
+def purge(_: str = "") -> Snippets:
+    """Files without deleted rows."""
+    return {
+        "spark": "REORG TABLE t APPLY (PURGE)  -- of Iceberg: CALL system.rewrite_data_files(table => 't')",
+        "delta-rs": "DeltaTable(table).optimize.compact()",
+    }
+
+
+#: What users may copy, by the rule.
+CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
+    "no-page-index": pages,
+    "large-pages": pages,
+    "unsorted": sort,
+    "small-row-groups": row_groups,
+    "large-row-groups": row_groups,
+    "no-statistics": statistics,
+    "statistics-not-believed": statistics,
+    "missing-bounds": statistics,
+    "truncated-bounds": bounds,
+    "wide-bounds": bounds,
+    "uncompressed": codec,
+    "slow-codec": codec,
+    "small-files": compaction,
+    "no-index": index,
+    "deleted-rows": purge,
 }
-FOOTERS: Final = {"asyncpq": "await session.build_index(url, [asyncpq.indexing.Footers()])"}
-DISK_CACHE: Final = {"asyncpq": 'asyncpq.Session(disk_cache="/var/cache/asyncpq")'}
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,97 @@
+"""``asyncpq lint``: what makes lookups in a file or lake slow, and how to cure it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from asyncpq.cli.figures import console, plural, size_text
+from asyncpq.cli.inspect import Format, ReportFormat
+from asyncpq.cli.output import write_document
+from asyncpq.cli.running import FINDINGS
+from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.errors import printable
+from asyncpq.reports.documents import Cause, Lint
+from asyncpq.session import Session
+
+_STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan"}
+
+
+@with_session
+async def lint(
+    session: Session,
+    url: Url,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            help="A column that lookups are by; may be given again. Without it, columns that the file is sorted by or "
+            "has Bloom filters of, and those whose names end in id or key.",
+            show_default=False,
+        ),
+    ] = None,
+    writer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--writer",
+            help="Show the cures of this writer alone: pyarrow, spark, duckdb, polars, delta-rs or asyncpq.",
+            show_default=False,
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
+    format_: ReportFormat = Format.TABLE,
+) -> None:
+    """Find what makes lookups in a file or lake slow, with what a cure of it saves and how to write it."""
+    async with opened(session, url) as target:
+        document = await target.lint(column or None)
+    if format_ is Format.JSON:
+        write_document(document)
+    else:
+        _show(console(), document, writer)
+    if strict and document["findings"]:
+        raise typer.Exit(FINDINGS)
+
+
+def _show(out: Console, document: Lint, writers: list[str] | None) -> None:
+    findings = document["findings"]
+    out.print(Text(printable(document["url"]), "bold"))
+    checked = f" ({plural(document['files_checked'], 'file')} looked at)" if document["files_checked"] != 1 else ""
+    by = f" for lookups by {', '.join(document['columns'])}" if document["columns"] else ""
+    out.print(Text(printable(f"{plural(len(findings), 'finding')}{by}{checked}")))
+    out.print(Text(f"Predicted at {document['prices']}", "dim"))
+    for number, cause in enumerate(findings, 1):
+        out.print()
+        _show_finding(out, number, cause, writers)
+
+
+def _show_finding(out: Console, number: int, cause: Cause, writers: list[str] | None) -> None:
+    severity = cause["severity"]
+    title = Text.assemble(f"{number}. ", (severity, _STYLES[severity]), " ", (printable(cause["title"]), "bold"))
+    out.print(title.append(f" [{cause['id']}]", "dim"))
+    saves = _saving(cause)
+    lines = [cause["detail"], *([saves] if saves else []), f"Cure: {cause['cure']}"]
+    for line in lines:
+        out.print(Padding(Text(printable(line)), (0, 0, 0, 3)))
+    for writer, code in cause["snippets"].items():
+        if writers is None or writer in writers:
+            out.print(Text.assemble(f"     {writer:9}", (printable(code), "dim")), soft_wrap=True)
+
+
+def _saving(cause: Cause) -> str:
+    """Return what a cure saves, in words."""
+    parts: list[str] = []
+    more: list[str] = []
+    for saved, text in ((cause["saves_requests"], plural), (cause["saves_bytes"], None)):
+        if saved:
+            words = size_text(abs(saved)) if text is None else text(abs(saved), "request")
+            (parts if saved > 0 else more).append(words)
+    if cause["saves_seconds"]:
+        parts.append(f"{cause['saves_seconds'] * 1000:.3g} ms")
+    if not parts:
+        return ""
+    costs = f", for {' and '.join(more)} more" if more else ""
+    return f"Saves {', '.join(parts)}{costs}: a lookup by {cause['column']}." if cause["column"] else ""

@@ -1,0 +1,336 @@
+"""Shapes of files: of one that is there, and of the same rows written in another way.
+
+What a change leaves as it is keeps its bytes: a shape with smaller pages has the chunks of the file that is there. Page
+indexes that a file does not have are placed in front of its footer, as writers do, at sizes that follow from their
+format.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.objects.page_indexes import IndexedChunk
+from asyncpq.objects.version import FileVersion
+from asyncpq.options import KIB, MIB
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.parquet.schema import Leaf
+from asyncpq.reports.inspection import FileLayout
+from asyncpq.reports.lookup_cost import ChunkShape, GroupShape, KeyZones, Shape, Zone
+
+#: The pages and row groups that asyncpq's own writer makes (``writing.file_layout.WriteOptions``).
+PAGE_ROWS: Final = 8192
+PAGE_BYTES: Final = 256 * KIB
+GROUP_ROWS: Final = 1 << 20
+GROUP_BYTES: Final = 64 * MIB
+_LOCATION_BYTES: Final = 11  # of a page in an OffsetIndex, about
+_BOUNDS_BYTES: Final = 20  # of a page in a ColumnIndex of numbers
+_ZONE_ROWS: Final = 1024  # of the zones made of values
+
+
+def shape_of(layout: FileLayout, key: Leaf) -> Shape:
+    """Return the shape of the file that is there, for lookups by ``key``."""
+    version = layout.version
+    groups = []
+    for group in version.metadata.row_groups:
+        chunks = tuple(_chunk(layout, group.ordinal, leaf) for leaf in version.metadata.schema.leaves)
+        bounds = layout.bounds.get((group.ordinal, key.index))
+        bounded = bounds is not None and (bounds.min is not None or bounds.all_null)
+        groups.append(GroupShape(group.num_rows, chunks, bounded))
+    return Shape(version.size, version.footer_start, tuple(groups))
+
+
+def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf) -> ChunkShape:
+    place = (ordinal, leaf.index)
+    known = layout.chunks.get(place)
+    if known is None or not known.chunk.num_values:
+        return ChunkShape(4, 4)
+    chunk, offsets = known.chunk, layout.indexes.offsets.get(place)
+    return ChunkShape(
+        chunk.start,
+        chunk.stop,
+        offsets,
+        None if offsets is None else chunk.offset_index_range,
+        chunk.column_index_range if place in layout.indexes.zones else None,
+        _bloom(layout.version, known),
+        (offsets.offsets[0] if offsets is not None and offsets.offsets else chunk.data_page_offset) - chunk.start,
+        chunk.total_uncompressed_size,
+    )
+
+
+def _bloom(version: FileVersion, known: IndexedChunk) -> tuple[int, int] | None:
+    start, length = known.chunk.bloom_filter_offset, known.chunk.bloom_filter_length
+    if start is None or length is None or start + length > version.footer_start:
+        return None
+    return start, start + length
+
+
+# -- keys ---------------------------------------------------------------------------------------------
+
+
+def zones_of(layout: FileLayout, leaf: Leaf) -> KeyZones:
+    """Return the zones of a leaf's keys, by the bounds that its pages have, or else its row groups."""
+    zones: list[Zone] = []
+    groups: list[Zone] = []
+    for group in layout.version.metadata.row_groups:
+        place = (group.ordinal, leaf.index)
+        first, stop = group.first_row, group.first_row + group.num_rows
+        pages, bounds = layout.indexes.zones.get(place), layout.bounds.get(place)
+        if first == stop:
+            continue
+        if bounds is None or (bounds.min is None and not bounds.all_null):
+            groups.append(Zone(first, stop, None, None, known=False))
+        else:
+            groups.append(_zone(first, stop, bounds.min, bounds.max, known=True))
+        if pages is not None:
+            firsts = [*layout.indexes.offsets[place].first_rows, group.num_rows]
+            known = {page: (low, high) for page, low, high in pages.zones.bounds()}
+            for page, (low_row, high_row) in enumerate(itertools.pairwise(firsts)):
+                ends = known.get(page, (None, None))
+                zones.append(_zone(first + low_row, first + high_row, *ends, known=page not in pages.zones.unknown))
+        else:
+            zones.append(groups[-1])
+    return KeyZones(zones, groups=KeyZones(groups))
+
+
+def zones_of_values(values: pa.ChunkedArray, group_rows: Sequence[int]) -> KeyZones:
+    """Return the zones of a column's values, as ranks: the same order, whatever their type. ``group_rows`` are the rows
+    of each row group, which no zone crosses."""
+    ranks = pc.rank(values.combine_chunks(), tiebreaker="dense")
+    valid = pc.is_valid(values).combine_chunks()
+    zones: list[Zone] = []
+    edges = itertools.pairwise(itertools.accumulate(group_rows, initial=0))
+    starts = [start for low, high in edges for start in range(low, high, _ZONE_ROWS)]
+    for start, stop in itertools.pairwise((*starts, len(ranks))):
+        some = ranks.slice(start, stop - start).filter(valid.slice(start, stop - start))
+        if not len(some):
+            zones.append(Zone(start, stop, None, None))
+            continue
+        ends = pc.min_max(some)
+        zones.append(Zone(start, stop, ends["min"].as_py(), ends["max"].as_py(), True, some[len(some) // 2].as_py()))
+    return KeyZones(zones)
+
+
+def _zone(start: int, stop: int, low: Any, high: Any, *, known: bool) -> Zone:
+    return Zone(start, stop, low, high, known, None if low is None else middle(low, high))
+
+
+def middle(low: Any, high: Any) -> Any:
+    """Return a value between two bounds: such keys are as likely as any, where values are spread evenly."""
+    if isinstance(low, bool) or low == high:
+        return low
+    if isinstance(low, bytes):
+        length = max(len(low), len(high)) + 1
+        ends = [int.from_bytes(value.ljust(length, b"\0"), "big") for value in (low, high)]
+        return (sum(ends) // 2).to_bytes(length, "big")
+    return (low + high) // 2 if isinstance(low, int) else (low + high) / 2
+
+
+# -- changes ------------------------------------------------------------------------------------------
+
+
+def page_count(rows: int, uncompressed: int) -> int:
+    """Return how many pages a chunk is advised to have."""
+    return max(-(-rows // PAGE_ROWS), -(-uncompressed // PAGE_BYTES), 1) if rows else 0
+
+
+def with_pages(shape: Shape, counts: Callable[[int, int], int | None], key: int, bound_bytes: int) -> Shape:
+    """Return the shape with other pages.
+
+    Args:
+        counts: returns the number of pages of the chunk of (row group, leaf); None leaves them as they are.
+        bound_bytes: bytes of one bound of the key, in its ColumnIndex.
+    """
+    groups: list[GroupShape] = []
+    sizes: list[int] = []  # of the new indexes
+    for ordinal, group in enumerate(shape.groups):
+        chunks = list(group.chunks)
+        for leaf, chunk in enumerate(chunks):
+            count = counts(ordinal, leaf)
+            if count is not None and group.rows and chunk.stop > chunk.start:
+                chunks[leaf] = replace(chunk, offsets=_even_pages(chunk, group.rows, count), offset_index=(0, 0))
+                sizes.append(count * _LOCATION_BYTES + 5)
+                if leaf == key:
+                    chunks[leaf] = replace(chunks[leaf], column_index=(0, 0))
+                    sizes.append(count * (2 * bound_bytes + 4) + 10)
+                else:
+                    sizes.append(count * _BOUNDS_BYTES + 10)
+        groups.append(replace(group, chunks=tuple(chunks)))
+    return _placed(replace(shape, groups=tuple(groups)), sizes)
+
+
+def _even_pages(chunk: ChunkShape, rows: int, count: int) -> OffsetIndex:
+    """Return ``count`` pages of equally many rows, as a writer makes them with the advised settings."""
+    if chunk.offsets is not None and chunk.offsets.num_pages == count:
+        return chunk.offsets
+    per_page = PAGE_ROWS if count == -(-rows // PAGE_ROWS) else -(-rows // count)
+    firsts = tuple(range(0, rows, per_page))
+    start = chunk.start + chunk.dictionary_bytes
+    edges = [start + (chunk.stop - start) * min(row, rows) // rows for row in (*firsts, rows)]
+    return OffsetIndex(tuple(edges[:-1]), tuple(high - low for low, high in itertools.pairwise(edges)), firsts)
+
+
+def _placed(shape: Shape, sizes: Sequence[int]) -> Shape:
+    """Put the new indexes, which have no place yet, in front of the footer."""
+    at, added = shape.footer_start, iter(sizes)
+
+    def place(span: tuple[int, int] | None) -> tuple[int, int] | None:
+        nonlocal at
+        if span != (0, 0):
+            return span
+        size = next(added, 0)
+        at += size
+        return at - size, at
+
+    groups = []
+    for group in shape.groups:
+        chunks = tuple(
+            replace(chunk, offset_index=place(chunk.offset_index), column_index=place(chunk.column_index))
+            for chunk in group.chunks
+        )
+        groups.append(replace(group, chunks=chunks))
+    total = sum(sizes)
+    return Shape(shape.size + total, shape.footer_start + total, tuple(groups))
+
+
+def with_dictionary(shape: Shape, leaf: int, page_bytes: Callable[[int], int]) -> Shape:
+    """Return the shape with a leaf written without its dictionary; ``page_bytes`` returns the size of a page of so many
+    rows."""
+    groups = []
+    for group in shape.groups:
+        chunk = group.chunks[leaf]
+        if chunk.offsets is not None and chunk.dictionary_bytes:
+            sizes = tuple(page_bytes(count) for count in chunk.offsets.row_counts(group.rows))
+            offsets = OffsetIndex(chunk.offsets.offsets, sizes, chunk.offsets.first_rows)
+            chunk = replace(chunk, offsets=offsets, dictionary_bytes=0)
+        groups.append(replace(group, chunks=_replaced(group.chunks, leaf, chunk)))
+    return _packed(replace(shape, groups=tuple(groups)))
+
+
+def with_smaller_pages(shape: Shape, leaf: int, ratio: float) -> Shape:
+    """Return the shape with the pages of a leaf at ``ratio`` times their bytes."""
+    groups = []
+    for group in shape.groups:
+        chunk = group.chunks[leaf]
+        if chunk.offsets is None:
+            chunk = replace(chunk, stop=chunk.start + int((chunk.stop - chunk.start) * ratio))
+        else:
+            sizes = [max(1, int(size * ratio)) for size in chunk.offsets.sizes]
+            chunk = replace(chunk, offsets=OffsetIndex(chunk.offsets.offsets, tuple(sizes), chunk.offsets.first_rows))
+        groups.append(replace(group, chunks=_replaced(group.chunks, leaf, chunk)))
+    return _packed(replace(shape, groups=tuple(groups)))
+
+
+def _packed(shape: Shape) -> Shape:
+    """Move chunks, pages and indexes together: between them is nothing."""
+    groups: list[GroupShape] = []
+    at = old_stop = 4
+    for group in shape.groups:
+        chunks = list(group.chunks)
+        for leaf in sorted(range(len(chunks)), key=lambda leaf: chunks[leaf].start):
+            chunk = chunks[leaf]
+            old_stop = max(old_stop, chunk.stop)
+            if chunk.offsets is None:
+                chunks[leaf] = replace(chunk, start=at, stop=at + chunk.stop - chunk.start)
+            else:
+                *starts, stop = itertools.accumulate(chunk.offsets.sizes, initial=at + chunk.dictionary_bytes)
+                offsets = OffsetIndex(tuple(starts), chunk.offsets.sizes, chunk.offsets.first_rows)
+                chunks[leaf] = replace(chunk, start=at, stop=stop, offsets=offsets)
+            at = chunks[leaf].stop
+        groups.append(replace(group, chunks=tuple(chunks)))
+    moved = old_stop - at
+
+    def back(span: tuple[int, int] | None) -> tuple[int, int] | None:
+        return None if span is None else (span[0] - moved, span[1] - moved)
+
+    return Shape(
+        shape.size - moved,
+        shape.footer_start - moved,
+        tuple(
+            replace(
+                group,
+                chunks=tuple(
+                    replace(
+                        chunk,
+                        offset_index=back(chunk.offset_index),
+                        column_index=back(chunk.column_index),
+                        bloom_filter=back(chunk.bloom_filter),
+                    )
+                    for chunk in group.chunks
+                ),
+            )
+            for group in groups
+        ),
+    )
+
+
+def _replaced(chunks: Iterable[ChunkShape], leaf: int, chunk: ChunkShape) -> tuple[ChunkShape, ...]:
+    return tuple(chunk if at == leaf else other for at, other in enumerate(chunks))
+
+
+def put_together(shape: Shape, keys: KeyZones, times: int) -> tuple[Shape, KeyZones]:
+    """Return the shape and keys of a file with the rows of ``times`` such files, in row groups as they are advised."""
+    groups = [group for group in shape.groups if group.rows]
+    rows = sum(group.rows for group in groups)
+    zones = [
+        zone._replace(start=zone.start + number * rows, stop=zone.stop + number * rows)
+        for number in range(times)
+        for zone in keys.zones
+    ]
+    size = sum(chunk.stop - chunk.start for group in groups for chunk in group.chunks)
+    advised = max(1, min(GROUP_ROWS, int(rows * GROUP_BYTES / max(size, 1)))) if rows else 1
+    whole = replace(shape, groups=tuple(groups * times))
+    return with_row_groups(whole, advised, 0), KeyZones(zones, keys.is_sorted)
+
+
+def with_row_groups(shape: Shape, rows: int, per_group: int) -> Shape:
+    """Return the shape of row groups of ``rows`` rows. The chunks of a leaf are put together and cut again; their bytes
+    stay the same. ``per_group`` are the footer's bytes of one row group."""
+    total = sum(group.rows for group in shape.groups)
+    old = [group for group in shape.groups if group.rows]
+    if not old:
+        return shape
+    count = -(-total // rows)
+    groups: list[GroupShape] = []
+    at = 4
+    for number in range(count):
+        stop = min((number + 1) * rows, total)
+        chunks = []
+        for leaf in range(len(old[0].chunks)):
+            chunk = _cut_chunk([group.chunks[leaf] for group in old], at, stop - number * rows, total)
+            chunks.append(chunk)
+            at = chunk.stop
+        groups.append(GroupShape(stop - number * rows, tuple(chunks), all(group.bounded for group in old)))
+    footer = shape.size - shape.footer_start - per_group * (len(shape.groups) - count)
+    sizes = [
+        chunk.offsets.num_pages * width + 10
+        for group in groups
+        for chunk in group.chunks
+        if chunk.offsets is not None
+        for width in ((_LOCATION_BYTES, _BOUNDS_BYTES) if chunk.column_index else (_LOCATION_BYTES,))
+    ]
+    return _placed(Shape(at + max(footer, 100), at, tuple(groups)), sizes)
+
+
+def _cut_chunk(old: Sequence[ChunkShape], at: int, rows: int, total: int) -> ChunkShape:
+    """Return a chunk of ``rows`` of the ``total`` rows of a leaf's ``old`` chunks, at the byte ``at``."""
+    share = rows / total
+    size = round(sum(chunk.stop - chunk.start for chunk in old) * share)
+    plain = round(sum(chunk.plain_bytes for chunk in old) * share)
+    dictionary = min(max(chunk.dictionary_bytes for chunk in old), size // 2)
+    chunk = ChunkShape(at, at + size, dictionary_bytes=dictionary, plain_bytes=plain)
+    located = [known.offsets for known in old]
+    if None in located:
+        return chunk
+    pages = sum(offsets.num_pages for offsets in located if offsets is not None) * share
+    return replace(
+        chunk,
+        offsets=_even_pages(chunk, rows, max(1, min(round(pages), page_count(rows, plain)))),
+        offset_index=(0, 0),
+        column_index=(0, 0) if all(known.column_index for known in old) else None,
+    )

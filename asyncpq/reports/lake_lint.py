@@ -1,0 +1,171 @@
+"""What makes lookups in a lake of many files slow.
+
+A lookup lists the files, opens each that nothing rules out, and reads data of those whose bounds may hold the key. The
+layouts of some files stand for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Final
+
+from asyncpq.objects.prices import Prices
+from asyncpq.reports.cures import CURES
+from asyncpq.reports.documents import Cause
+from asyncpq.reports.file_shapes import middle, put_together
+from asyncpq.reports.lint import Linted
+from asyncpq.reports.lint_subject import Subject, severity
+from asyncpq.reports.lookup_cost import KeyZones, LookupCost
+
+_SMALL_FILE: Final = 16 << 20
+_FILE_BYTES: Final = 256 << 20
+_MANY_FILES: Final = 8
+_INDEX_REQUESTS: Final = 5  # of a lookup through an index: its manifest and segments
+_INDEX_BYTES: Final = 120 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """What is known of a lake before files are opened."""
+
+    sizes: Sequence[int | None]  # of its files
+    deletes: int  # files with deleted rows
+    tables: Sequence[str]  # of its external indexes, such as "keys(user)"
+    prices: Prices
+    first_bytes: int  # of the first GET of a file in a new folder,
+    tail_bytes: int  # and of the next files, once one was opened
+
+
+def lint_lake(lake: Lake, linted: Sequence[Linted]) -> list[Cause]:
+    """Return the findings about a lake, and those about the files of it that were linted.
+
+    The saving of a file's finding is that of all files that a lookup reads.
+    """
+    findings: list[Cause] = []
+    for column in dict.fromkeys(name for item in linted for name in item.columns):
+        files = [item for item in linted if column in item.subjects]
+        read = _files_with(files, column, len(lake.sizes))
+        findings += _merged([[cause for cause in item.findings if cause["column"] == column] for item in files], read)
+        findings += _of_lake(lake, files, column, read)
+    return [*findings, *_of_deletes(lake)]
+
+
+def _files_with(files: Sequence[Linted], column: str, num_files: int) -> float:
+    """Return how many of the dataset's files may hold a key of one of them, by the bounds of those that were linted."""
+    if any(item.ends[column] is None for item in files):
+        return float(num_files)
+    ends = [item.ends[column] for item in files]
+    shares = [
+        mean([other[0] <= key <= other[1] for at, other in enumerate(ends) if other is not None and at != number])
+        for number, own in enumerate(ends)
+        if own is not None and len(ends) > 1
+        for key in [middle(*own)]
+    ]
+    return 1 + mean(shares) * (num_files - 1) if shares else 1.0
+
+
+def _merged(findings: Sequence[Sequence[Cause]], files_read: float) -> list[Cause]:
+    """Return one finding for each rule and column, with the mean saving of a file times the files that are read."""
+    by_rule: dict[tuple[str, str | None], list[Cause]] = {}
+    for some in findings:
+        for cause in some:
+            by_rule.setdefault((cause["id"], cause["column"]), []).append(cause)
+    merged: list[Cause] = []
+    for causes in by_rule.values():
+        share, first = len(causes) / max(1, len(findings)), causes[0].copy()
+        first["detail"] = f"Of {len(findings)} files that were looked at, {len(causes)} have this. {first['detail']}"
+        times = share * files_read
+        first["saves_requests"] = _times(times, [cause["saves_requests"] for cause in causes])
+        first["saves_bytes"] = _times(times, [cause["saves_bytes"] for cause in causes])
+        seconds = [cause["saves_seconds"] for cause in causes if cause["saves_seconds"] is not None]
+        first["saves_seconds"] = round(mean(seconds) * times, 6) if seconds else None
+        merged.append(first)
+    return merged
+
+
+def _times(times: float, values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(mean(known) * times) if known else None
+
+
+def _of_lake(lake: Lake, files: Sequence[Linted], column: str, read: float) -> list[Cause]:
+    num_files = len(lake.sizes)
+    if num_files < 2 or not files:
+        return []
+    known = sorted(size for size in lake.sizes if size is not None) or [item.size for item in files]
+    size, typical = mean(known), known[len(known) // 2]
+    one = LookupCost(*[mean(values) for values in zip(*[item.subjects[column].before for item in files], strict=True)])
+    data = LookupCost(max(0.0, one.requests - 1), max(0.0, one.num_bytes - min(size, lake.tail_bytes)), 0.0)
+    first = max(0.0, min(size, lake.first_bytes) - min(size, lake.tail_bytes))  # more than the next files take
+    tails = num_files * min(size, lake.tail_bytes) + first
+    before = LookupCost(num_files + read * data.requests, tails + read * data.num_bytes, 0.0)
+    found: list[Cause] = []
+    fewer = max(1, -(-int(size * num_files) // _FILE_BYTES))
+    if "footers" not in lake.tables and num_files >= _MANY_FILES and typical < _SMALL_FILE and fewer * 2 <= num_files:
+        detail = f"{num_files:,} files of {typical:,} bytes (median): a lookup opens each that nothing rules out."
+        cure = f"Put them together to {fewer:,} of about {_FILE_BYTES >> 20} MiB."
+        after = _put_together(lake, files[len(files) // 2].subjects[column], -(-num_files // fewer), fewer, read)
+        found.append(_cause(lake, "small-files", "files are small", detail, cure, column, before, after))
+    after = LookupCost(_INDEX_REQUESTS + max(1.0, data.requests), _INDEX_BYTES + data.num_bytes, 0.0)
+    if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
+        detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."
+        cure = f"Build an index with Keys({column!r}) and Footers()."
+        found.append(_cause(lake, "no-index", "no external index of the column", detail, cure, column, before, after))
+    return found
+
+
+def _put_together(lake: Lake, subject: Subject, times: int, num_files: int, read: float) -> LookupCost:
+    """Return the cost of a lookup in ``num_files`` files with the rows of ``times`` files each; ``read`` of those may
+    have a key."""
+    keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
+    shape, keys = put_together(subject.shape, keys, times)
+    one = replace(subject.model, tail_bytes=lake.first_bytes).mean_cost(shape, keys)
+    tails = num_files * min(shape.size, lake.first_bytes)
+    reading = min(read, num_files)
+    data = LookupCost(one.requests - 1, one.num_bytes - min(shape.size, lake.first_bytes), 0.0)
+    return LookupCost(num_files + reading * data.requests, tails + reading * data.num_bytes, 0.0)
+
+
+def _of_deletes(lake: Lake) -> list[Cause]:
+    if lake.deletes * 10 <= len(lake.sizes):
+        return []
+    return [
+        Cause(
+            id="deleted-rows",
+            severity="medium",
+            title="many files have deleted rows",
+            detail=f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which.",
+            saves_requests=None,
+            saves_bytes=None,
+            saves_seconds=None,
+            column=None,
+            cure="Rewrite these files without the deleted rows.",
+            snippets=CURES["deleted-rows"](""),
+        )
+    ]
+
+
+def _cause(
+    lake: Lake, rule: str, title: str, detail: str, cure: str, column: str, before: LookupCost, after: LookupCost
+) -> Cause:
+    prices = lake.prices
+
+    def seconds(cost: LookupCost) -> float:
+        waves = max(1.0, cost.requests / prices.connections)
+        return prices.latency_s * waves + prices.request_s * cost.requests + cost.num_bytes / prices.bandwidth_bytes_s
+
+    saved = seconds(before) - seconds(after)
+    return Cause(
+        id=rule,
+        severity=severity(saved / seconds(before)),
+        title=title,
+        detail=detail,
+        saves_requests=round(before.requests - after.requests),
+        saves_bytes=round(before.num_bytes - after.num_bytes),
+        saves_seconds=round(saved, 6),
+        column=column,
+        cure=cure,
+        snippets=CURES[rule](column),
+    )

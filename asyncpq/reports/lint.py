@@ -1,0 +1,274 @@
+"""What makes lookups in a file or lake slow: :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint`.
+
+Savings are those of one lookup of one row by a column, in a session that has seen nothing of the file yet. Where a
+file's statistics do not show the order of a key column, its values are read, up to 32 MiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.errors import FormatError
+from asyncpq.events import Operation
+from asyncpq.objects.prices import Prices
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.column_chunk import Codec
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.schema import Leaf
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.reports.documents import Cause, Lint
+from asyncpq.reports.file_shapes import PAGE_ROWS, shape_of, zones_of, zones_of_values
+from asyncpq.reports.inspection import FileLayout, encodings_of, load_layout, sorted_as
+from asyncpq.reports.lint_rules import RULES, truncated
+from asyncpq.reports.lint_subject import Subject
+from asyncpq.reports.lookup_cost import KeyZones, LookupModel
+from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
+from asyncpq.scan.planner import ScanPlanner
+from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import RequestContext
+
+_READ_BYTES: Final = 32 << 20  # of a key column whose order statistics do not show
+_SAMPLE_BYTES: Final = 256 << 10  # of a chunk that is not compressed
+_SAMPLES: Final = 8  # columns, the largest ones, of which pages are looked at
+_MOST_COLUMNS: Final = 5
+_KEY_NAME: Final = re.compile(r"(^|_)(id|key|uuid|guid)$|[a-z](Id|Key|ID)$", re.IGNORECASE)
+_FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """The findings about one file."""
+
+    findings: list[Cause]
+    columns: list[str]
+    subjects: dict[str, Subject]  # lookups by each of the columns
+    rows: int
+    size: int
+    ends: dict[str, tuple[object, object] | None]  # by column, the bounds of all of its values; None: not known
+
+
+async def lint_version(
+    source: ObjectSource,
+    version: FileVersion,
+    operation: Operation,
+    columns: Sequence[str] | None,
+    tail_bytes: int | None = None,
+) -> Linted:
+    """Lint one version of a file, for lookups by ``columns`` that return all columns.
+
+    Args:
+        tail_bytes: size of the file's first GET; None: the options'.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: a name of ``columns`` is not that of one column.
+    """
+    layout = await load_layout(source, version, operation.metrics, pages=True)
+    keys = _key_leaves(layout) if columns is None else _named_leaves(layout, columns)
+    ratios = await _ratios(layout, operation)
+    distinct = await _distinct(layout, operation)
+    findings: list[Cause] = []
+    subjects: dict[str, Subject] = {}
+    for leaf in keys:
+        zones, exact = await _zones(layout, leaf, operation)
+        model = _model(layout, leaf, tail_bytes or source.runtime.options.requests.tail_bytes)
+        subject = Subject(layout, leaf, model, shape_of(layout, leaf), zones, exact, ratios, distinct)
+        subjects[leaf.dotted] = subject
+        found = await source.runtime.in_thread(partial(_findings, subject))
+        findings += found
+    return Linted(
+        ordered(findings),
+        [leaf.dotted for leaf in keys],
+        subjects,
+        version.metadata.num_rows,
+        version.size,
+        {leaf.dotted: _ends(layout, leaf) for leaf in keys},
+    )
+
+
+def _model(layout: FileLayout, leaf: Leaf, tail_bytes: int) -> LookupModel:
+    options = layout.source.runtime.options
+    return LookupModel(
+        key=leaf.index,
+        others=[other.index for other in layout.version.metadata.schema.leaves if other.index != leaf.index],
+        prices=layout.source.prices(),
+        limits=options.limits,
+        tail_bytes=tail_bytes,
+        blooms=options.requests.bloom_filters != "never",
+    )
+
+
+def _findings(subject: Subject) -> list[Cause]:
+    if not any(group.rows for group in subject.shape.groups):
+        return []
+    return [cause for rule in RULES for cause in rule(subject)]
+
+
+def ordered(findings: Iterable[Cause]) -> list[Cause]:
+    """Return the findings without repetitions, the largest saving first."""
+    best: dict[tuple[str, str | None], Cause] = {}
+    for cause in findings:
+        known = best.get((cause["id"], cause["column"]))
+        if known is None or (cause["saves_seconds"] or 0) > (known["saves_seconds"] or 0):
+            best[cause["id"], cause["column"]] = cause
+    return sorted(best.values(), key=lambda cause: (-(cause["saves_seconds"] or 0), cause["id"]))
+
+
+def lint_document(
+    url: str, linted: Sequence[Linted], findings: Iterable[Cause], prices: str, operation: Operation
+) -> Lint:
+    """Return the document of one or several files."""
+    return Lint(
+        document="lint",
+        url=url,
+        files_checked=len(linted),
+        findings=ordered(findings),
+        columns=list(dict.fromkeys(name for item in linted for name in item.columns)),
+        prices=prices,
+        requests=operation.metrics.requests,
+        bytes_fetched=operation.metrics.bytes_fetched,
+    )
+
+
+def prices_text(prices: Prices) -> str:
+    """Return what predictions assume of the server."""
+    return (
+        f"{prices.latency_s * 1000:.3g} ms to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
+        f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once"
+    )
+
+
+# -- columns ------------------------------------------------------------------------------------------
+
+
+def _named_leaves(layout: FileLayout, columns: Sequence[str]) -> list[Leaf]:
+    schema = layout.version.metadata.schema
+    return [schema.leaves[leaf] for name in columns for leaf in schema.projection(name).leaves]
+
+
+def _key_leaves(layout: FileLayout) -> list[Leaf]:
+    """Return the leaves that lookups are likely to be by: the file is sorted by them, they have Bloom filters, or their
+    names end in id or key; else the first column that can be compared."""
+    leaves = [leaf for leaf in layout.version.metadata.schema.leaves if not leaf.max_repetition_level]
+    leaves = [leaf for leaf in leaves if leaf.physical_type not in (PhysicalType.BOOLEAN, PhysicalType.INT96)]
+    named = [leaf for leaf in leaves if _KEY_NAME.search(leaf.path[-1])]
+    filtered = [leaf for leaf in leaves if _has_filter(layout, leaf)]
+    in_order = [leaf for leaf in leaves if sorted_as(layout.leaf_zones(leaf)) is not None]
+    found = list({leaf.index: leaf for leaf in (*named, *filtered, *in_order[:1])}.values())
+    return (found or leaves[:1])[:_MOST_COLUMNS]
+
+
+def _has_filter(layout: FileLayout, leaf: Leaf) -> bool:
+    known = layout.chunks.get((0, leaf.index))
+    return known is not None and known.chunk.bloom_filter_offset is not None
+
+
+def _ends(layout: FileLayout, leaf: Leaf) -> tuple[object, object] | None:
+    bounds = [layout.bounds.get((group.ordinal, leaf.index)) for group in layout.version.metadata.row_groups]
+    known = [item for item in bounds if item is not None and item.min is not None]
+    if not known or len(known) != len(bounds):
+        return None
+    return min(item.min for item in known), max(item.max for item in known)  # type: ignore[type-var]  # not None
+
+
+# -- what is read -------------------------------------------------------------------------------------
+
+
+async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[KeyZones, KeyZones | None]:
+    """Return the zones of a key that reads go by, and those of its values, where these had to be read."""
+    zones = zones_of(layout, leaf)
+    places = [(group.ordinal, leaf.index) for group in layout.version.metadata.row_groups if group.num_rows]
+    chunks = [layout.chunks[place].chunk for place in places if place in layout.chunks]
+    paged = all(place in layout.indexes.zones for place in places)
+    sound = all(zone.known for zone in zones.zones) and not truncated(zones.zones)
+    if paged and sound and all(zone.stop - zone.start <= 2 * PAGE_ROWS for zone in zones.zones):
+        return zones, None
+    if len(chunks) < len(places) or sum(chunk.total_compressed_size for chunk in chunks) > _READ_BYTES:
+        return zones, None
+    table = await _readable_rows(layout, operation, [leaf.dotted])
+    if table is None:
+        return zones, None
+    values = table.column(0).flatten()[-1] if pa.types.is_struct(table.schema.field(0).type) else table.column(0)
+    if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
+        return zones, None
+    try:
+        group_rows = [group.num_rows for group in layout.version.metadata.row_groups]
+        exact = await layout.source.runtime.in_thread(partial(zones_of_values, values, group_rows))
+    except pa.ArrowNotImplementedError:  # values without an order
+        return zones, None
+    return (zones if paged and not sound else exact), exact
+
+
+async def _readable_rows(
+    layout: FileLayout, operation: Operation, columns: Sequence[str], rows: RowRanges | None = None
+) -> pa.Table | None:
+    """Return columns of a file; None if they cannot be read: the layout alone is then linted. ``rows`` are the rows to
+    read, None for all."""
+    source, version = layout.source, layout.version
+    access = None if rows is None else AccessPlan.row_ranges(rows)
+    inner = operation.inner("read", source.handle.url)
+    request = ScanRequest(columns=list(columns), access=access)
+    file = OneFile(ScanPlanner(source, request, version, lambda version: None, inner), scan=False)
+    try:
+        with inner:
+            ((_, tables),) = await ScanExecutor(source.runtime, source.handle.url, file).collect()
+    except FormatError as error:
+        operation.metrics.fall_back(error.message)
+        return None
+    plan = file.plan
+    assert plan is not None, "a file that was read was planned"
+    return one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
+
+
+async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
+    """Return what zstd makes of some bytes of columns that are not compressed, the largest ones."""
+    plain: dict[int, tuple[int, int]] = {}
+    for (_, leaf), known in layout.chunks.items():
+        chunk = known.chunk
+        if chunk.codec == Codec.UNCOMPRESSED and chunk.num_values:
+            start, stop = plain.get(leaf, (0, 0))
+            if chunk.total_compressed_size > stop - start:
+                plain[leaf] = (chunk.data_page_offset, chunk.stop)
+    ratios: dict[int, float] = {}
+    compressor = pa.Codec("zstd")
+    source, version, metrics = layout.source, layout.version, operation.metrics
+    for leaf, (start, stop) in sorted(plain.items(), key=lambda item: item[1][0] - item[1][1])[:_SAMPLES]:
+        stop = min(stop, start + _SAMPLE_BYTES)
+        if stop - start < 1024:
+            continue
+        context = RequestContext(metrics, round=metrics.rounds + 1, purpose="data", probation=True)
+        found = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
+        ratios[leaf] = len(compressor.compress(bytes(found.data))) / (stop - start)
+    return ratios
+
+
+async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple[int, int]]:
+    """Return how many distinct values so many rows of string columns without dictionaries have, of the largest ones."""
+    groups = [group for group in layout.version.metadata.row_groups if group.num_rows]
+    if not groups:
+        return {}
+    group = groups[len(groups) // 2]
+    sizes: dict[int, int] = {}
+    for leaf in layout.version.metadata.schema.leaves:
+        known = layout.chunks.get((group.ordinal, leaf.index))
+        plain = known is not None and _FALLBACK_CODECS.isdisjoint(encodings_of(known.chunk))
+        if leaf.is_flat and leaf.physical_type is PhysicalType.BYTE_ARRAY and known is not None and plain:
+            sizes[leaf.index] = known.chunk.total_compressed_size
+    largest = sorted(sizes, key=lambda leaf: -sizes[leaf])[:_SAMPLES]
+    if not largest:
+        return {}
+    stop = group.first_row + min(group.num_rows, PAGE_ROWS)
+    names = [layout.version.metadata.schema.leaves[leaf].dotted for leaf in largest]
+    table = await _readable_rows(layout, operation, names, RowRanges.single(group.first_row, stop))
+    if table is None:
+        return {}
+    counts = {leaf: pc.count_distinct(table.column(at)).as_py() for at, leaf in enumerate(largest)}
+    return {leaf: (count, table.num_rows) for leaf, count in counts.items()}

@@ -1,0 +1,440 @@
+"""The rules of ``lint``: what of a file's layout makes lookups by a column slow, and what its cure would save.
+
+A rule looks at the layout, changes the file's shape as its cure would, and compares the costs of a lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from asyncpq.options import KIB, MIB
+from asyncpq.parquet.column_chunk import Codec, Encoding
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.statistics import chunk_bounds, order_of
+from asyncpq.parquet.writer_faults import WriterFaults
+from asyncpq.reports.cures import CURES, tail, with_dictionary_of, without_dictionary
+from asyncpq.reports.documents import Cause
+from asyncpq.reports.file_shapes import (
+    GROUP_BYTES,
+    GROUP_ROWS,
+    PAGE_BYTES,
+    PAGE_ROWS,
+    middle,
+    page_count,
+    with_dictionary,
+    with_pages,
+    with_row_groups,
+    with_smaller_pages,
+)
+from asyncpq.reports.inspection import encodings_of, sorted_as
+from asyncpq.reports.lint_subject import Subject, listed
+from asyncpq.reports.lookup_cost import KeyZones, Zone
+
+_DICTIONARIES: Final = {Encoding.PLAIN_DICTIONARY.name, Encoding.RLE_DICTIONARY.name}
+_SLOW: Final = (Codec.GZIP, Codec.BROTLI)
+_A_GOOD_WRITER: Final = "parquet-cpp-arrow version 26.0.0"
+_FIXED: Final = {
+    PhysicalType.INT32: 4,
+    PhysicalType.INT64: 8,
+    PhysicalType.INT96: 12,
+    PhysicalType.FLOAT: 4,
+    PhysicalType.DOUBLE: 8,
+}
+
+
+# -- pages --------------------------------------------------------------------------------------------
+
+
+def no_page_index(subject: Subject) -> Iterator[Cause]:
+    """Columns that a lookup reads without an OffsetIndex, or a key without a ColumnIndex."""
+    shape, key = subject.shape, subject.model.key
+    lacking = [leaf for leaf in subject.leaves if _lacks_pages(subject, leaf)]
+    unbounded = not _without_statistics(subject) and any(
+        chunk.offsets is not None and chunk.column_index is None
+        for chunk in (group.chunks[key] for group in shape.groups)
+    )
+    if not lacking and not unbounded:
+        return
+    there = with_pages(shape, _counts(subject, only_without=True), key, _bound_bytes(subject))
+    what = f"{len(lacking)} of the {len(subject.leaves)} columns that a lookup reads have no OffsetIndex: "
+    title = "no page index" if lacking else "no ColumnIndex of the key column"
+    detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
+    cure = "Write page indexes, or build an index that has them."
+    found = list(subject.finding("no-page-index", title, detail, cure, shape=there))
+    if not found:  # all pages of the key may have it, so that they help little before rows are sorted
+        in_order = replace(subject, keys=KeyZones(subject.keys.zones, is_sorted=True))
+        detail += " This is what page indexes save once the rows are sorted."
+        found = list(in_order.finding("no-page-index", title, detail, cure, shape=there))
+    yield from found
+
+
+def _lacks_pages(subject: Subject, leaf: int) -> bool:
+    return any(
+        group.chunks[leaf].offsets is None and group.chunks[leaf].stop > group.chunks[leaf].start
+        for group in subject.shape.groups
+    )
+
+
+def _counts(
+    subject: Subject, *, only_without: bool = False, only_bounds: bool = False
+) -> Callable[[int, int], int | None]:
+    """Return a function that gives the advised number of pages of the chunk of (row group, leaf); None where the chunk
+    has about so many, or pages at all if ``only_without``. With ``only_bounds``, those of the key alone change, which
+    then have bounds."""
+    used = frozenset(subject.leaves)
+
+    def count(ordinal: int, leaf: int) -> int | None:
+        group, known = subject.shape.groups[ordinal], subject.layout.chunks.get((ordinal, leaf))
+        chunk = group.chunks[leaf]
+        if leaf not in used or known is None:
+            return None
+        advised = page_count(group.rows, known.chunk.total_uncompressed_size)
+        if only_bounds:
+            pages = None if chunk.offsets is None else chunk.offsets.num_pages
+            return pages if leaf == subject.model.key and chunk.column_index is None else None
+        if only_without:
+            lacks_bounds = leaf == subject.model.key and chunk.column_index is None
+            return advised if chunk.offsets is None or lacks_bounds else None
+        return advised if chunk.offsets is not None and chunk.offsets.num_pages * 2 <= advised else None
+
+    return count
+
+
+def _bound_bytes(subject: Subject) -> int:
+    lengths = [len(zone.low) for zone in subject.keys.zones if isinstance(zone.low, bytes)]
+    return max(lengths, default=8)
+
+
+def large_pages(subject: Subject) -> Iterator[Cause]:
+    """Pages of more rows or bytes than a lookup of one row needs."""
+    counts = _counts(subject, only_without=False)
+    large = [
+        subject.name(leaf)
+        for leaf in subject.leaves
+        if any(counts(ordinal, leaf) is not None for ordinal in range(len(subject.shape.groups)))
+    ]
+    if large:
+        yield from subject.finding(
+            "large-pages",
+            "pages are large",
+            f"{listed(large)} {'have' if len(large) > 1 else 'has'} pages of more than {PAGE_ROWS:,} rows or "
+            f"{PAGE_BYTES // KIB} KiB: a lookup of one row reads and decodes a whole page of each.",
+            f"Write pages of at most {PAGE_ROWS:,} rows and {PAGE_BYTES // KIB} KiB.",
+            shape=with_pages(subject.shape, counts, subject.model.key, _bound_bytes(subject)),
+        )
+
+
+# -- order --------------------------------------------------------------------------------------------
+
+
+def unsorted(subject: Subject) -> Iterator[Cause]:
+    """A key that statistics find in many row groups and pages."""
+    zones = subject.keys.zones
+    if subject.keys.is_sorted or len(zones) < 2 or _without_statistics(subject):
+        return
+    if sorted_as((zone.low, zone.high, 0) if zone.known else None for zone in zones if zone.low is not None):
+        return
+    has_blooms = any(group.chunks[subject.model.key].bloom_filter for group in subject.shape.groups)
+    detail = (
+        f"Of {len(subject.shape.groups)} row groups, statistics leave {subject.before.row_groups:.1f} to a lookup of "
+        f"one key, and data of {subject.before.groups:.1f} are read{', Bloom filters included' if has_blooms else ''}."
+    )
+    yield from subject.finding(
+        "unsorted",
+        "rows are not sorted by the lookup column",
+        detail,
+        f"Sort the rows by {subject.leaf.dotted}; or build an index of it, or write Bloom filters.",
+        keys=KeyZones(subject.keys.zones, is_sorted=True),
+    )
+
+
+def bounds(subject: Subject) -> Iterator[Cause]:
+    """Bounds of pages or row groups that are truncated until they overlap, or are not there."""
+    zones, groups = subject.keys.zones, [group for group in subject.shape.groups if group.rows]
+    if subject.exact is None or subject.exact is subject.keys or not groups or _without_statistics(subject):
+        return  # they are as they should be, or there are no statistics at all
+    unknown = sum(not zone.known for zone in zones)
+    if unknown:
+        title, rule = "bounds of pages are missing", "missing-bounds"
+        detail = f"{unknown} of {len(zones)} pages have no bounds, and are read for every key."
+    elif truncated(zones):
+        title, rule = "bounds are truncated until they overlap", "truncated-bounds"
+        detail = "Values have long common beginnings, which is all that the bounds of pages hold."
+    else:
+        return
+    yield from subject.finding(rule, title, detail, "Write exact bounds of the column.", keys=subject.exact)
+
+
+def truncated(zones: Sequence[Zone]) -> bool:
+    """Return whether most zones have bounds that differ in their last byte alone, if at all."""
+    known = [zone for zone in zones if isinstance(zone.low, bytes) and len(zone.low) >= 16]
+    same = sum(zone.low[:-1] == zone.high[: len(zone.low) - 1] for zone in known)
+    return len(known) > 1 and same * 2 > len(known)
+
+
+# -- statistics ---------------------------------------------------------------------------------------
+
+
+def no_statistics(subject: Subject) -> Iterator[Cause]:
+    """A key whose chunks have no min and max."""
+    without = _without_statistics(subject)
+    if not without or _disbelieved(subject):
+        return
+    shape = with_pages(subject.shape, _counts(subject, only_bounds=True), subject.model.key, _bound_bytes(subject))
+    groups = tuple(replace(group, bounded=True) for group in shape.groups)
+    yield from subject.finding(
+        "no-statistics",
+        "the lookup column has no statistics",
+        f"{without} of {len(subject.shape.groups)} row groups have no min and max of it: every lookup reads them.",
+        "Write statistics of the column.",
+        shape=replace(shape, groups=groups),
+    )
+
+
+def _without_statistics(subject: Subject) -> int:
+    """Return how many row groups no statistics of the key rule out."""
+    return sum(1 for group in subject.shape.groups if group.rows and not group.bounded)
+
+
+def _disbelieved(subject: Subject) -> str | None:
+    """Return why statistics of the column are not believed; None if they are."""
+    start = f"{subject.leaf.dotted}: statistics not used, "
+    return next((text.removeprefix(start) for text in subject.layout.metrics.fallbacks if text.startswith(start)), None)
+
+
+def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
+    """Statistics that are there and not used, since their writer is known to get them wrong."""
+    reason = _disbelieved(subject)
+    if reason is None or not _without_statistics(subject):
+        return
+    zones = _claimed_zones(subject)
+    if zones is None:
+        return
+    groups = tuple(replace(group, bounded=True) for group in subject.shape.groups)
+    yield from replace(subject, keys=zones).finding(
+        "statistics-not-believed",
+        "the statistics of this writer are not believed",
+        f"Min and max are there but not used: {reason}.",
+        "Write the file with a newer release of its writer, or with another one.",
+        shape=replace(subject.shape, groups=groups),
+    )
+
+
+def _claimed_zones(subject: Subject) -> KeyZones | None:
+    metadata, leaf = subject.layout.version.metadata, subject.leaf
+    orders = metadata.column_orders
+    order = order_of(leaf, None if orders is None else orders[leaf.index])
+    zones: list[Zone] = []
+    for group in metadata.row_groups:
+        known = subject.layout.chunks.get((group.ordinal, leaf.index))
+        if known is None or not group.num_rows:
+            continue
+        found, _ = chunk_bounds(
+            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows
+        )
+        if found.min is None:
+            return None
+        key = middle(found.min, found.max)
+        zones.append(Zone(group.first_row, group.first_row + group.num_rows, found.min, found.max, True, key))
+    return KeyZones(zones)
+
+
+# -- row groups and footers ---------------------------------------------------------------------------
+
+
+def row_groups(subject: Subject) -> Iterator[Cause]:
+    """Row groups of few rows, which make footers long, or of many."""
+    groups = [group for group in subject.shape.groups if group.rows]
+    if not groups:
+        return
+    rows = sum(group.rows for group in groups) / len(groups)
+    size = sum(chunk.stop - chunk.start for group in groups for chunk in group.chunks) / len(groups)
+    advised = max(1, min(GROUP_ROWS, int(rows * GROUP_BYTES / max(size, 1))))
+    if len(groups) > 8 and (size < MIB or rows < 20_000):
+        rule, title = "small-row-groups", "row groups are small"
+    elif rows > 2 * GROUP_ROWS or size > 4 * GROUP_BYTES:
+        rule, title = "large-row-groups", "row groups are large"
+    else:
+        return
+    spans = [group.chunks_span for group in subject.layout.version.metadata.row_groups]
+    per_group = sum(stop - start for start, stop in spans) // len(spans)
+    yield from subject.finding(
+        rule,
+        title,
+        f"{len(groups)} row groups have {rows:,.0f} rows and {size / MIB:,.2f} MiB on average.",
+        f"Write row groups of about {advised:,} rows.",
+        shape=with_row_groups(subject.shape, advised, per_group),
+    )
+
+
+def large_footer(subject: Subject) -> Iterator[Cause]:
+    """A footer that the first GET does not bring whole."""
+    shape, version = subject.shape, subject.layout.version
+    footer = shape.size - shape.footer_start
+    if footer <= subject.model.tail_bytes:
+        return
+    metadata = version.metadata
+    chunks = sum(stop - start for start, stop in (group.chunks_span for group in metadata.row_groups))
+    key_values = sum(len(key) + len(value or "") for key, value in metadata.key_value_metadata.items())
+    advised = -(-footer * 5 // 4 // 65536) * 65536
+    yield from subject.finding(
+        "large-footer",
+        "the footer is larger than the first GET",
+        f"It has {footer:,} bytes for {len(metadata.row_groups)} row groups of {len(metadata.schema.leaves)} columns "
+        f"({chunks:,} of chunks and their statistics, {key_values:,} of key-value metadata); the first GET has "
+        f"{subject.model.tail_bytes:,}.",
+        "Fetch more at first, write fewer and larger row groups, or build an index with Footers.",
+        model=replace(subject.model, tail_bytes=advised),
+        snippets=tail(advised),
+    )
+
+
+def wide_bounds(subject: Subject) -> Iterator[Cause]:
+    """Long strings in the footer's statistics, where they make it longer than the first GET."""
+    excess = 0
+    for known in subject.layout.chunks.values():
+        statistics = known.chunk.statistics
+        if statistics is not None:
+            ends = (statistics.min_value, statistics.max_value, statistics.deprecated_min, statistics.deprecated_max)
+            excess += sum(max(0, len(value) - 64) for value in ends if value is not None)
+    shape = subject.shape
+    if excess * 4 < shape.size - shape.footer_start:
+        return
+    yield from subject.finding(
+        "wide-bounds",
+        "statistics hold long strings",
+        f"{excess:,} of the footer's {shape.size - shape.footer_start:,} bytes are of bounds beyond 64 bytes.",
+        "Truncate statistics to 64 bytes, or write none of columns with long values.",
+        shape=replace(shape, size=shape.size - excess),
+    )
+
+
+# -- encodings ----------------------------------------------------------------------------------------
+
+
+def dictionaries(subject: Subject) -> Iterator[Cause]:
+    """Dictionaries that are larger than the pages that they save."""
+    large: dict[bool, list[int]] = {True: [], False: []}  # by whether the writer gave them up
+    for leaf in subject.leaves:
+        sizes = [group.chunks[leaf].dictionary_bytes for group in subject.shape.groups if group.chunks[leaf].offsets]
+        width = _plain_width(subject, leaf)
+        if sizes and width is not None and max(sizes) >= max(64 * KIB, 2 * PAGE_ROWS * width):
+            names = {name for chunk in subject.chunks(leaf) for name in encodings_of(chunk)}
+            large[bool(names & _DICTIONARIES) and Encoding.PLAIN.name in names].append(leaf)
+    for given_up, leaves in large.items():
+        if leaves:
+            yield from _without_dictionaries(subject, leaves, given_up=given_up)
+
+
+def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: bool) -> Iterator[Cause]:
+    shape, names, size = subject.shape, [subject.name(leaf) for leaf in leaves], 0.0
+    for leaf in leaves:
+        width = _plain_width(subject, leaf) or 1.0
+        sizes = [group.chunks[leaf].dictionary_bytes for group in shape.groups if group.rows]
+        size += sum(sizes) / len(sizes)
+        shape = with_dictionary(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
+    yield from subject.finding(
+        "dictionary-fallback" if given_up else "large-dictionary",
+        "dictionaries were given up half-way" if given_up else "dictionaries are large",
+        f"A lookup of one row reads the dictionary of {listed(names)} too: {size:,.0f} bytes.",
+        f"Write {listed(names)} without a dictionary.",
+        shape=shape,
+        snippets=without_dictionary(names),
+    )
+
+
+def _plain_width(subject: Subject, leaf: int) -> float | None:
+    """Return the compressed bytes of a value without a dictionary, about; None if nothing shows it."""
+    schema_leaf = subject.layout.version.metadata.schema.leaves[leaf]
+    chunks = subject.chunks(leaf)
+    size, plain = (
+        sum(chunk.total_compressed_size for chunk in chunks),
+        sum(chunk.total_uncompressed_size for chunk in chunks),
+    )
+    ratio = min(1.0, size / plain) if plain else 1.0
+    width: float | None = _FIXED.get(schema_leaf.physical_type)
+    if width is None and schema_leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        width = schema_leaf.element.type_length
+    if width is None:
+        bounds = [bound for (_, at), bound in subject.layout.bounds.items() if at == leaf]
+        lengths = [len(end) for bound in bounds for end in (bound.min, bound.max) if isinstance(end, bytes)]
+        width = 4 + sum(lengths) / len(lengths) if lengths else None
+    return None if width is None else width * ratio
+
+
+def no_dictionary(subject: Subject) -> Iterator[Cause]:
+    """Strings of few distinct values without a dictionary."""
+    shape, few = subject.shape, list[int]()
+    for leaf, (distinct, rows) in subject.distinct.items():
+        pages = [group.chunks[leaf].offsets for group in subject.shape.groups]
+        sizes = [size for offsets in pages if offsets is not None for size in offsets.sizes]
+        width = _plain_width(subject, leaf)
+        if not sizes or width is None or distinct * 10 > rows or leaf not in subject.leaves:
+            continue
+        bits = max(1, (distinct - 1).bit_length())
+        ratio = (rows * bits / 8 + distinct * width) / max(1.0, sum(sizes) / len(sizes))
+        if ratio < 0.7:
+            few.append(leaf)
+            shape = with_smaller_pages(shape, leaf, ratio)
+    names = [subject.name(leaf) for leaf in few]
+    if few:
+        distinct, rows = subject.distinct[few[0]]
+        yield from subject.finding(
+            "no-dictionary",
+            "few values, and no dictionary",
+            f"{rows:,} rows of {names[0]} have {distinct:,} distinct values; its pages have no dictionary.",
+            f"Write {listed(names)} with a dictionary.",
+            shape=shape,
+            snippets=with_dictionary_of(names),
+        )
+
+
+def codecs(subject: Subject) -> Iterator[Cause]:
+    """Pages without compression, or with a slow codec."""
+    plain = [leaf for leaf in subject.leaves if subject.ratios.get(leaf, 1.0) < 0.8]
+    if plain:
+        shape = subject.shape
+        for leaf in plain:
+            shape = with_smaller_pages(shape, leaf, subject.ratios[leaf])
+        yield from subject.finding(
+            "uncompressed",
+            "pages are not compressed",
+            f"{listed([subject.name(leaf) for leaf in plain])}: zstd makes "
+            f"{sum(subject.ratios[leaf] for leaf in plain) / len(plain):.0%} of a page.",
+            "Compress with zstd.",
+            shape=shape,
+        )
+    slow = [leaf for leaf in subject.leaves if any(chunk.codec in _SLOW for chunk in subject.chunks(leaf))]
+    if slow:
+        names = {Codec(chunk.codec).name.lower() for leaf in slow for chunk in subject.chunks(leaf)}
+        yield Cause(
+            id="slow-codec",
+            severity="low",
+            title="pages are compressed with a slow codec",
+            detail=f"{', '.join(sorted(names))} takes several times longer to decode than zstd, at a similar size.",
+            saves_requests=0,
+            saves_bytes=0,
+            saves_seconds=None,
+            column=subject.leaf.dotted,
+            cure="Compress with zstd.",
+            snippets=CURES["slow-codec"](subject.leaf.dotted),
+        )
+
+
+Rule = Callable[[Subject], Iterator[Any]]
+RULES: Final[tuple[Rule, ...]] = (
+    no_page_index,
+    large_pages,
+    unsorted,
+    bounds,
+    no_statistics,
+    statistics_not_believed,
+    row_groups,
+    large_footer,
+    wide_bounds,
+    dictionaries,
+    no_dictionary,
+    codecs,
+)

@@ -1,0 +1,102 @@
+"""Lookups by one column of one file, and the findings about them.
+
+A finding says nothing where its cure saves less than 5 % of a lookup's time, no request, and less than a quarter of the
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from asyncpq.options import KIB
+from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.schema import Leaf
+from asyncpq.reports.cures import CURES, Snippets
+from asyncpq.reports.documents import Cause
+from asyncpq.reports.inspection import FileLayout
+from asyncpq.reports.lookup_cost import KeyZones, LookupCost, LookupModel, Shape
+
+_LEAST_SHARE: Final = 0.05  # of the seconds of a lookup, that a cure must save,
+_LEAST_BYTES_SHARE: Final = 0.25  # or of its bytes, if these are at least so many
+_LEAST_BYTES: Final = 64 * KIB
+
+
+@dataclass(slots=True)
+class Subject:
+    """Lookups by one column of one file."""
+
+    layout: FileLayout
+    leaf: Leaf
+    model: LookupModel
+    shape: Shape
+    keys: KeyZones  # what the file shows of its keys; its values, where these were read for lack of bounds
+    exact: KeyZones | None = None  # zones of the values, where they were read
+    ratios: Mapping[int, float] = field(default_factory=dict)  # by leaf, what zstd makes of its uncompressed pages
+    distinct: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by leaf: distinct values of so many rows
+    before: LookupCost = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = self.model.mean_cost(self.shape, self.keys)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The leaves that a lookup reads."""
+        return (self.model.key, *self.model.others)
+
+    def chunks(self, leaf: int) -> list[ColumnChunk]:
+        """Return a leaf's chunks that can be read and have values."""
+        found = [self.layout.chunks.get((ordinal, leaf)) for ordinal in range(len(self.shape.groups))]
+        return [item.chunk for item in found if item is not None and item.chunk.num_values]
+
+    def name(self, leaf: int) -> str:
+        return self.layout.version.metadata.schema.leaves[leaf].dotted
+
+    def finding(
+        self,
+        rule: str,
+        title: str,
+        detail: str,
+        cure: str,
+        *,
+        shape: Shape | None = None,
+        keys: KeyZones | None = None,
+        model: LookupModel | None = None,
+        snippets: Snippets | None = None,
+    ) -> Iterator[Cause]:
+        """Yield the finding, if the cure saves enough. With the cure the file has the ``shape`` and the ``keys``, and
+        lookups the ``model``; what is None stays as it is."""
+        after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
+        saved = self.before - after
+        share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
+        fewer = saved.num_bytes >= max(_LEAST_BYTES, _LEAST_BYTES_SHARE * self.before.num_bytes) and share > 0
+        if share < _LEAST_SHARE and saved.requests < 0.5 and not fewer:
+            return
+        yield Cause(
+            id=rule,
+            severity=severity(share),
+            title=title,
+            detail=f"{detail} A lookup by {self.leaf.dotted} takes {cost_text(self.before)}; then {cost_text(after)}.",
+            saves_requests=round(saved.requests),
+            saves_bytes=round(saved.num_bytes),
+            saves_seconds=round(saved.seconds, 6),
+            column=self.leaf.dotted,
+            cure=cure,
+            snippets=CURES[rule](self.leaf.dotted) if snippets is None else snippets,
+        )
+
+
+def severity(share: float) -> Literal["high", "medium", "low"]:
+    """Return how much a saving of this share of a lookup matters."""
+    return "high" if share >= 0.4 else "medium" if share >= 0.15 else "low"
+
+
+def cost_text(cost: LookupCost) -> str:
+    """Return a cost in words."""
+    return f"{cost.requests:.1f} requests and {cost.num_bytes:,.0f} bytes"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return names with commas, the first few of them."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

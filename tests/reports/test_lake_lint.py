@@ -1,0 +1,102 @@
+"""Findings about lakes, held to lookups with an index and in files that were put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.indexing import Footers, Keys
+from asyncpq.reports.documents import Cause, Lint
+from asyncpq.testing import ObjectServer
+from tests.reports.lookups import REQUESTS, Cost, encoded, finding, rules, some_keys, trips
+
+FILES = 60
+STEP = 5000
+LAKE = "s3://bucket/lake/"
+
+
+async def measured(server: ObjectServer, column: str, url: str = LAKE, **options: Any) -> Cost:
+    """The mean cost of opening the lake and looking one key up, in a new session for each key."""
+    keys = some_keys(trips(), column, 6)
+    requests = num_bytes = 0
+    for key in keys:
+        async with asyncpq.Session(server.storage_options, requests=REQUESTS) as session:
+            dataset = await session.open_dataset(url, **options)
+            assert (await dataset.lookup({column: key})).num_rows == 1
+            requests += session.metrics.requests
+            num_bytes += session.metrics.bytes_fetched
+    return Cost(requests / len(keys), num_bytes / len(keys))
+
+
+def check(cause: Cause, before: Cost, after: Cost) -> None:
+    assert cause["saves_requests"] == pytest.approx(before.requests - after.requests, rel=0.2)
+    assert cause["saves_bytes"] == pytest.approx(before.num_bytes - after.num_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize("column", ["user", "id"])
+async def test_predictions_are_what_is_measured(column: str) -> None:
+    """In random order each file may have a key, else one."""
+    async with ObjectServer() as server:
+        for number in range(FILES):
+            server.put(f"bucket/lake/{number:03}.parquet", encoded(trips().slice(number * STEP, STEP)))
+        before = await measured(server, column)
+        async with asyncpq.Session(server.storage_options, requests=REQUESTS) as session:
+            dataset = await session.open_dataset(LAKE)
+            document = await dataset.lint([column])
+            assert dataset.metrics.requests == document["requests"]
+            await session.build_index(LAKE, [Keys(column), Footers()], at="s3://bucket/index/")
+            indexed = await session.open_dataset(LAKE, index="s3://bucket/index/")
+            assert {"no-index", "small-files"}.isdisjoint(rules(await indexed.lint([column])))
+        msgspec.convert(document, Lint, strict=True)
+        assert document["files_checked"] == 8
+        check(finding(document, "no-index"), before, await measured(server, column, index="s3://bucket/index/"))
+        server.put("bucket/one/0.parquet", encoded(trips(), row_group_size=1 << 20))
+        after = await measured(server, column, "s3://bucket/one/")
+        check(finding(document, "small-files"), before, after)
+
+
+async def test_findings_of_files_count_for_all_that_are_read(tmp_path: Path) -> None:
+    for number in range(4):
+        options = {"write_page_index": False, "row_group_size": 25_000}
+        (tmp_path / f"{number}.parquet").write_bytes(encoded(trips().slice(number * 50_000, 50_000), **options))
+    async with asyncpq.Session(requests=REQUESTS) as session:
+        one = await (await session.open_file(tmp_path / "0.parquet")).lint(["user"])
+        all_ = await (await session.open_dataset(tmp_path)).lint(["user"])
+    own, together = finding(one, "unsorted"), finding(all_, "unsorted")
+    assert own["saves_bytes"] is not None
+    assert together["saves_bytes"] == pytest.approx(4 * own["saves_bytes"], rel=0.1)
+
+
+async def test_deleted_rows(tmp_path: Path) -> None:
+    table = pa.table({"id": range(1000)})
+    deltalake.write_deltalake(tmp_path, table, configuration={"delta.enableDeletionVectors": "false"}, mode="overwrite")
+    async with asyncpq.Session() as session:
+        document = await (await session.open_dataset(tmp_path, format="delta")).lint()
+    assert "deleted-rows" not in rules(document)
+    assert document["files_checked"] == 1
+
+
+async def test_partition_columns_and_unknown_ones(tmp_path: Path) -> None:
+    (tmp_path / "day=1").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "day=1/0.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(tmp_path)
+        assert (await dataset.lint(["day", "id"]))["columns"] == ["id"]
+        with pytest.raises(asyncpq.ColumnNotFoundError, match="dataset has no such column"):
+            await dataset.lint(["nothing"])
+
+
+async def test_a_bad_file_is_left_out(tmp_path: Path) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(tmp_path)
+        (tmp_path / "1.parquet").write_bytes(b"not parquet, and not short either")
+        assert (await dataset.lint(["id"]))["files_checked"] == 2

@@ -1,0 +1,258 @@
+"""Findings of lint, held to reality: what a rewrite as advised saves is what was predicted."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import deltalake
+import duckdb
+import msgspec
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.reports.documents import Lint
+from asyncpq.testing import ObjectServer
+from tests.parquet_samples import DATA
+from tests.reports.lookups import REQUESTS, Cost, encoded, finding, linted, measured, rules, trips
+
+
+def by_user() -> pa.Table:
+    return trips().sort_by("user")
+
+
+def few() -> pa.Table:
+    return trips().select(["id", "user", "note"])
+
+
+def wide() -> pa.Table:
+    ids = pa.array(range(120_000), pa.int64())
+    return pa.table({"id": ids, **{f"c{number}": ids for number in range(30)}})
+
+
+def coded() -> pa.Table:
+    chosen = random.Random(8)
+    codes = ["".join(chosen.choices("0123456789abcdef", k=160)) for _ in range(40)]
+    return pa.table({"id": range(200_000), "code": [chosen.choice(codes) for _ in range(200_000)]})
+
+
+class Case(NamedTuple):
+    """A rule, the column of the lookups, the bad file, and what is other in the good one."""
+
+    rule: str
+    column: str
+    table: Any
+    bad: Mapping[str, Any]
+    good: Mapping[str, Any] = MappingProxyType({})
+    good_table: Any = None
+
+
+PLAIN: Mapping[str, Any] = MappingProxyType({"use_dictionary": True, "dictionary_pagesize_limit": 100 << 20})
+CASES = {
+    "no page index": Case("no-page-index", "id", trips, {"write_page_index": False}),
+    "pyarrow's defaults": Case(
+        "no-page-index",
+        "id",
+        trips,
+        {"write_page_index": False, "row_group_size": None, "use_dictionary": True, "compression": "snappy"},
+        {"row_group_size": None, "use_dictionary": True, "compression": "snappy"},
+    ),
+    "random order": Case("unsorted", "user", trips, {}, {}, by_user),
+    "random order without page index": Case(
+        "unsorted", "user", trips, {"write_page_index": False}, {"write_page_index": False}, by_user
+    ),
+    "one page a chunk": Case(
+        "large-pages", "id", trips, {"max_rows_per_page": 100_000, "data_page_size": 100 << 20}
+    ),
+    "dictionaries given up": Case(
+        "dictionary-fallback", "id", few, {"use_dictionary": True}, {"use_dictionary": ["id"]}
+    ),
+    "huge dictionaries": Case("large-dictionary", "id", trips, PLAIN),
+    "tiny row groups": Case(
+        "small-row-groups",
+        "id",
+        wide,
+        {"row_group_size": 1000, "use_dictionary": False},
+        {"row_group_size": 1 << 20, "use_dictionary": False},
+    ),
+    "no compression": Case("uncompressed", "id", trips, {"compression": "none"}),
+    "no statistics": Case("no-statistics", "id", trips, {"write_statistics": ["user"]}),
+    "few values without a dictionary": Case(
+        "no-dictionary",
+        "id",
+        coded,
+        {"use_dictionary": False, "compression": "none"},
+        {"use_dictionary": ["code"], "compression": "none"},
+    ),
+}  # fmt: skip
+
+
+def files_of(folder: Path) -> list[Path]:
+    return list(folder.glob("*.parquet"))
+
+
+def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> None:
+    """Hold a finding's saving to the measured one: within a fifth, or half a request."""
+    cause = finding(document, rule)
+    assert cause["saves_requests"] is not None
+    assert cause["saves_bytes"] is not None
+    requests, num_bytes = before.requests - after.requests, before.num_bytes - after.num_bytes
+    assert cause["saves_requests"] == pytest.approx(requests, rel=0.2, abs=0.55)
+    assert cause["saves_bytes"] == pytest.approx(num_bytes, rel=0.2)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
+    case = CASES[name]
+    table, good_table = case.table(), (case.good_table or case.table)()
+    bad = encoded(table, **case.bad)
+    document = await linted(bad, [case.column])
+    msgspec.convert(document, Lint, strict=True)
+    good = encoded(good_table, **case.good)
+    before, after = await measured(bad, case.column, table), await measured(good, case.column, good_table)
+    check_prediction(case.rule, document, before, after)
+    assert case.rule not in rules(await linted(good, [case.column]))
+
+
+async def test_a_footer_that_the_first_get_does_not_bring() -> None:
+    data = encoded(wide(), row_group_size=3000, use_dictionary=False)
+    cause = finding(await linted(data, ["id"]), "large-footer")
+    before = await measured(data, "id", wide())
+    size = int(cause["snippets"]["asyncpq"].partition("tail_bytes=")[2].rstrip(")"))
+    requests = asyncpq.RequestOptions(latency_s=0.03, bandwidth_bytes_s=200e6, tail_bytes=size)
+    async with ObjectServer() as server:
+        server.put("bucket/file.parquet", data)
+        async with asyncpq.Session(server.storage_options, requests=requests) as session:
+            file = await session.open_file("s3://bucket/file.parquet")
+            await file.lookup({"id": 20_000})
+            assert before.requests - session.metrics.requests == pytest.approx(cause["saves_requests"], abs=0.55)
+
+
+@pytest.mark.parametrize("column", ["id", "kind"])
+async def test_a_file_as_advised_has_no_findings(column: str) -> None:
+    table = trips().sort_by(column)
+    assert rules(await linted(encoded(table), [column])) == []
+
+
+async def test_a_file_that_the_first_get_brings_whole_has_no_findings() -> None:
+    document = await linted(encoded(trips().slice(0, 500), write_page_index=False), ["id", "user"])
+    assert document["findings"] == []
+
+
+async def test_the_largest_saving_comes_first_and_the_document_is_json() -> None:
+    document = await linted(encoded(trips(), write_page_index=False, compression="none"), ["user", "id"])
+    seconds = [cause["saves_seconds"] or 0 for cause in document["findings"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert len(seconds) >= 2
+    assert json.loads(json.dumps(document)) == document
+    assert all(cause["snippets"] for cause in document["findings"])
+
+
+async def test_polars_and_duckdb_write_as_advised(tmp_path: Path) -> None:
+    table = trips()
+    path = tmp_path / "file.parquet"
+    bad = encoded(table, write_page_index=False)
+    document = await linted(bad, ["user"])
+    before = await measured(bad, "user", table)
+    pl.DataFrame(table).sort("user").write_parquet(path, data_page_size=256 * 1024)
+    assert "unsorted" not in rules(await linted(path.read_bytes(), ["user"]))
+    connection = duckdb.connect().register("rows", table)
+    connection.sql(f"COPY (FROM rows ORDER BY \"user\") TO '{path}' (ROW_GROUP_SIZE 102400, COMPRESSION zstd)")
+    after = await measured(path.read_bytes(), "user", table.sort_by("user"))
+    check_prediction("unsorted", document, before, after)
+
+
+async def test_bounds_that_are_truncated_until_they_overlap(tmp_path: Path) -> None:
+    """delta-rs keeps 64 bytes of a bound, less than what all keys begin with."""
+    prefix = "https://warehouse.example.com/tenants/2026/regions/north/orders/by-number/"
+    urls = pa.table({"url": [f"{prefix}{number:09}" for number in range(200_000)], "value": range(200_000)})
+    properties = deltalake.WriterProperties(
+        data_page_row_count_limit=2048, write_batch_size=1024, compression="ZSTD", max_row_group_size=50_000,
+        default_column_properties=deltalake.ColumnProperties(dictionary_enabled=False),
+    )  # fmt: skip
+    deltalake.write_deltalake(tmp_path, urls, writer_properties=properties)
+    (path,) = files_of(tmp_path)
+    document = await linted(path.read_bytes(), ["url"])
+    assert rules(document)[0] == "truncated-bounds"
+    exact = encoded(urls, max_rows_per_page=2048, use_dictionary=False, row_group_size=50_000)
+    before, after = await measured(path.read_bytes(), "url", urls), await measured(exact, "url", urls)
+    check_prediction("truncated-bounds", document, before, after)
+
+
+async def test_statistics_of_a_writer_that_are_not_believed() -> None:
+    data = encoded(trips().sort_by("user"), write_page_index=False, row_group_size=20_000)
+    old = data.replace(b"parquet-cpp-arrow version 26.0.1", b"parquet-mr version 1.6.0 (build)")
+    assert len(old) == len(data)
+    document = await linted(old, ["user"])
+    cause = finding(document, "statistics-not-believed")
+    assert "PARQUET-251" in cause["detail"]
+    before, after = await measured(old, "user", by_user()), await measured(data, "user", by_user())
+    check_prediction("statistics-not-believed", document, before, after)
+
+
+async def test_a_slow_codec() -> None:
+    cause = finding(await linted(encoded(trips(), compression="gzip"), ["id"]), "slow-codec")
+    assert (cause["severity"], cause["saves_bytes"]) == ("low", 0)
+
+
+async def test_long_strings_in_the_footer() -> None:
+    chosen = random.Random(1)
+    notes = ["".join(chosen.choices("abcdefgh", k=2000)) for _ in range(3000)]
+    table = pa.table({"id": range(3000), **{f"note{number}": notes for number in range(4)}})
+    document = await linted(encoded(table, row_group_size=100, use_dictionary=False, write_page_index=False), ["id"])
+    assert "wide-bounds" in rules(document)
+
+
+async def test_columns_that_are_likely_keys() -> None:
+    table = trips().rename_columns(["n", "user_id", "amount", "kind", "note"])
+    assert (await linted(encoded(table)))["columns"] == ["user_id", "n"]
+    assert (await linted(encoded(table.select(["amount", "note"]))))["columns"] == ["amount"]
+
+
+async def test_a_column_that_is_not_there() -> None:
+    with pytest.raises(asyncpq.ColumnNotFoundError):
+        await linted(encoded(trips().slice(0, 10)), ["nothing"])
+
+
+async def test_values_are_read_only_where_statistics_do_not_show_their_order() -> None:
+    for options, reads in [({}, False), ({"write_page_index": False}, True)]:
+        async with ObjectServer() as server:
+            server.put("bucket/file.parquet", encoded(trips().select(["id", "amount"]), **options))
+            async with asyncpq.Session(server.storage_options, requests=REQUESTS) as session:
+                file = await session.open_file("s3://bucket/file.parquet")
+                await file.lint(["id"])
+                assert ("data" in file.metrics.requests_by_purpose) == reads
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the corpus is not there")
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.parquet")) if DATA.is_dir() else [], ids=lambda path: path.stem)
+async def test_every_file_of_the_corpus(path: Path) -> None:
+    async with asyncpq.Session(requests=asyncpq.RequestOptions(tail_bytes=100)) as session:
+        try:
+            file = await session.open_file(path)
+        except asyncpq.FormatError:
+            return
+        async with file:
+            document = await file.lint()
+    msgspec.convert(document, Lint, strict=True)
+
+
+def test_the_blocking_form(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    with asyncpq.blocking.open_file(path) as file, asyncpq.blocking.open_dataset(tmp_path) as dataset:
+        assert (file.lint()["document"], dataset.lint()["document"]) == ("lint", "lint")
+
+
+async def test_an_empty_file() -> None:
+    sink = io.BytesIO()
+    pq.write_table(trips().slice(0, 0), sink)
+    assert (await linted(sink.getvalue()))["findings"] == []

@@ -1,0 +1,59 @@
+"""Rules of lint at their limits: when they say nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from asyncpq.reports.cures import CURES
+from asyncpq.reports.lint_rules import RULES, truncated
+from asyncpq.reports.lookup_cost import Zone
+from tests.reports.lookups import encoded, finding, linted, rules, trips
+
+
+def zone(low: bytes, high: bytes) -> Zone:
+    return Zone(0, 1, low, high)
+
+
+def test_truncated_bounds() -> None:
+    prefix = b"https://example.com/"
+    assert truncated([zone(prefix, prefix[:-1] + b"0")] * 2)
+    assert not truncated([zone(prefix + b"a", prefix + b"b" * 3), zone(prefix + b"c" * 5, b"i")])
+    assert not truncated([zone(b"a", b"a")] * 5)
+    assert not truncated([Zone(0, 1, 1, 1)] * 5)
+
+
+def test_each_rule_says_what_it_looks_at() -> None:
+    assert all(rule.__doc__ for rule in RULES)
+
+
+async def test_a_file_of_one_row_group_in_order_needs_no_sorting() -> None:
+    data = encoded(trips(), row_group_size=None, write_page_index=False)
+    assert "unsorted" not in rules(await linted(data, ["id"]))
+
+
+async def test_random_order_without_statistics_is_a_matter_of_statistics_first() -> None:
+    found = rules(await linted(encoded(trips(), write_statistics=["amount"]), ["user"]))
+    assert "no-statistics" in found or found == []
+    assert "unsorted" not in found
+
+
+async def test_bloom_filters_make_up_for_random_order() -> None:
+    table = trips()
+    options = {"row_group_size": 20_000, "write_page_index": False, "compression": "none"}
+    bare = finding(await linted(encoded(table, **options), ["user"]), "unsorted")
+    blooms = encoded(table, **options, bloom_filter_options={"user": {"ndv": 20_000, "fpp": 0.01}})
+    left = [cause for cause in (await linted(blooms, ["user"]))["findings"] if cause["id"] == "unsorted"]
+    assert bare["saves_bytes"] is not None
+    assert sum(cause["saves_bytes"] or 0 for cause in left) < bare["saves_bytes"] / 4
+
+
+@pytest.mark.parametrize("type_", [pa.bool_(), pa.null(), pa.list_(pa.int64()), pa.float16(), pa.decimal128(30, 2)])
+async def test_keys_of_unusual_types(type_: pa.DataType) -> None:
+    values = pa.nulls(5000, type_)
+    data = encoded(pa.table({"key": values, "id": range(5000)}), use_dictionary=False)
+    await linted(data, ["key"])
+
+
+def test_there_is_a_cure_for_each_rule() -> None:
+    assert len(CURES) >= 15
