@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import logging
 import pickle
 import threading
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,6 @@ import pytest
 import asyncpq
 from asyncpq import blocking
 from asyncpq.indexing import Bounds, Keys
-from asyncpq.opening import keywords
-from asyncpq.opening.datasets import DatasetOptions
-from asyncpq.options import SessionOptions
 
 FILES = 45
 
@@ -92,24 +87,6 @@ def test_all_is_what_users_need() -> None:
         for name, value in vars(blocking).items()
         if getattr(value, "__module__", "") == "asyncpq.blocking" and not name.startswith("_") and name != "Portal"
     } - {"P", "T", "A", "B", "S", "Q"}
-
-
-@pytest.mark.parametrize(
-    ("spelled", "options", "others"),
-    [
-        (keywords.SessionOptionKeywords, SessionOptions, {"disk_cache", "shared_cache"}),
-        (keywords.DatasetKeywords, DatasetOptions, set()),
-    ],
-)
-def test_keywords_are_the_fields_of_the_options(spelled: type, options: Any, others: set[str]) -> None:
-    wanted = {field.name: field.type for field in fields(options) if field.name not in others}
-    assert {name: hint.__forward_arg__ for name, hint in spelled.__annotations__.items()} == wanted
-
-
-def test_all_arguments_of_a_session_are_its_keywords() -> None:
-    parameters = inspect.signature(asyncpq.Session).parameters
-    named = {name for name in parameters if name != "keywords"} | {*keywords.SessionOptionKeywords.__annotations__}
-    assert named == {*keywords.SessionKeywords.__annotations__}
 
 
 async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(
