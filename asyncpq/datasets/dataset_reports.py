@@ -143,9 +143,14 @@ class DatasetStory:
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
         """Return the story after the read of ``files``, which returned ``rows`` rows; ``plan`` is what it did."""
         metrics, story = self._operation.metrics, self._story
-        planned = {traced.plan.url for traced in story.files.values() if traced.plan.pruning.row_groups_kept}
-        opened = [file for file in files.listed if safe_url(file.url) in planned]
-        unindexed = [safe_url(file.url) for file in opened if file.entry is None] if plan.index else []
+        # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
+        planned = {
+            traced.planner.operation.url: traced.plan.url
+            for traced in story.files.values()
+            if traced.plan.pruning.row_groups_kept
+        }
+        opened = {name: file for file in files.listed if (name := safe_url(file.url)) in planned}
+        unindexed = [planned[name] for name, file in opened.items() if file.entry is None] if plan.index else []
         lake = why.Lake(
             view=str(plan.view),
             files_step=plan.funnel[0],
@@ -167,7 +172,7 @@ class DatasetStory:
         )
         report = why.why_report(read, story)
         if layouts:
-            for file in opened[: why.MAX_LAYOUTS]:
+            for file in [*opened.values()][: why.MAX_LAYOUTS]:
                 layout = await of_file(self._state, file, self._later(), _layout)
                 if layout is not None:
                     report.add_layout(layout)

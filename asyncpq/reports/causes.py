@@ -267,8 +267,8 @@ def _no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     yield from model.cause(
         "no-index",
         f"No index of {name}: files are opened to find that they have no matching row",
-        f"{plural(facts.files_opened, 'file')} of {facts.files_total:,} were opened; {len(matched):,} of them have "
-        "matching rows.",
+        f"{facts.files_opened:,} of {plural(facts.files_total, 'file')} were opened. Matching rows are in "
+        f"{plural(len(matched), 'file')}.",
         f"Build an index of {name}.",
         metadata=metadata,
         data=[pieces_of(facts.columns, wanted)],

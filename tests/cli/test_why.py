@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +19,11 @@ import asyncpq
 from asyncpq.cli import targets
 from asyncpq.cli.app import app
 from asyncpq.reports.documents import PlanDocument, Why
+from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
+from tests.cli.test_inspect import WRITERS
+from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
+from tests.parquet_samples import DATA
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +144,63 @@ def test_wrong_usage_is_one_line(command: str) -> None:
     assert "nr" in run(command, "a.parquet", "--key", "nr=1", code=2)
     assert "nr" in run(command, "a.parquet", "--columns", "nr", code=2)
     assert "missing.parquet" in run(command, "missing.parquet", "--key", "id=1", code=3)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if "encrypt" not in name])
+def test_files_of_many_writers(name: str) -> None:
+    document = json.loads(run("why", DATA / name, "--format", "json"))
+    assert msgspec.convert(document, Why) == document
+    assert document["funnel"][-1]["kept"] == document["rows"] == document["layouts"][0]["rows"]
+    assert "What would make it faster" in run("why", DATA / name)
+    assert run("explain", DATA / name).startswith("read ")
+
+
+def test_a_lake_of_500_files_blames_the_missing_index() -> None:
+    Path("many").mkdir()
+    for number in range(500):
+        table = pa.table({"id": [number, number + 1000], "name": ["a", "b"]})
+        pq.write_table(table, f"many/{number:03}.parquet", write_page_index=True)
+    document = json.loads(run("why", "many", "--key", "id=1234", "--format", "json"))
+    assert document["rows"] == 1
+    assert document["causes"][0]["id"] in ("tiny-files", "no-index")
+    files = document["funnel"][0]
+    assert (files["total"], len(document["others"])) == (500, 500 - files["kept"])
+    assert len(document["layouts"]) == 20
+    assert len(run("why", "many", "--key", "id=1234").splitlines()) < 60
+
+
+def test_a_delta_table(tmp_path: Path) -> None:
+    for number in range(3):
+        deltalake.write_deltalake(
+            tmp_path / "delta", pa.table({"id": range(number * 10, number * 10 + 10)}), mode="append"
+        )
+    document = json.loads(run("why", "delta", "--key", "id=12", "--format", "json"))
+    assert (document["rows"], document["view"]) == (1, "table")
+    assert document["funnel"][0]["ruled_out"] == [{"by": "table", "count": 2, "detail": ""}]
+    assert "1 of 3" in run("explain", "delta", "--key", "id=12")
+
+
+def test_an_iceberg_table_with_deletes(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(100)})
+    table = make_table(tmp_path / "iceberg", rows.schema)
+    table.append(rows)
+    (file,) = data_files(table)
+    add_files(table, [position_deletes(table, {file.file_path: [2, 3]}, like=file)])
+    url = table.metadata_location.removeprefix("file://")
+    document = json.loads(run("why", url, "--where", "id < 7", "--format", "json"))
+    assert (document["rows"], document["view"], len(document["files"])) == (5, "table", 1)
+    assert document["funnel"][-1]["total"] == 100
+    assert run("explain", url, "--where", "id < 7").startswith("dataset ")
+
+
+async def test_an_object_store(localstack: str, bucket: str, tmp_path: Path) -> None:
+    await seed(localstack, bucket, {"lake/a.parquet": (tmp_path / "a.parquet").read_bytes()})
+    runner = CliRunner(env={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"})
+    for url in (f"s3://{bucket}/lake/a.parquet", f"s3://{bucket}/lake/"):
+        arguments = ["why", url, "--key", "id=1234", "--endpoint-url", localstack, "--format", "json"]
+        done = await asyncio.to_thread(runner.invoke, app, arguments)
+        assert done.exit_code == 0, done.output
+        document = json.loads(done.stdout)
+        assert document["rows"] == 1
+        assert all(request["first_byte_s"] is not None for request in document["requests"])
+        assert document["time"]["network_s"] > 0
