@@ -43,7 +43,7 @@ class Picture(TypedDict):
     facts: list[list[str]]  # label, value, note
     funnel: list[FunnelStep]
     time: list[list[Any]]  # name of the part, seconds
-    bytes: list[list[Any]]  # label, bytes
+    bytes: list[list[Any]]  # label, bytes, and a note or ""
     tiers: list[list[Any]]  # fate, parts found
     causes: list[Cause]
     requests: Requests | None
@@ -82,7 +82,7 @@ def _why(document: Why) -> Picture:
     drawn["facts"] = _why_facts(document)
     drawn["funnel"] = document["funnel"]
     drawn["time"] = _time(document["time"])
-    drawn["bytes"] = _compared(document["bytes"])
+    drawn["bytes"] = _compared(document)
     drawn["tiers"] = [["read" if tier == "store" else tier, count] for tier, count in document["tiers"].items()]
     drawn["causes"] = document["causes"]
     drawn["requests"] = requests(document["requests"])
@@ -259,8 +259,8 @@ def _why_facts(document: Why) -> list[list[str]]:
         ["Fetched", bytes_text(fetched), _beside_least(ratio)],
     ]
     if whole:
-        saved = 100 * (1 - fetched / whole)
-        less = f"{min(saved, 99.9):.3g} % less was fetched" if saved >= 1 else "no less was fetched"
+        saved = 100 * (1 - _data_bytes(document) / whole)
+        less = f"{min(saved, 99.9):.3g} % less data fetched" if saved >= 1 else "no less data fetched"
         facts.append(["Whole chunks", bytes_text(whole), less])
     hits = sum(count for tier, count in document["tiers"].items() if tier != "store")
     asked = hits + document["tiers"].get("store", 0)
@@ -271,7 +271,7 @@ def _why_facts(document: Why) -> list[list[str]]:
 def _beside_least(ratio: float | None) -> str:
     if ratio is None:
         return ""
-    return f"{ratio:.2f} \u00d7 the least possible" if ratio >= 1 else "caches had the rest"
+    return f"{ratio:.3g} \u00d7 the least possible" if ratio >= 1 else "caches had the rest"
 
 
 def _dominant(time: TimeSplit) -> str:
@@ -288,14 +288,21 @@ def _time(time: TimeSplit) -> list[list[Any]]:
     return [*parts, ["decode", time["decode_s"]], ["other", time["other_s"]]]
 
 
-def _compared(sizes: dict[str, int | None]) -> list[list[Any]]:
+def _data_bytes(document: Why) -> int:
+    """Return the bytes of data among those that were fetched; the rest are footers, indexes and listings."""
+    return sum(one.get("received", 0) for one in document["requests"] if one["purpose"] == "data")
+
+
+def _compared(document: Why) -> list[list[Any]]:
     labels = {
         "wanted": "The least possible",
         "fetched": "This read",
         "chunks": "Whole column chunks",
         "objects": "Whole files",
     }
-    return [[label, sizes[name]] for name, label in labels.items() if sizes.get(name) is not None]
+    sizes, data = document["bytes"], _data_bytes(document)
+    notes = {"fetched": f"{bytes_text(data)} of it data" if data < (sizes.get("fetched") or 0) else ""}
+    return [[label, sizes[name], notes.get(name, "")] for name, label in labels.items() if sizes.get(name) is not None]
 
 
 def _layouts(layouts: Sequence[Inspection], files: Sequence[FileFates]) -> list[Layout]:

@@ -51,7 +51,8 @@ function columnLabels(layout, edges) {
   for (let column = 0; column < layout.columns.length; column += 1) {
     if (edges[column + 1] - edges[column] >= 15) shown.push(column);
   }
-  const upright = shown.every((column) => edges[column + 1] - edges[column] >= Math.min(widest, 84));
+  const room = (column) => edges[column + 1] - edges[column];
+  const upright = shown.every((column) => room(column) >= Math.min(layout.columns[column].name.length * 7 + 6, 52));
   return { shown, upright, height: shown.length ? (upright ? 20 : clamp(widest, 30, 96)) : 4 };
 }
 

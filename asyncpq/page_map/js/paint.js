@@ -133,7 +133,7 @@ function fillLegend(list, entries) {
 
 // Text in a box, cut to its width; nothing where even three letters have no room.
 function textIn(context, text, x, y, width) {
-  const letter = context.measureText("m").width * 0.72;
+  const letter = context.measureText("m").width * 0.62;
   const room = Math.floor(width / letter);
   if (room >= 3) context.fillText(shortened(text, room), x, y, width);
 }

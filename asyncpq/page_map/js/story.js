@@ -135,12 +135,12 @@ function tellCost() {
   if (!most && !parts) return;
   byId("cost").hidden = false;
   const bars = byId("cost").querySelector(".bars");
-  if (most) bars.append(...PICTURE.bytes.map(([name, size]) => costBar(name, size, most)), element("p", "caption", "Bars are on a logarithmic scale."));
+  if (most) bars.append(...PICTURE.bytes.map(([name, size, note]) => costBar(name, size, most, note)), element("p", "caption", "Bars are on a logarithmic scale."));
   else byId("cost-title").textContent = `Where ${counted(parts, "part")} came from`;
   if (parts) bars.append(tierBar(most ? `Where ${counted(parts, "part")} came from` : "", parts));
 }
 
-function costBar(name, size, most) {
+function costBar(name, size, most, note) {
   const box = element("div", name === "This read" ? "bar this" : "bar");
   const head = element("p", "step-head");
   head.append(element("span", "", name), element("b", "", bytes(size)));
@@ -148,7 +148,7 @@ function costBar(name, size, most) {
   const fill = element("div", "fill");
   fill.style.width = `${size > 0 ? Math.max(2, (100 * Math.log10(1 + size)) / Math.log10(1 + most)) : 0}%`;
   track.append(fill);
-  box.append(head, track, element("p", "note", comparedTo(name, size)));
+  box.append(head, track, element("p", "note", note || comparedTo(name, size)));
   return box;
 }
 

@@ -53,7 +53,7 @@ function drawWaterfall() {
   const context = sized(stage.querySelector(".still"), width, height);
   sized(stage.querySelector(".cursor"), width, height);
   const most = Math.max(1, ...extremes());
-  const left = width < 480 ? 64 : width < 900 ? 150 : 210;
+  const left = width < 480 ? 64 : clamp(width * 0.22, 150, 230);
   fall.box = { left, top: 22, step, width, scale: (width - left - 8) / most, height, most };
   drawRounds(context);
   drawTimeAxis(context);
