@@ -7,6 +7,7 @@ is fetched, and of each part that comes.
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,13 +82,16 @@ class Story:
     scan: bool
     trace: ReadTrace = field(init=False)
     files: dict[str, TracedFile] = field(default_factory=dict)  # by url, in the order they were planned
+    own_s: float = field(default=0.0, init=False)  # what the story itself took of the read's time
 
     def __post_init__(self) -> None:
         self.trace = ReadTrace(on_plan=self._planned)
 
     def _planned(self, planner: ScanPlanner, scan_plan: ScanPlan) -> None:
+        began = time.perf_counter()
         plan = describe(planner, scan_plan, scan=self.scan)
         self.files[scan_plan.version.url] = TracedFile(planner, scan_plan, plan)
+        self.own_s += time.perf_counter() - began
 
     def fates(self) -> dict[str, FileFates]:
         """Return what became of each planned file's row groups and pages, by url."""
@@ -123,6 +127,7 @@ class Story:
 
         A moment counts once: as network, else as waiting for a cache tier, else as decoding.
         """
+        total_s = max(total_s - self.own_s, 0.0)
         network = _union(log)
         caches = _union([*self.trace.waited, *network])
         busy = _union([*self.trace.decoded, *caches])

@@ -72,16 +72,42 @@ async def test_a_file_that_is_slow_for_one_reason_names_it_first(kind: str, tmp_
     assert 0 < (document["bytes"]["wanted"] or 0) < (document["bytes"]["fetched"] or 0)
 
 
-async def test_the_predicted_saving_comes_true(tmp_path: Path) -> None:
-    """Written as the first cause says, the file is read with the bytes and requests that were predicted."""
-    pq.write_table(rows(), tmp_path / "slow.parquet", **PLAIN)
-    pq.write_table(rows(), tmp_path / "cured.parquet", **{**PLAIN, "write_page_index": True})
-    slow = await story(tmp_path / "slow.parquet", lookup={"id": 4_242})
-    cured = await story(tmp_path / "cured.parquet", lookup={"id": 4_242})
+SMALL_PAGES: dict[str, Any] = {**PLAIN, "write_page_index": True, "data_page_size": 64 * 1024, "write_batch_size": 256}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cured", "key"),
+    [
+        ("no-page-index", {**PLAIN, "write_page_index": True}, "id"),
+        ("random-order", PAGES, "mixed"),
+        ("huge-dictionary", PAGES, "id"),
+        ("huge-pages", SMALL_PAGES, "id"),
+    ],
+)
+async def test_the_predicted_saving_comes_true(kind: str, cured: dict[str, Any], key: str, tmp_path: Path) -> None:
+    """Written as the first cause says, the file is read with the bytes that were predicted."""
+    table = rows()
+    pq.write_table(table, tmp_path / "slow.parquet", **SLOW[kind][0])
+    pq.write_table(table.sort_by(key), tmp_path / "cured.parquet", **cured)
+    slow = await story(tmp_path / "slow.parquet", lookup={key: 4_242}, again=True)
+    better = await story(tmp_path / "cured.parquet", lookup={key: 4_242}, again=True)
     cause = first(slow)
-    assert cause["id"] == "no-page-index"
-    saved = (slow["bytes"]["fetched"] or 0) - (cured["bytes"]["fetched"] or 0)
+    assert cause["id"] == kind
+    saved = (slow["bytes"]["fetched"] or 0) - (better["bytes"]["fetched"] or 0)
+    assert saved > 0
     assert cause["saves_bytes"] == pytest.approx(saved, rel=0.2)
+
+
+async def test_the_predicted_saving_of_an_index_comes_true(tmp_path: Path) -> None:
+    lake(tmp_path / "lake", 8, 12_000)
+    read: dict[str, Any] = {"lookup": {"mixed": 7919}, "columns": ["payload"]}
+    slow = await story(tmp_path / "lake", **read)
+    async with asyncpq.Session() as session:
+        await session.build_index(tmp_path / "lake", [Keys("mixed")], at=tmp_path / "index")
+    better = await story(tmp_path / "lake", index=tmp_path / "index", **read)
+    assert first(slow)["id"] == "no-index"
+    saved = (slow["bytes"]["fetched"] or 0) - (better["bytes"]["fetched"] or 0)
+    assert first(slow)["saves_bytes"] == pytest.approx(saved, rel=0.2)
 
 
 async def test_a_cold_cache_is_the_cause_where_the_layout_is_good(tmp_path: Path) -> None:
