@@ -23,6 +23,7 @@ from asyncpq.options import KIB
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places, sorting
+from asyncpq.writing.nan_bounds import leaves_with_nan, without_bounds
 
 
 class SortCheck:
@@ -171,6 +172,8 @@ class _FileWriter:
         self._rows = self._footer_start = 0
         self._tail = self._ending = b""
         self._metadata: list[pq.FileMetaData] = []
+        self._groups = 0
+        self._with_nan: set[tuple[int, int]] = set()  # ordinals of row groups and leaves
 
     async def write(
         self, store: WritableStore, path: str, first: list[pa.RecordBatch], groups: AsyncIterator[list[pa.RecordBatch]]
@@ -216,6 +219,8 @@ class _FileWriter:
             table = pa.Table.from_batches([batch.cast(self._schema) for batch in group], self._schema)
             self._order.check(table)
             self._writer.write_table(table.cast(self._stored), row_group_size=rows)
+        self._with_nan.update((self._groups, leaf) for leaf in leaves_with_nan(table))
+        self._groups += 1
         self._rows += rows
         return self._sink.take()
 
@@ -227,6 +232,11 @@ class _FileWriter:
         written = self._sink.take()
         footer_bytes = int.from_bytes(written[-_TRAILER_BYTES:-4], "little")
         self._footer_start = self._sink.tell() - _TRAILER_BYTES - footer_bytes
+        if self._with_nan:
+            rest = written[: -_TRAILER_BYTES - footer_bytes]
+            footer = without_bounds(written[len(rest) : -_TRAILER_BYTES], self._with_nan)
+            self._sink.taken += len(footer) - footer_bytes
+            written = b"".join((rest, footer, len(footer).to_bytes(4, "little"), written[-4:]))
         (metadata,) = self._metadata
         tail = written[max(0, _bloom_filters_end(metadata) - begin) :]
         self._tail = tail if len(tail) <= TAIL_BYTES else b""

@@ -1,0 +1,140 @@
+"""Take back the bounds of float columns that hold NaN.
+
+Bounds leave NaN out. Readers for which NaN is greater than all numbers, such as Spark, take a page or row group without
+greater numbers for one without such rows, and lose its NaN. Spark's own files therefore have no bounds there:
+neither statistics nor a column index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.parquet.thrift import FALSE, STOP, TRUE, CompactReader, CompactWriter
+
+# Ids of fields in Parquet's Thrift structs.
+_ROW_GROUPS: Final = 4  # FileMetaData
+_COLUMNS: Final = 1  # RowGroup
+_META_DATA: Final = 3  # ColumnChunk
+_COLUMN_INDEX: Final = (6, 7)  # ColumnChunk: offset and length
+_STATISTICS: Final = 12  # ColumnMetaData
+_BOUNDS: Final = frozenset({1, 2, 5, 6, 7, 8})  # Statistics: least and greatest values, and whether they are exact
+
+
+def leaves_with_nan(table: pa.Table) -> frozenset[int]:
+    """Return the ordinals of the leaves, in Parquet's order, that hold NaN in at least one row."""
+    found: set[int] = set()
+    for chunk in table.combine_chunks().to_batches():
+        ordinal = 0
+        for column in chunk.columns:
+            for leaf in _leaves(column):
+                if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(_wide(leaf))).as_py():
+                    found.add(ordinal)
+                ordinal += 1
+    return frozenset(found)
+
+
+def _wide(leaf: pa.Array) -> pa.Array:
+    return leaf.cast(pa.float32()) if pa.types.is_float16(leaf.type) else leaf
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        yield from _leaves(array.storage)
+    elif pa.types.is_dictionary(dtype):
+        yield array.dictionary
+    elif pa.types.is_struct(dtype):
+        for child in array.flatten():
+            yield from _leaves(child)
+    elif pa.types.is_map(dtype):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif pa.types.is_nested(dtype):
+        yield from _leaves(array.flatten())
+    else:
+        yield array
+
+
+def without_bounds(footer: bytes, chunks: Set[tuple[int, int]]) -> bytes:
+    """Return the ``FileMetaData`` without bounds and column indexes of ``chunks``: pairs of a row group's and a leaf's
+    ordinal. All else stays as it is, byte by byte where Thrift has one form."""
+
+    def chunk(reader: CompactReader, writer: CompactWriter) -> None:
+        for field, type_ in _fields(reader):
+            if field in _COLUMN_INDEX:
+                _skip(reader, type_)
+            elif field == _META_DATA:
+                writer.begin_struct(field)
+                _copy(reader, writer, _STATISTICS)
+                writer.end_struct()
+            else:
+                _copy_field(reader, writer, field, type_)
+
+    changed = {group for group, _ in chunks}
+    reader, writer = CompactReader(footer), CompactWriter()
+    for field, type_ in _fields(reader):
+        if field != _ROW_GROUPS:
+            _copy_field(reader, writer, field, type_)
+            continue
+        element, groups = reader.list_header()
+        writer.field_list(field, element, groups)
+        for group in range(groups):
+            writer.begin_element()
+            for inner, inner_type in _fields(reader):
+                if inner != _COLUMNS or group not in changed:
+                    _copy_field(reader, writer, inner, inner_type)
+                    continue
+                element, leaves = reader.list_header()
+                writer.field_list(inner, element, leaves)
+                for leaf in range(leaves):
+                    if (group, leaf) in chunks:
+                        writer.begin_element()
+                        chunk(reader, writer)
+                        writer.end_struct()
+                    else:
+                        start = reader.pos
+                        reader.skip_struct()
+                        writer.raw(footer[start : reader.pos])
+            writer.end_struct()
+    return writer.getvalue()
+
+
+def _fields(reader: CompactReader) -> Iterator[tuple[int, int]]:
+    """Yield the id and type of each field of a struct; the caller reads or skips the field's value."""
+    last = 0
+    while True:
+        type_, last = reader.field(last)
+        if type_ == STOP:
+            return
+        yield last, type_
+
+
+def _skip(reader: CompactReader, type_: int) -> None:
+    """Move behind a field's value; a bool's is in the field's header."""
+    if type_ not in (TRUE, FALSE):
+        reader.skip(type_)
+
+
+def _copy_field(reader: CompactReader, writer: CompactWriter, field: int, type_: int) -> None:
+    start = reader.pos
+    _skip(reader, type_)
+    writer.field_raw(field, type_, reader.data[start : reader.pos])
+
+
+def _copy(reader: CompactReader, writer: CompactWriter, statistics: int) -> None:
+    """Copy the fields of a struct, with its field ``statistics`` without bounds."""
+    for field, type_ in _fields(reader):
+        if field != statistics:
+            _copy_field(reader, writer, field, type_)
+            continue
+        writer.begin_struct(field)
+        for inner, inner_type in _fields(reader):
+            if inner in _BOUNDS:
+                _skip(reader, inner_type)
+            else:
+                _copy_field(reader, writer, inner, inner_type)
+        writer.end_struct()
