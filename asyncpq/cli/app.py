@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -43,15 +43,20 @@ def options(
     context.obj = State(debug=debug)
 
 
-app.command()(inspect)
-app.command()(lint)
-app.add_typer(index.app)
-app.command()(optimize)
-app.command()(query)
-app.command()(lookup)
-app.command()(take)
-app.command()(count)
-app.command()(explain)
-app.command()(why)
-app.command()(doctor)
-app.add_typer(cache.app)
+_READ: Final = "Read rows"
+_SEE: Final = "See why reads are fast or slow"
+_KEEP: Final = "Make and keep files fast"
+_HELP: Final = "Help"
+
+app.command(rich_help_panel=_READ)(query)
+app.command(rich_help_panel=_READ)(lookup)
+app.command(rich_help_panel=_READ)(take)
+app.command(rich_help_panel=_READ)(count)
+app.command(rich_help_panel=_SEE)(inspect)
+app.command(rich_help_panel=_SEE)(lint)
+app.command(rich_help_panel=_SEE)(explain)
+app.command(rich_help_panel=_SEE)(why)
+app.add_typer(index.app, rich_help_panel=_KEEP)
+app.command(rich_help_panel=_KEEP)(optimize)
+app.add_typer(cache.app, rich_help_panel=_KEEP)
+app.command(rich_help_panel=_HELP)(doctor)
