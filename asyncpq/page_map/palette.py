@@ -29,7 +29,7 @@ FATES: Final = {
     "read": Swatch("fetched from the store", "solid", ("#d55e00", "#a84a00"), ("#f0822f", "#ffb27a"), 9),
     "shared": Swatch("from the shared cache", "rise", ("#0072b2", "#5fa9d6"), ("#3f9fe0", "#a8d4f5"), 8),
     "disk": Swatch("from the disk cache", "rows", ("#56b4e9", "#2a86bb"), ("#7cc8f4", "#2f86b8"), 8),
-    "memory": Swatch("from memory", "solid", ("#009e73", "#00724f"), ("#2cc195", "#8fe5cb"), 8),
+    "memory": Swatch("from memory", "dots", ("#009e73", "#a6ead5"), ("#2cc195", "#0c4c3a"), 8),
     "partition": Swatch("ruled out by partition", "cross", ("#e2def3", "#a398cf"), ("#343048", "#7a70ac"), 2),
     "table": Swatch("ruled out by table metadata", "columns", ("#d9e5f0", "#93b1cd"), ("#26384a", "#5f83a6"), 2),
     "index": Swatch("ruled out by an index", "fall", ("#d3ecdf", "#7fb89d"), ("#203a2f", "#559273"), 3),

@@ -307,9 +307,16 @@ def _grid(drawing: _Drawing, layout: Layout, found: Sequence[Cell]) -> None:
         height = down[group + 1] - down[group]
         if height >= 11:
             y = drawing.y + down[group] + min(height / 2, 40) + 4
-            drawing.text(left - 7, y, f"group {group}", size=12, fill=_MUTED, more=' text-anchor="end"')
+            label = f"group {group}" if group < 1000 else f"{group:,}"
+            drawing.text(left - 7, y, label, size=12, fill=_MUTED, more=' text-anchor="end"')
     drawing.box("unread", left, drawing.y, _ROOM - 64, tall)
+    drawn: set[tuple[float, int, str]] = set()
     for cell in found:
+        place = (across[cell.column], int(down[cell.group]), cell.runs[0].fate)
+        if down[cell.group + 1] - down[cell.group] < 0.5 and len(cell.runs) == 1:
+            if place in drawn:
+                continue  # its pixel has that colour already
+            drawn.add(place)
         _cell(drawing, cell, left, across, down, layout["groups"][cell.group][1])
     drawing.y += tall + 6
 

@@ -88,7 +88,7 @@ function drawGroupName(context, group, y, height, gutter) {
   if (height < 11) return;
   context.fillStyle = variable("muted");
   context.textAlign = "right";
-  context.fillText(gutter < 50 ? `${group.ordinal}` : `group ${group.ordinal}`, gutter - 6, y + Math.min(height / 2, 40));
+  context.fillText(gutter < 50 || group.ordinal > 999 ? count(group.ordinal) : `group ${group.ordinal}`, gutter - 6, y + Math.min(height / 2, 40));
   context.textAlign = "left";
 }
 
