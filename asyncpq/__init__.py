@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     )
     from asyncpq.datasets.providers import SkippedFile
     from asyncpq.file import File
+    from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
@@ -106,6 +107,7 @@ __all__ = [
     "DataFile",
     "Dataset",
     "DatasetPlan",
+    "WhyReport",
     "DatasetScan",
     "DeadlineExceededError",
     "Deletes",
@@ -173,6 +175,7 @@ _MODULES = {
     "DataFile": "asyncpq.datasets.model",
     "Dataset": "asyncpq.dataset",
     "DatasetPlan": "asyncpq.datasets.dataset_plan",
+    "WhyReport": "asyncpq.reports.why",
     "DatasetScan": "asyncpq.datasets.dataset_files",
     "Deletes": "asyncpq.datasets.model",
     "DuckLakeTable": "asyncpq.tables.ducklake.catalog",

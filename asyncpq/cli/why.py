@@ -19,6 +19,7 @@ from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
 from asyncpq.file import File
 from asyncpq.reports.documents import Inspection
+from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.why_text import WIDTH, why_text
 from asyncpq.session import Session
 
@@ -51,12 +52,13 @@ async def explain(
     png: Png = None,
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
-    async with opened(session, url) as target:
-        plan = await target.plan(**_read(target, key, columns, where, limit))
-        document = plan.to_dict()
-        if html or svg or png:
-            names = [file["url"] for file in document["files"][:_MAX_LAYOUTS]]
-            document["layouts"] = [await _layout(session, target, name) for name in names]
+    with ProgressBars() as bars, session.runtime.watched(bars):
+        async with opened(session, url) as target:
+            plan = await target.plan(**_read(target, key, columns, where, limit))
+            document = plan.to_dict()
+            if html or svg or png:
+                names = [file["url"] for file in document["files"][:_MAX_LAYOUTS]]
+                document["layouts"] = [await _layout(session, target, name) for name in names]
     write_pictures(document, html, svg, png)
     if format_ is StoryFormat.JSON:
         write_document(document)
@@ -82,11 +84,12 @@ async def why(
 ) -> None:
     """Run a read and tell its story: what ruled out what, requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
-    async with opened(session, url) as target:
-        read = _read(target, key, columns, where, limit)
-        if warm:
-            await target.why(**read, layouts=False)
-        document = (await target.why(**read, layouts=drawn)).to_dict()
+    with ProgressBars() as bars, session.runtime.watched(bars):
+        async with opened(session, url) as target:
+            read = _read(target, key, columns, where, limit)
+            if warm:
+                await target.why(**read, layouts=False)
+            document = (await target.why(**read, layouts=drawn)).to_dict()
     write_pictures(document, html, svg, png)
     if format_ is StoryFormat.JSON:
         write_document(document)
