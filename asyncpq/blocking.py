@@ -33,13 +33,14 @@ from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_files import DatasetScan
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import SkippedFile
-from asyncpq.errors import QueryError, UsageError
+from asyncpq.errors import UsageError
 from asyncpq.file import File
 from asyncpq.indexing.index import Index
 from asyncpq.metrics import ReadMetrics
 from asyncpq.opening.keywords import DatasetSessionKeywords, OptionKeywords, SessionKeywords, split_keywords
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
-from asyncpq.scan.stream import RecordBatchStream, Scan, post, reader_of
+from asyncpq.scan.arrow_stream import post, stream_capsule
+from asyncpq.scan.stream import RecordBatchStream, Scan, reader_of
 from asyncpq.session import Session
 from asyncpq.storage.base import Validator
 
@@ -269,14 +270,7 @@ class _Batches(_Bridge[S]):
         Raises:
             QueryError: the consumer requests a schema that the batches cannot be cast to.
         """
-        reader = self.to_reader()
-        try:
-            return reader.__arrow_c_stream__(requested_schema)
-        except (ValueError, TypeError, NotImplementedError) as error:
-            raise QueryError(
-                f"the scan's batches cannot be cast to the requested schema: {error}",
-                hint="Name the columns in scan(columns=...), and cast the resulting table.",
-            ) from error
+        return stream_capsule(self.to_reader(), requested_schema)
 
     def __arrow_c_schema__(self) -> object:
         """Return an Arrow PyCapsule of the schema of the batches."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -441,7 +442,10 @@ class Dataset(Unpicklable):
     def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._runtime.operation(name, self.url)
         files = DatasetFiles(self._state, ask, operation, scan=True, ordered=ordered)
-        return DatasetScan(self._runtime, files, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
+        output = self._output(ask)
+        scan = DatasetScan(self._runtime, files, operation, output, batch_size=batch_size, limit=ask.limit)
+        scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)
+        return scan
 
     def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:
         batches = [batch for _, tables in rows for table in tables for batch in table.to_batches()]

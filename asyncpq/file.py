@@ -464,7 +464,12 @@ class File(Unpicklable):
             read_dictionary=dictionary_names(read_dictionary),
         )
         size = whole_number("batch_size", batch_size, 1)
-        return Scan(self._prepare(name, request), batch_size=size or DEFAULT_BATCH_SIZE, limit=request.limit)
+        return self._stream(name, request, size or DEFAULT_BATCH_SIZE)
+
+    def _stream(self, name: OperationName, request: ScanRequest, batch_size: int) -> Scan:
+        scan = Scan(self._prepare(name, request), batch_size=batch_size, limit=request.limit)
+        scan.again = partial(self._stream, name, request, batch_size)
+        return scan
 
     def _adopt(self, version: FileVersion) -> None:
         """Keep ``version`` as the one read last, unless a newer version was seen meanwhile."""

@@ -179,6 +179,17 @@ class Runtime:
                 hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it.",
             )
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the session, for other threads. Raises UsageError if the session is not open in this
+        process."""
+        if self._loop is None or self._closed or self._process != os.getpid():
+            raise UsageError(
+                "the session is closed" if self._closed else "the session has not been entered in this process",
+                hint="Use files and scans inside `async with Session()`.",
+            )
+        return self._loop
+
     async def close(self) -> None:
         """End every scan, fetch, thread and connection. Idempotent. A step that fails does not stop the others, and a
         cancelled close can be called again."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import os
-import threading
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -18,97 +16,11 @@ from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.arrow_stream import BatchPuller, OtherThread, stream_capsule
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.planner import ScanPlanner
 
-T = TypeVar("T")
-
-_LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
 _MAX_COMBINED: Final = 64  # tables that are combined to one
-
-
-class BatchPuller(Generic[T]):
-    """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
-
-    ``next_batch`` returns None after the last batch. ``close`` ends the source of the batches when the iterator is
-    dropped early; None if the source is closed elsewhere.
-    """
-
-    def __init__(
-        self,
-        next_batch: Callable[[], Coroutine[Any, Any, T | None]],
-        close: Callable[[], Coroutine[Any, Any, None]] | None,
-    ) -> None:
-        self._next_batch = next_batch
-        self._close = close
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._process = os.getpid()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        """Return the next batch. Raises UsageError in the event loop's own thread and after the loop has ended,
-        AsyncpqError if reading fails."""
-        self._check()
-        future = asyncio.run_coroutine_threadsafe(self._next_batch(), self._loop)
-        try:
-            batch = self._result(future)
-        except BaseException:
-            future.cancel()
-            raise
-        if batch is None:
-            self._close = None
-            raise StopIteration
-        return batch
-
-    def __del__(self) -> None:
-        close, self._close = self._close, None
-        if close is not None and self._process == os.getpid() and self._loop.is_running():
-            post(self._loop, close)
-
-    def _check(self) -> None:
-        if threading.get_ident() == self._thread:
-            raise UsageError(
-                "the batches of a scan are pulled in its event loop's own thread, which would wait for itself",
-                hint="Pull in another one: `await asyncio.to_thread(consume, reader)`; or `await scan.to_table()`.",
-            )
-        if self._process != os.getpid() or not self._loop.is_running():
-            raise _ended()
-
-    def _result(self, future: concurrent.futures.Future[T | None]) -> T | None:
-        while True:
-            try:
-                return future.result(_LOOK_S)
-            except concurrent.futures.CancelledError:
-                raise _ended() from None
-            except TimeoutError:  # the wait's, or that of the read
-                if future.done():
-                    return future.result()
-                if not self._loop.is_running():
-                    raise _ended() from None
-
-
-def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work`` in ``loop`` some time, without waiting for it: from a destructor, in any thread."""
-
-    def start() -> None:
-        task = loop.create_task(work())
-        _running.add(task)
-        task.add_done_callback(_running.discard)
-
-    try:
-        loop.call_soon_threadsafe(start)
-    except RuntimeError:  # it was closed since: nothing is left to end
-        return
-
-
-_running: set[asyncio.Task[None]] = set()
-
-
-def _ended() -> UsageError:
-    return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
 
 
 class RecordBatchStream:
@@ -155,6 +67,8 @@ class RecordBatchStream:
         self._holds_unit = False
         self._state = "new"
         self._pulling = asyncio.Lock()
+        self.again: Callable[[], RecordBatchStream] | None = None  # makes the same scan, not entered
+        self._next: tuple[RecordBatchStream, weakref.finalize[..., Any]] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._operation.url!r}, {self._state})"
@@ -264,12 +178,47 @@ class RecordBatchStream:
         self.__aiter__()  # it was entered
         return reader_of(self, closes=False)
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> NoReturn:
-        raise UsageError(
-            "an async scan is no Arrow stream, since its consumer would block the event loop",
-            hint="Give away `await scan.to_table()`, or in another thread `await scan.to_reader()`; or use "
-            "asyncpq.blocking, whose scans are Arrow streams.",
-        )
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an Arrow PyCapsule stream, for a consumer in another thread::
+
+            table = await asyncio.to_thread(pa.table, scan)
+
+        Batches are fetched when they are consumed. Inside of an ``async with`` block all streams share one read;
+        outside, each is a read of its own, which ends when the stream is dropped.
+
+        Raises:
+            UsageError: this is the event loop's own thread, which would wait for itself; or the loop does not run.
+            QueryError: the consumer requests a schema that the batches cannot be cast to.
+        """
+        return stream_capsule(OtherThread(self._runtime.loop).call(self._reader), requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return an Arrow PyCapsule of the schema of the batches. Of a scan that was not entered, it plans the read of
+        the next stream, in the event loop; see :meth:`__arrow_c_stream__`."""
+        schema = self.schema if self.entered else OtherThread(self._runtime.loop).call(self._planned_schema)
+        return schema.__arrow_c_schema__()
+
+    async def _reader(self) -> pa.RecordBatchReader:
+        if self.entered:
+            return reader_of(self, closes=False)
+        async with self._pulling:
+            read, end = await self._planned()
+            end.detach()
+            self._next, self.metrics = None, read.metrics
+        return reader_of(read, closes=True)
+
+    async def _planned_schema(self) -> pa.Schema:
+        async with self._pulling:
+            return (await self._planned())[0].schema
+
+    async def _planned(self) -> tuple[RecordBatchStream, weakref.finalize[..., Any]]:
+        """Return the read of the next stream, begun, and what ends it when this scan is no longer referenced."""
+        if self._next is None:
+            assert self.again is not None, "File and Dataset set it"
+            read = self.again()
+            await read.__aenter__()
+            self._next = read, weakref.finalize(self, OtherThread().post, read.close)
+        return self._next
 
     async def _refill(self) -> None:
         """Read units until they have ``combine_rows`` rows, at least one. Raises StopAsyncIteration at the end."""

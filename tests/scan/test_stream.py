@@ -321,6 +321,111 @@ async def test_a_reader_in_the_loops_own_thread_says_so(target: tuple[str, Path,
                     consume(scan)
             with pytest.raises(duckdb.Error, match="to_table"):
                 duckdb.from_arrow(scan).fetchall()
+            assert (await asyncio.to_thread(pa.table, scan)).num_rows == 0, "a scan in a block is one read"
+        for consume in (pa.table, pl.from_arrow, pa.schema):
+            with pytest.raises(asyncpq.UsageError, match=r"asyncio\.to_thread\(pa\.table, scan\)"):
+                consume(opened.scan(where=col("id") < 0))
+
+
+STREAMS = [name for name in CONSUMERS if name not in ("to_table", "to_reader", "pandas")]
+
+
+@pytest.mark.parametrize("consumer", STREAMS)
+async def test_async_scans_are_streams_for_other_threads(target: tuple[str, Path, pa.Table], consumer: str) -> None:
+    verb, url, whole = target
+    async with asyncpq.Session(limits=LIMITS) as session:
+        opened = await getattr(session, verb)(url)
+        scan = opened.scan(["text"], where=col("id") > ROWS // 2, batch_size=64)
+        some = whole.filter(pc.field("id") > ROWS // 2).select(["text"])
+        for _ in range(2):  # each stream is a read of its own
+            assert (await asyncio.to_thread(CONSUMERS[consumer], scan)).to_pylist() == some.to_pylist()
+            assert scan.metrics.rows_returned == some.num_rows
+        assert await asyncio.to_thread(pa.schema, scan) == some.schema
+        del scan
+        await nothing_runs(session)
+        async with opened.scan(batch_size=30) as entered:
+            assert (await anext(entered)).num_rows == 30
+            assert (await asyncio.to_thread(CONSUMERS[consumer], entered)).num_rows == whole.num_rows - 30
+
+
+async def test_streams_of_several_threads_at_once(target: tuple[str, Path, pa.Table]) -> None:
+    verb, url, whole = target
+    async with asyncpq.Session(limits=LIMITS) as session:
+        scan = (await getattr(session, verb)(url)).scan(["id"], batch_size=64)
+        found = await asyncio.gather(*[asyncio.to_thread(pa.table, scan) for _ in range(5)])
+        assert [table["id"].to_pylist() for table in found] == [whole["id"].to_pylist()] * 5
+        await nothing_runs(session)
+
+
+async def nothing_runs(session: asyncpq.Session) -> None:
+    """Streams that were dropped end soon afterwards."""
+    gc.collect()
+    async with asyncio.timeout(20):
+        while session.runtime.budget.used or any(  # noqa: ASYNC110
+            isinstance(_owner(closer), RecordBatchStream) for closer in session.runtime._closers.values()
+        ):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda scan: duckdb.sql("select id from scan limit 2").fetchall(),
+        lambda scan: pa.RecordBatchReader.from_stream(scan).read_next_batch() and None,
+        lambda scan: scan.__arrow_c_stream__() and None,
+        lambda scan: pa.schema(scan) and None,
+    ],
+    ids=["duckdb limit", "a batch", "capsule", "schema"],
+)
+async def test_leaving_an_async_scan_early_leaves_nothing(
+    target: tuple[str, Path, pa.Table], leave: Callable[[object], object]
+) -> None:
+    verb, url, whole = target
+    async with asyncpq.Session(limits=LIMITS) as session:
+        opened = await getattr(session, verb)(url)
+        await asyncio.to_thread(leave, opened.scan())
+        await nothing_runs(session)
+        assert await opened.count() == whole.num_rows
+
+
+async def test_async_scans_stream_within_the_budget() -> None:
+    async with ObjectServer() as server:
+        for number in range(FILES):
+            server.put(f"bucket/lake/{number}.parquet", parquet(number))
+        requests = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0)
+        async with asyncpq.Session(
+            server.storage_options, limits=LIMITS, requests=requests, memory_cache_bytes=0
+        ) as session:
+            scan = (await session.open_dataset("s3://bucket/lake/")).scan(batch_size=50)
+            reader = await asyncio.to_thread(pa.RecordBatchReader.from_stream, scan)
+            assert (await asyncio.to_thread(reader.read_next_batch)).num_rows == 50
+            size = sum(len(served.data) for served in server.objects.values())
+            assert 0 < session.runtime.budget.used <= LIMITS.in_flight_bytes
+            assert server.bytes_sent < size / 2
+            del reader
+            await nothing_runs(session)
+            assert server.bytes_sent < size / 2
+
+
+async def test_ending_the_session_ends_a_stream_in_another_thread(lake: Path) -> None:
+    pulled, closed = threading.Event(), threading.Event()
+
+    def consume(scan: Any) -> BaseException | None:
+        reader = pa.RecordBatchReader.from_stream(scan)
+        reader.read_next_batch()
+        pulled.set()
+        closed.wait(30)
+        try:
+            reader.read_all()
+        except Exception as error:  # noqa: BLE001
+            return error
+        return None
+
+    async with asyncpq.open_dataset(lake, limits=LIMITS) as dataset:
+        consumer = asyncio.create_task(asyncio.to_thread(consume, dataset.scan(batch_size=10)))
+        await asyncio.to_thread(pulled.wait, 30)
+    closed.set()
+    assert "the scan is closed" in str(await consumer)
 
 
 def test_a_reader_of_an_ended_loop_says_so(lake: Path) -> None:

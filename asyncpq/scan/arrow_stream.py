@@ -1,0 +1,158 @@
+"""Arrow streams of a scan whose event loop runs in another thread than their consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, Self, TypeVar
+
+import pyarrow as pa
+
+from asyncpq.errors import QueryError, UsageError
+
+T = TypeVar("T")
+
+_LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
+BLOCKED_S: Final = 30.0  # an event loop that begins nothing for so long waits for its own consumer
+
+
+class OtherThread:
+    """The running event loop, as other threads see it. Made in the loop's own thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop or asyncio.get_running_loop()
+        self._process = os.getpid()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the loop runs, in this process."""
+        return self._process == os.getpid() and self._loop.is_running()
+
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the loop, wait, and return its result.
+
+        Raises:
+            UsageError: this is the loop's own thread; the loop has ended, or does not run for 30 s.
+            AsyncpqError: reading failed.
+        """
+        if _runs_here(self._loop):
+            raise UsageError(
+                "a consumer in the scan's event loop's own thread would wait for itself",
+                hint="Consume in another thread, such as `await asyncio.to_thread(pa.table, scan)`; or await "
+                "scan.to_table(); or use asyncpq.blocking.",
+            )
+        if not self.runs:
+            raise _ended()
+        began = False
+
+        async def run() -> T:
+            nonlocal began
+            began = True
+            return await make()
+
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        blocked_at = time.monotonic() + BLOCKED_S
+        try:
+            while True:
+                try:
+                    return future.result(_LOOK_S)
+                except concurrent.futures.CancelledError:
+                    raise _ended() from None
+                except TimeoutError:  # the wait's, or that of the read
+                    if future.done():
+                        return future.result()
+                    if not self._loop.is_running():
+                        raise _ended() from None
+                    if not began and time.monotonic() > blocked_at:
+                        raise _blocked() from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``work`` in the loop some time, without waiting for it, if the loop runs."""
+        if self.runs:
+            post(self._loop, work)
+
+
+class BatchPuller(Generic[T]):
+    """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
+
+    ``next_batch`` returns None after the last batch. ``close`` ends the source of the batches when the iterator is
+    dropped early; None if the source is closed elsewhere.
+    """
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Coroutine[Any, Any, T | None]],
+        close: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
+        self._next_batch = next_batch
+        self._close = close
+        self._loop = OtherThread()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """Return the next batch. Raises what :meth:`OtherThread.call` raises."""
+        batch = self._loop.call(self._next_batch)
+        if batch is None:
+            self._close = None
+            raise StopIteration
+        return batch
+
+    def __del__(self) -> None:
+        close, self._close = self._close, None
+        if close is not None:
+            self._loop.post(close)
+
+
+def stream_capsule(reader: pa.RecordBatchReader, requested_schema: object) -> object:
+    """Return the Arrow PyCapsule stream of ``reader``. Raises QueryError if the batches cannot be cast to the
+    requested schema."""
+    try:
+        return reader.__arrow_c_stream__(requested_schema)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise QueryError(
+            f"the scan's batches cannot be cast to the requested schema: {error}",
+            hint="Name the columns in scan(columns=...), and cast the resulting table.",
+        ) from error
+
+
+def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work`` in ``loop`` some time, without waiting for it: from a destructor, in any thread."""
+
+    def start() -> None:
+        task = loop.create_task(work())
+        _running.add(task)
+        task.add_done_callback(_running.discard)
+
+    try:
+        loop.call_soon_threadsafe(start)
+    except RuntimeError:  # it was closed since: nothing is left to end
+        return
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:  # none runs in this thread
+        return False
+
+
+def _ended() -> UsageError:
+    return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
+
+
+def _blocked() -> UsageError:
+    return UsageError(
+        f"the scan's event loop has run nothing for {BLOCKED_S:g} s: it seems to wait for the consumer of the scan",
+        hint="Run the consumer in another thread and await it, such as `await asyncio.to_thread(query, scan)`.",
+    )
