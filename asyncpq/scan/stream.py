@@ -194,9 +194,12 @@ class RecordBatchStream:
 
     def __arrow_c_schema__(self) -> object:
         """Return an Arrow PyCapsule of the schema of the batches. Of a scan that was not entered, it plans the read of
-        the next stream, in the event loop; see :meth:`__arrow_c_stream__`."""
-        schema = self.schema if self.entered else OtherThread(self._runtime.loop).call(self._planned_schema)
-        return schema.__arrow_c_schema__()
+        the next stream.
+
+        Raises:
+            UsageError: as :meth:`__arrow_c_stream__`: DuckDB asks for the schema first, and for the stream in a thread.
+        """
+        return OtherThread(self._runtime.loop).call(self._schema_of_next).__arrow_c_schema__()
 
     async def _reader(self) -> pa.RecordBatchReader:
         if self.entered:
@@ -207,7 +210,9 @@ class RecordBatchStream:
             self._next, self.metrics = None, read.metrics
         return reader_of(read, closes=True)
 
-    async def _planned_schema(self) -> pa.Schema:
+    async def _schema_of_next(self) -> pa.Schema:
+        if self.entered:
+            return self.schema
         async with self._pulling:
             return (await self._planned())[0].schema
 
