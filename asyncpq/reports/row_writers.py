@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.arrow import OF_VIEWS
 from asyncpq.reports.json_values import json_objects, json_text, json_values, unique_names
 
 _ROW_GROUP_ROWS: Final = 1 << 20
@@ -148,14 +149,16 @@ class ParquetWriter:
     def __init__(self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20) -> None:
         import pyarrow.parquet as pq
 
-        self._schema = schema
+        # pyarrow 26 writes no views in structs ("Slicing not implemented for BinaryView")
+        self._schema = pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
         self._row_group_bytes = row_group_bytes
-        self._writer = pq.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd", write_page_index=True)
+        out = pa.PythonFile(sink, "w")
+        self._writer = pq.ParquetWriter(out, self._schema, compression="zstd", write_page_index=True)
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+        self._batches.append(batch if batch.schema.equals(self._schema) else batch.cast(self._schema))
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _ROW_GROUP_ROWS or self._bytes >= self._row_group_bytes:
@@ -173,3 +176,18 @@ class ParquetWriter:
     def _write(self) -> None:
         self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), row_group_size=_ROW_GROUP_ROWS)
         self._batches, self._rows, self._bytes = [], 0, 0
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Return the type with plain strings and binary for views, at any depth."""
+    if kind in OF_VIEWS:
+        return OF_VIEWS[kind]
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    return kind

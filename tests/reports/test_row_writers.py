@@ -50,3 +50,16 @@ def test_parquet_has_large_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_row_groups_of_parquet_have_at_most_the_bytes_of_a_batch_too_many() -> None:
     data = write(lambda sink: ParquetWriter(sink, TABLE.schema, row_group_bytes=1))
     assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 2
+
+
+def test_views_are_written_as_plain_strings_at_any_depth() -> None:
+    types = {
+        "v": pa.string_view(),
+        "s": pa.struct({"x": pa.binary_view(), "l": pa.list_(pa.string_view())}),
+        "m": pa.map_(pa.string(), pa.string_view()),
+    }
+    rows = [{"v": "a", "s": {"x": b"q", "l": ["a", None]}, "m": [("k", "v")]}, {"v": None, "s": None, "m": None}] * 2
+    table = pa.Table.from_pylist(rows, pa.schema(types))
+    read = pq.read_table(io.BytesIO(write(lambda sink: ParquetWriter(sink, table.schema), table)))
+    assert read.to_pylist() == rows
+    assert read.schema.field("s").type.field("x").type == pa.large_binary()
