@@ -125,9 +125,10 @@ async def count(
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
-    with _progress(session), _hinting_at_quotes(where):
+    with _progress(session) as bars, _hinting_at_quotes(where):
         async with opened(session, url) as target:
             rows = await target.count(where)
+            bars.close()
             if format_ is CountFormat.JSON:
                 document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
                 write_document(document)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -256,3 +257,12 @@ def test_long_reads_show_their_progress(monkeypatch: pytest.MonkeyPatch) -> None
     assert "3000/3000" in drawn.getvalue()
     bars(asyncpq.Progress("scan", "url", "later", 1, 2, "rows"))
     assert "later" not in drawn.getvalue()
+
+
+def test_bars_end_before_the_result_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = progress.ProgressBars()
+    monkeypatch.setattr(reads, "ProgressBars", lambda: bars)
+    closed: list[bool] = []
+    monkeypatch.setattr(typer, "echo", lambda text: closed.append(bars._closed))
+    invoke("count", "lake")
+    assert closed == [True]
