@@ -368,22 +368,27 @@ class Dataset(Unpicklable):
         self, ask: ScanRequest, operation: Operation, files: DatasetFiles, plans: Sequence[Plan]
     ) -> DatasetPlan:
         read = [plan for plan in plans if plan.pruning.row_groups_kept]
+        metrics, ruled_out = operation.metrics, dict(files.ruled_out())
+        by_footer = max(metrics.files_opened - len(read), 0)
+        planned = metrics.files_ruled_out + by_footer + len(read) + len(files.skipped)
+        if ask.limit is not None and planned < metrics.files_total:  # the read ended before it came to them
+            ruled_out["limit"] = metrics.files_total - planned
         return DatasetPlan(
             url=self.url,
             view=self.view,
             description=self.description,
             where=None if ask.where is None else str(ask.where),
             limit=ask.limit,
-            files_total=operation.metrics.files_total,
-            files_ruled_out=operation.metrics.files_ruled_out,
-            files_by_footer=operation.metrics.files_opened - len(read),
+            files_total=metrics.files_total,
+            files_ruled_out=metrics.files_ruled_out,
+            files_by_footer=by_footer,
             files=tuple(read),
             skipped=tuple(skipped.url for skipped in files.skipped),
-            metadata_requests=operation.metrics.requests,
+            metadata_requests=metrics.requests,
             index=files.report(),
             listing=None if files.cost is None else str(files.cost),
             columns=tuple(self._output(ask).names),
-            files_by=files.ruled_out(),
+            files_by=ruled_out,
             files_empty=tuple(plan for plan in plans if not plan.pruning.row_groups_kept),
         )
 

@@ -154,7 +154,7 @@ class DatasetStory:
         lake = why.Lake(
             view=str(plan.view),
             files_step=plan.funnel[0],
-            others=self._others(files, planned),
+            others=self._others(files, planned, "limit" if "limit" in plan.files_by else "statistics"),
             files_opened=metrics.files_opened,
             index=plan.index,
             unindexed=frozenset(unindexed),
@@ -182,8 +182,9 @@ class DatasetStory:
         """Return an operation for what is fetched after the read, and is no part of its cost."""
         return self._state.runtime.operation("inspect", self._state.url)
 
-    def _others(self, files: DatasetFiles, planned: Collection[str]) -> list[FileSummary]:
-        """Return the files that were not read, as far as the listing names them, with what ruled them out."""
+    def _others(self, files: DatasetFiles, planned: Collection[str], unread: str) -> list[FileSummary]:
+        """Return the files that were not read, as far as the listing names them, with what ruled them out; ``unread``
+        is the fate of those that nothing ruled out before they were opened."""
         known = self._state.source.known
         listed = {file.url: file for file in (*files.listed, *(() if known is None else known.files))}
         kept = {file.url for file in files.listed}
@@ -191,7 +192,7 @@ class DatasetStory:
         for url, file in listed.items():
             shown = safe_url(url)
             if shown not in planned:
-                fate = files.fates.get(url, "statistics" if url in kept else "index")
+                fate = files.fates.get(url, unread if url in kept else "index")
                 summary: Any = {"url": shown, "size": file.size, "rows": file.num_rows, "fate": fate}
                 found.append(summary)
         return found

@@ -239,7 +239,8 @@ def _verdict(document: Why) -> tuple[Tone, str]:
 
 def _costs_most(cause: Cause, time: TimeSplit) -> str:
     title, saved = printable(cause["title"]), cause["saves_seconds"]
-    share = f" ({seconds_text(saved)} of {seconds_text(time['total_s'])})" if saved else ""
+    total = time["total_s"]
+    share = f" ({seconds_text(saved)} of {seconds_text(total)})" if saved and saved < total else ""
     return f"What costs most: {title}{share}"
 
 
@@ -259,8 +260,10 @@ def _why_facts(document: Why) -> list[list[str]]:
         ["Fetched", bytes_text(fetched), _beside_least(ratio)],
     ]
     if whole:
-        saved = 100 * (1 - _data_bytes(document) / whole)
+        data = _data_bytes(document)
+        saved = 100 * (1 - data / whole)
         less = f"{min(saved, 99.9):.3g} % less data fetched" if saved >= 1 else "no less data fetched"
+        less = less if data else "none of it fetched"
         facts.append(["Whole chunks", bytes_text(whole), less])
     hits = sum(count for tier, count in document["tiers"].items() if tier != "store")
     asked = hits + document["tiers"].get("store", 0)
@@ -301,7 +304,8 @@ def _compared(document: Why) -> list[list[Any]]:
         "objects": "Whole files",
     }
     sizes, data = document["bytes"], _data_bytes(document)
-    notes = {"fetched": f"{bytes_text(data)} of it data" if data < (sizes.get("fetched") or 0) else ""}
+    beside = f"{bytes_text(data)} of it data" if data else "footers, indexes and listings alone"
+    notes = {"fetched": beside if data < (sizes.get("fetched") or 0) else ""}
     return [[label, sizes[name], notes.get(name, "")] for name, label in labels.items() if sizes.get(name) is not None]
 
 

@@ -208,6 +208,7 @@ async def test_a_lake_tells_of_every_file(tmp_path: Path) -> None:
         cold = await dataset.why(["v"], where)
         looked_up = await dataset.why(["v"], lookup={"id": [420, 7]})
         nothing = await dataset.why(where=(col("id") < 0) & (col("id") > 0))
+        limited = (await dataset.why(where=col("v") >= 0, limit=3)).to_dict()
     document = cold.to_dict()
     check(document, 150)
     assert [file["url"][-9:] for file in document["files"]] == ["4.parquet", "5.parquet"]
@@ -222,6 +223,13 @@ async def test_a_lake_tells_of_every_file(tmp_path: Path) -> None:
     assert looked_up.to_dict()["funnel"][0] | {"ruled_out": []} == {
         "level": "files", "total": 6, "ruled_out": [], "kept": 2,
     }  # fmt: skip
+    step = limited["funnel"][0]
+    read = [file["url"] for file in limited["files"]]
+    assert (limited["rows"], step["total"], step["kept"]) == (3, 6, len(read))
+    assert {item["by"]: item["count"] for item in step["ruled_out"]} == (
+        {"limit": 6 - len(read)} if len(read) < 6 else {}
+    )
+    assert {file["fate"] for file in limited["others"]} <= {"limit"}
     assert nothing.to_dict()["rows"] == 0
     assert nothing.to_dict()["funnel"][0]["kept"] == 0
 

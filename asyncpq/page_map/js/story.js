@@ -105,7 +105,7 @@ function funnelStep(step) {
   const bar = element("div", "stack thin");
   const kept = element("div", "kept");
   kept.style.flexGrow = step.kept / step.total;
-  bar.append(kept);
+  if (step.kept > 0) bar.append(kept);
   for (const part of step.ruled_out) if (part.count > 0) bar.append(stackPart(fateOf(part.by), part.count / step.total));
   box.append(head, bar, ...step.ruled_out.filter((part) => part.count > 0).map(ruledOut));
   return box;
