@@ -36,6 +36,12 @@ _EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pa.types.is_boolean, "True or False"),
     (lambda type_: type_ in (pa.string(), pa.large_string(), pa.string_view()), "str(...), in SQL text in quotes"),
 )
+_GIVEN_AS_TEXT: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+    (lambda type_: isinstance(type_, pa.UuidType), "a UUID"),
+    (pa.types.is_date, "a date"),
+    (pa.types.is_timestamp, "a timestamp"),
+    (pa.types.is_time, "a time"),
+)
 _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     Timestamp: (dt.datetime, Timestamp),
     TimeOfDay: (dt.time, TimeOfDay),
@@ -178,12 +184,21 @@ class EngineAtom:
             return project.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
             types = [self._types[name] for name in self._names]
-            reason = str(error).splitlines()[0]
-            raise PredicateTypeError(
-                f"{self.expr}: cannot be evaluated on {', '.join(map(str, types))}: {reason}",
-                column=self._names[0],
-                hint=_hint(self.expr, types),
-            ) from error
+            reason = f"cannot be evaluated on {', '.join(map(str, types))}: {str(error).splitlines()[0]}"
+            reason, cure = _as_text(self.expr, types[0]) or (reason, _hint(self.expr, types))
+            raise PredicateTypeError(f"{self.expr}: {reason}", column=self._names[0], hint=cure) from error
+
+
+def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
+    """Return what is wrong with a UUID, date or time that is given as text, and the cure; None for other literals."""
+    text = next((value for value in expr.literals if isinstance(value, str)), None)
+    example = _example(type_)
+    if text is None or not isinstance(expr, (tree.Comparison, tree.In, tree.KeyIn)) or example is None:
+        return None
+    what = next((name for is_kind, name in _GIVEN_AS_TEXT if is_kind(type_)), None)
+    if what is None:
+        return None
+    return f"{what} is given as text, but the column has the type {type_}", f"Pass {example.replace('...', text)}."
 
 
 def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
@@ -211,8 +226,13 @@ def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
         if types[0].tz is not None:
             return "Give the datetime a tzinfo, in SQL an offset: the column's values are instants."
         return "Give the datetime no tzinfo, in SQL no offset: the column's values have no time zone."
-    example = next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(types[0]))), None)
+    example = _example(types[0])
     return f"Give the literal the column's type: {example}." if example else "Give the literal the column's type."
+
+
+def _example(type_: pa.DataType) -> str | None:
+    """Return how a literal of the column's type is made of text; None if no example fits."""
+    return next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(type_))), None)
 
 
 def _value_type(type_: pa.DataType) -> pa.DataType:

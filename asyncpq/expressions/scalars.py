@@ -149,6 +149,8 @@ def as_scalar(value: object) -> Scalar:
 
 def _unwrapped(value: Any) -> Scalar:
     kind = type(value)
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
     if getattr(value, "shape", ()):
         _refuse_several_columns(value)
         raise ExpressionError(
@@ -161,8 +163,6 @@ def _unwrapped(value: Any) -> Scalar:
         return duration(nanoseconds(plain) + getattr(value, "nanoseconds", 0))
     if isinstance(value, _BASES):  # IntEnum, StrEnum, numpy.float64, ...
         return _plain_subclass(value, next(base for base in _BASES if isinstance(value, base)))
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
     if hasattr(value, "as_py"):
         return _from_arrow(value)
     if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):

@@ -37,6 +37,9 @@ _ALLOWED: Final = {
     LogicalKind.TIME: _INTEGERS,
     LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
 }
+_INT96: Final = struct.Struct("<QI")  # nanoseconds of the day, Julian day
+_EPOCH_JULIAN_DAY: Final = 2_440_588  # 1970-01-01
+_DAY_NANOS: Final = 86_400_000_000_000
 _BOOLEANS: Final = {b"\0": False, b"\1": True}
 _OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_BOUNDS)
 
@@ -51,6 +54,7 @@ class SortOrder(enum.Enum):
     BYTES = "bytes"
     DECIMAL = "decimal"  # two's complement, big-endian, in byte arrays
     FLOAT16 = "float16"
+    INT96 = "int96"  # timestamps in microseconds, rounded outwards: readers round them or do not
     UNDEFINED = "undefined"  # bounds mean nothing
 
 
@@ -81,9 +85,12 @@ def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
     """Return the order of a leaf's bounds; ``column_order`` is the footer's entry for the leaf, None if it has none.
 
     Without column orders only the deprecated bounds of types that compare signed are meaningful. The result is
-    UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and for unknown orders.
+    UNDEFINED for INTERVAL, VARIANT, geospatial and unknown types, and for unknown orders. INT96 has an order only where
+    the footer says that its bounds are chronological (INT96_TIMESTAMP_ORDER, since format 2.14).
     """
     order = _type_order(leaf)
+    if column_order is ColumnOrder.INT96_TIMESTAMP_ORDER and leaf.physical_type is PhysicalType.INT96:
+        return SortOrder.INT96
     if column_order is None:
         return order if order in SIGNED_ORDERS else SortOrder.UNDEFINED
     if column_order is ColumnOrder.TYPE_ORDER:
@@ -123,18 +130,14 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
     if order is SortOrder.BYTES:
         return list(raw)
     if order is SortOrder.DECIMAL:
-        if not all(raw):
-            raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
-        if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
-            length = leaf.element.type_length
-            if any(len(value) != length for value in raw):  # a shorter one is another number
-                raise CorruptIndexError(f"a decimal bound does not have the type's {length} bytes", column=leaf.dotted)
-        return [int.from_bytes(value, "big", signed=True) for value in raw]
+        return _decimals(raw, leaf)
     if order is SortOrder.BOOLEAN:
         values = [_BOOLEANS.get(value) for value in raw]
         if None in values:
             raise CorruptIndexError("a boolean bound is not one byte, 0 or 1", column=leaf.dotted)
         return values
+    if order is SortOrder.INT96:
+        return [_int96_micros(value, leaf) for value in raw]
     code = _FORMATS.get((leaf.physical_type, order))
     if code is None:
         raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
@@ -149,6 +152,31 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
         if max(numbers) >= top or min(numbers) < (0 if order is SortOrder.UNSIGNED else -top):
             raise CorruptIndexError(f"a bound is not an integer of {width} bits", column=leaf.dotted)
     return numbers
+
+
+def _decimals(raw: Sequence[bytes], leaf: Leaf) -> list[int]:
+    if not all(raw):
+        raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
+    if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        length = leaf.element.type_length
+        if any(len(value) != length for value in raw):  # a shorter one is another number
+            raise CorruptIndexError(f"a decimal bound does not have the type's {length} bytes", column=leaf.dotted)
+    return [int.from_bytes(value, "big", signed=True) for value in raw]
+
+
+def _int96_micros(raw: bytes, leaf: Leaf) -> int:
+    """Return an INT96 timestamp in microseconds since 1970, rounded down.
+
+    Raises CorruptIndexError for a value that is no time of a day, or that 64 bits of nanoseconds do not hold: such
+    values order otherwise than the timestamps that readers make of them.
+    """
+    if len(raw) != _INT96.size:
+        raise CorruptIndexError("an INT96 bound does not have 12 bytes", column=leaf.dotted)
+    nanos, day = _INT96.unpack(raw)
+    since_epoch = (day - _EPOCH_JULIAN_DAY) * _DAY_NANOS + nanos
+    if nanos >= _DAY_NANOS or not -(1 << 63) <= since_epoch < 1 << 63:
+        raise CorruptIndexError("an INT96 bound is no timestamp of nanoseconds in 64 bits", column=leaf.dotted)
+    return int(since_epoch // 1000)
 
 
 def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
@@ -227,12 +255,18 @@ def chunk_bounds(
         return _unknown(order, num_values, error.message, nulls, nans)
     if low > high:
         return _unknown(order, num_values, "its min is above its max")
-    # The flags are newer than the fields. Without them, strings may be truncated.
+    return ChunkBounds(order, low, high, *_exact_ends(statistics, order), nulls, nans, num_values), wrong_nulls
+
+
+def _exact_ends(statistics: ChunkStatistics, order: SortOrder) -> tuple[bool, bool]:
+    """Return whether min and max occur as values. The flags are newer than the fields. Without them, strings may be
+    truncated. INT96 bounds are rounded."""
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order is SortOrder.BYTES:
-        min_exact, max_exact = min_exact is True, max_exact is True
-    exact = (min_exact is not False, max_exact is not False)
-    return ChunkBounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
+        return min_exact is True, max_exact is True
+    if order is SortOrder.INT96:
+        return False, False
+    return min_exact is not False, max_exact is not False
 
 
 def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[bytes | None, bytes | None]:
@@ -249,7 +283,7 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -
     if order in (SortOrder.FLOAT, SortOrder.FLOAT16):
         # A min of +0 may stand for -0, a max of -0 for +0.
         return -0.0 if low == 0 else low, 0.0 if high == 0 else high
-    return low, high
+    return low, high + 1 if order is SortOrder.INT96 else high
 
 
 def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:
@@ -338,6 +372,8 @@ def page_bounds(
         claimed = index.boundary_order
         if is_float:
             claimed = _without_nan(mins, maxs, claimed)
+        elif order is SortOrder.INT96:
+            maxs = [None if high is None else high + 1 for high in maxs]
         elif order is SortOrder.BYTES and Claim.EMPTY_PAGE_BOUNDS in wrong and b"" in maxs:
             mins, maxs = ([None if high == b"" else v for v, high in zip(vs, maxs, strict=True)] for vs in (mins, maxs))
     null_pages = index.null_pages

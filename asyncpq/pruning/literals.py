@@ -85,6 +85,7 @@ _KINDS: Final = {
     SortOrder.BOOLEAN: ValueKind(Domain.BOOLEAN),
     SortOrder.FLOAT: ValueKind(Domain.FLOAT),
     SortOrder.FLOAT16: FLOAT16,
+    SortOrder.INT96: ValueKind(Domain.TIMESTAMP, unit="us"),
 }
 
 

@@ -7,12 +7,13 @@ import uuid
 from decimal import Decimal
 from typing import Any, Final
 
-from asyncpq.parquet.logical_types import LogicalKind, LogicalType
+from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf
 
 _MAX_CHARACTERS: Final = 80  # of a text; longer ones are cut
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_INT96: Final = LogicalType(LogicalKind.TIMESTAMP, "us")
 _TEXTS: Final = (LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON)
 
 
@@ -27,6 +28,8 @@ def value_text(value: Any, leaf: Leaf) -> str:
     logical = leaf.logical_type
     if isinstance(value, bytes):
         return _bytes_text(value, logical)
+    if leaf.physical_type is PhysicalType.INT96 and isinstance(value, int):
+        logical = _INT96
     if logical is None or not isinstance(value, int):
         return str(value)
     if logical.kind is LogicalKind.DECIMAL:

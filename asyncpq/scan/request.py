@@ -245,6 +245,7 @@ def _values(name: str, value: Any) -> tuple[Scalar, ...]:
     if type(value) in SCALAR_TYPES:
         return (value,)
     try:
+        value = _from_capsule(value)
         if not is_collection(value):
             return (as_scalar(value),)
         if not isinstance(value, Mapping):
@@ -256,6 +257,16 @@ def _values(name: str, value: Any) -> tuple[Scalar, ...]:
         column=name,
         hint='Pass its .keys() or .values(); name leaves of structs by dotted path, such as {"address.city": ...}.',
     )
+
+
+def _from_capsule(value: Any) -> Any:
+    """Return values that only Arrow's PyCapsule protocol gives out, such as a column of another library, as a chunked
+    array; anything else as it is."""
+    if isinstance(value, Iterable) or hasattr(value, "as_py"):
+        return value
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.chunked_array(value)
+    return pa.array(value) if hasattr(value, "__arrow_c_array__") else value
 
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.dataset import Dataset, output_schema
+from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, CorruptFileError, InvalidOptionError, nearest_column
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import AddedFile, add_files
@@ -42,6 +43,7 @@ from asyncpq.writing.row_digest import RowDigest
 from asyncpq.writing.z_order import MOST_COLUMNS, SAMPLE_ROWS, ZOrder
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
+_PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _BATCH_ROWS: Final = 1 << 16
 
 
@@ -349,6 +351,20 @@ async def _refuse_overlap(dataset: Dataset, folder: str) -> None:
 
 
 def _writable(schema: pa.Schema) -> pa.Schema:
-    """Return the schema as written: without views of strings, which pyarrow cannot sort."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([field.with_type(plain.get(field.type, field.type)) for field in schema], schema.metadata)
+    """Return the schema as written: without views, which pyarrow neither sorts nor takes."""
+    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
+
+
+def _without_views(type_: pa.DataType) -> pa.DataType:
+    if isinstance(type_, pa.StructType):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in type_])
+    if isinstance(type_, pa.MapType):
+        key, item = (field.with_type(_without_views(field.type)) for field in (type_.key_field, type_.item_field))
+        return pa.map_(key, item, type_.keys_sorted)
+    if is_list(type_):
+        element = type_.value_field.with_type(_without_views(type_.value_type))
+        if isinstance(type_, pa.FixedSizeListType):
+            return pa.list_(element, type_.list_size)
+        is_large = isinstance(type_, (pa.LargeListType, pa.LargeListViewType))
+        return pa.large_list(element) if is_large else pa.list_(element)
+    return _PLAIN.get(type_, type_)

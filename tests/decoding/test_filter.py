@@ -223,13 +223,17 @@ def test_inside_lists_and_maps(name: str) -> None:
         (col("z") == dt.datetime(2024, 1, 1), "Give the datetime a tzinfo"),
         (KeyIn("z", (dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2))), "Give the datetime a tzinfo"),
         (col("t") == dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "Give the datetime no tzinfo"),
-        (col("t") == "2024-01-01", "Give the literal the column's type"),
+        (col("t") == "2024-01-01", 'Pass datetime.fromisoformat("2024-01-01").'),
+        (KeyIn("t", ("2024-01-01", "2024-01-02")), 'Pass datetime.fromisoformat("2024-01-01").'),
+        (col("day") == "2024-01-01", "a date is given as text, but the column has the type date32[day]"),
+        (col("id") == str(uuid.UUID(int=1)), 'Pass uuid.UUID("00000000-0000-0000-0000-000000000001").'),
+        (col("id").is_in([str(uuid.UUID(int=1))]), "a UUID is given as text"),
         (col("a") == col("s"), "Compare columns of the same type"),
     ],
 )
 def test_what_to_do_about_a_type_error(expr: Expression, hint: str) -> None:
     with pytest.raises(PredicateTypeError) as caught:
-        compile_filter(expr, {**TYPES, "v": pa.string_view()})
+        compile_filter(expr, {**TYPES, "v": pa.string_view(), "day": pa.date32(), "id": pa.uuid()})
     assert hint in str(caught.value)
 
 

@@ -16,15 +16,19 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
-from tests.parquet_files import BYTE, FALSE, I32, STRUCT, TRUE, EditedFile, Struct
-from tests.reads import assert_reads, by_pyarrow, row_groups_read
+from tests.parquet_files import BINARY, BYTE, FALSE, I32, I64, LIST, STRUCT, TRUE, EditedFile, Items, Struct
+from tests.predicates import oracle
+from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, rows_left
 
 x = col("x")
 NAN = float("nan")
@@ -132,6 +136,73 @@ def test_03_bounds_of_int96() -> None:
     set_bounds(file, 0, b"\0" * 12, b"\1" * 12)
     set_bounds(file, 1, b"\xff" * 12, b"\xff" * 12)
     assert_reads(file.data(), x == days[0], x > days[1], x != days[2], x.is_in(days[1:3]), x.is_null())
+
+
+def int96(moment: str) -> bytes:
+    """Nanoseconds of the day, Julian day."""
+    days, nanos = divmod(int(np.datetime64(moment, "ns").astype(int)), 86_400 * 10**9)
+    return struct.pack("<QI", nanos, days + 2_440_588)
+
+
+_MOMENTS = [
+    "1969-12-31T23:59:59.999999999",
+    "2024-01-01T00:00:00.000000001",
+    "2024-01-01T00:00:00.000001500",
+    "2026-01-01T00:00:00",
+]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us"])
+@pytest.mark.parametrize("with_index", [False, True])
+def test_03_bounds_of_int96_in_chronological_order(unit: Literal["ns", "us"], with_index: bool) -> None:
+    moments = [np.datetime64(moment, "ns") for moment in _MOMENTS]
+    options: dict[str, Any] = {"row_group_size": 4, "rows_per_page": 1, "write_page_index": True} if with_index else {}
+    file = column(moments, pa.timestamp("ns"), use_deprecated_int96_timestamps=True, **options)
+    file.footer.value(7)[0] = Struct({3: (STRUCT, Struct())})
+    raw = list(map(int96, _MOMENTS))
+    if with_index:
+        set_bounds(file, 0, raw[0], raw[3])
+        pages = {1: Items(TRUE, [False] * 4), 2: Items(BINARY, raw), 3: Items(BINARY, raw)}
+        index = Struct({number: (LIST, items) for number, items in pages.items()})
+        index.put(4, 1, I32)
+        index.put(5, Items(I64, [0] * 4))
+        file.set_column_index(index)
+    else:
+        set_bounds(file, 0, raw[0], raw[1])
+        set_bounds(file, 1, raw[2], raw[3])
+    literals = [np.datetime64(t, "ns") for t in (*_MOMENTS, "2024-01-01", "2024-01-01T00:00:00.000001")]
+    where = [e for t in literals for e in (x == t, x < t, x <= t, x > t, x >= t, x != t, ~(x > t), x.is_in([t]))]
+    data = file.data()
+    read = asyncpq.ReadOptions(int96_unit=unit)
+    whole = pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit=unit).read()
+
+    async def question(reader: asyncpq.File) -> None:
+        for expr in [*where, x.is_null(), x.is_valid()]:
+            rows = whole.filter(oracle(expr))
+            assert (await reader.read(where=expr)).to_pydict() == rows.to_pydict(), expr
+            assert await reader.count(where=expr) == len(rows), expr
+
+    ask(data, question, read=read)
+    assert rows_left(data, x > dt.datetime(2025, 1, 1)) == (1 if with_index else 2)
+    assert rows_left(data, x < dt.datetime(2024, 1, 1)) == (1 if with_index else 2)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (int96("2024-01-01"), struct.pack("<QI", 86_400 * 10**9, 2_440_588 + 20_000)),  # more than a day of nanoseconds
+        (struct.pack("<QI", 0, 0), int96("2027-01-01")),  # before 1677: 64 bits of nanoseconds begin anew
+        (int96("2024-01-01")[:8], int96("2027-01-01")),
+        (int96("2027-01-01"), int96("2024-01-01")),
+    ],
+)
+def test_03_bounds_of_int96_that_are_no_timestamps(low: bytes, high: bytes) -> None:
+    days = [dt.datetime(2024, 1, 1), dt.datetime(2026, 1, 1)]
+    file = column(days, pa.timestamp("ns"), use_deprecated_int96_timestamps=True)
+    file.footer.value(7)[0] = Struct({3: (STRUCT, Struct())})
+    set_bounds(file, 0, low, high)
+    assert_reads(file.data(), x == days[0], x > days[0], x < dt.datetime(1990, 1, 1))
+    assert row_groups_read(file.data(), x < dt.datetime(1990, 1, 1)) == 1
 
 
 def test_03_unknown_column_orders_leave_counts_alone() -> None:

@@ -181,6 +181,28 @@ async def test_columns_conditions_and_tables_of_an_index(tmp_path: Path) -> None
     assert not (tmp_path / "some" / "_SUCCESS").exists()
 
 
+async def test_views_are_written_as_plain_types(tmp_path: Path) -> None:
+    views = pa.schema(
+        {
+            "s": pa.string_view(),
+            "b": pa.binary_view(),
+            "n": pa.struct([("s", pa.string_view()), ("l", pa.list_(pa.binary_view()))]),
+            "m": pa.map_(pa.string(), pa.string_view()),
+        }
+    )
+    rows = [
+        {"s": f"k{n}", "b": n.encode(), "n": {"s": f"n{n}", "l": [b"x", None]}, "m": [("a", f"{n}")]} for n in "31024"
+    ]
+    pq.write_table(pa.Table.from_pylist([*rows, dict.fromkeys(views.names)], views), tmp_path / "views.parquet")
+    async with asyncpq.Session() as session:
+        await session.optimize(str(tmp_path / "views.parquet"), str(tmp_path / "sorted"), sort_by=["s"])
+        dataset = await session.open_dataset(str(tmp_path / "sorted"))
+        assert "view" not in str(dataset.schema)
+        nulls = dict.fromkeys(views.names)
+        assert (await dataset.read()).to_pylist() == [nulls, *sorted(rows, key=lambda row: str(row["s"]))]
+        assert (await dataset.lookup({"n.s": "n3"})).to_pylist() == [rows[0]]
+
+
 def test_the_blocking_session_has_it(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", rows=100)
     with asyncpq.blocking.BlockingSession() as session:
