@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from asyncpq.cli.figures import console, plural, size_text
+from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS
 from asyncpq.cli.targets import Url, opened, with_session
 from asyncpq.errors import printable
 from asyncpq.reports.documents import Cause, Lint
+from asyncpq.reports.units import plural, seconds_text, size_text
 from asyncpq.session import Session
 
 _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan"}
@@ -90,7 +91,7 @@ def _saving(cause: Cause) -> str:
             words = size_text(abs(saved)) if text is None else text(abs(saved), "request")
             (parts if saved > 0 else more).append(words)
     if cause["saves_seconds"]:
-        parts.append(f"{cause['saves_seconds'] * 1000:.3g} ms")
+        parts.append(seconds_text(cause["saves_seconds"]))
     if not parts:
         return ""
     costs = f", for {' and '.join(more)} more" if more else ""

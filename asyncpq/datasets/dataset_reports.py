@@ -84,8 +84,7 @@ async def lint_dataset(state: DatasetState, operation: Operation, columns: Seque
         async def lint(opened: OpenedFile, metrics: ReadMetrics, own: Sequence[str] | None = own) -> Linted:
             nonlocal prices
             prices = opened.source.prices()
-            tail_bytes = runtime.tail_sizes.guess(state.url)
-            return await lint_version(opened.source, opened.version, opened.operation, own, tail_bytes)
+            return await lint_version(opened.source, opened.version, opened.operation, own, one_of_many=True)
 
         found = await of_file(state, file, operation, lint)
         if found is not None:

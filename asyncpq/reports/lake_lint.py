@@ -121,7 +121,7 @@ def _put_together(lake: Lake, subject: Subject, times: int, num_files: int, read
     have a key."""
     keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
     shape, keys = put_together(subject.shape, keys, times)
-    one = replace(subject.model, tail_bytes=lake.first_bytes).mean_cost(shape, keys)
+    one = replace(subject.model, tail_bytes=lake.first_bytes, learns=False).mean_cost(shape, keys)
     tails = num_files * min(shape.size, lake.first_bytes)
     reading = min(read, num_files)
     data = LookupCost(one.requests - 1, one.num_bytes - min(shape.size, lake.first_bytes), 0.0)

@@ -61,12 +61,13 @@ async def lint_version(
     version: FileVersion,
     operation: Operation,
     columns: Sequence[str] | None,
-    tail_bytes: int | None = None,
+    *,
+    one_of_many: bool = False,
 ) -> Linted:
     """Lint one version of a file, for lookups by ``columns`` that return all columns.
 
     Args:
-        tail_bytes: size of the file's first GET; None: the options'.
+        one_of_many: other files of the folder were opened before, which have shown how large footers are.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: a name of ``columns`` is not that of one column.
@@ -79,7 +80,7 @@ async def lint_version(
     subjects: dict[str, Subject] = {}
     for leaf in keys:
         zones, exact = await _zones(layout, leaf, operation)
-        model = _model(layout, leaf, tail_bytes or source.runtime.options.requests.tail_bytes)
+        model = _model(layout, leaf, learns=one_of_many)
         subject = Subject(layout, leaf, model, shape_of(layout, leaf), zones, exact, ratios, distinct)
         subjects[leaf.dotted] = subject
         found = await source.runtime.in_thread(partial(_findings, subject))
@@ -94,14 +95,15 @@ async def lint_version(
     )
 
 
-def _model(layout: FileLayout, leaf: Leaf, tail_bytes: int) -> LookupModel:
+def _model(layout: FileLayout, leaf: Leaf, *, learns: bool) -> LookupModel:
     options = layout.source.runtime.options
     return LookupModel(
         key=leaf.index,
         others=[other.index for other in layout.version.metadata.schema.leaves if other.index != leaf.index],
         prices=layout.source.prices(),
         limits=options.limits,
-        tail_bytes=tail_bytes,
+        tail_bytes=options.requests.tail_bytes,
+        learns=learns,
         blooms=options.requests.bloom_filters != "never",
     )
 
@@ -270,5 +272,9 @@ async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple
     table = await _readable_rows(layout, operation, names, RowRanges.single(group.first_row, stop))
     if table is None:
         return {}
-    counts = {leaf: pc.count_distinct(table.column(at)).as_py() for at, leaf in enumerate(largest)}
-    return {leaf: (count, table.num_rows) for leaf, count in counts.items()}
+    columns = zip(largest, table.columns, strict=True)
+    return {
+        leaf: (pc.count_distinct(column).as_py(), table.num_rows)
+        for leaf, column in columns
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    }

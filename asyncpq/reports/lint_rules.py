@@ -273,7 +273,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
     """A footer that the first GET does not bring whole."""
     shape, version = subject.shape, subject.layout.version
     footer = shape.size - shape.footer_start
-    if footer <= subject.model.tail_bytes:
+    if footer <= subject.model.tail_bytes or subject.model.learns:
         return
     metadata = version.metadata
     chunks = sum(stop - start for start, stop in (group.chunks_span for group in metadata.row_groups))

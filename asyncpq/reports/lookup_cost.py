@@ -17,11 +17,14 @@ from typing import Any, Final, NamedTuple
 from asyncpq.objects.bloom_filters import ChunkFilter
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import DECODED_AHEAD, ColumnPlan, FetchPlan, RowGroupPlan, estimate
+from asyncpq.objects.runtime import TailSizes
 from asyncpq.options import LimitOptions
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
-KEYS: Final = 15  # lookups whose mean is the cost
+KEYS: Final = 15  # lookups whose mean is the cost;
+_FEW_KEYS: Final = 3  # of files of very many columns, where each takes long
+_MANY_COLUMNS: Final = 1000
 _A_HASH: Final = 0x9E3779B185EBCA87  # of some value: its block is inside the filter
 
 
@@ -85,7 +88,9 @@ class KeyZones:
         self._starts = [zone.start for zone in self.zones]
 
     def may_hold(self, key: Any, start: int, stop: int) -> bool:
-        """Return whether some of the rows may have the key, by the bounds of the rows together."""
+        """Return whether some of the rows may have the key, by the bounds of the rows together. None is any key."""
+        if key is None:
+            return True
         first = max(bisect_right(self._starts, start) - 1, 0)
         found = [zone for zone in self.zones[first : bisect_left(self._starts, stop, first)] if zone.stop > start]
         if not all(zone.known for zone in found):
@@ -93,12 +98,12 @@ class KeyZones:
         bounds = [zone for zone in found if zone.low is not None]
         return bool(bounds) and min(zone.low for zone in bounds) <= key <= max(zone.high for zone in bounds)
 
-    def samples(self) -> list[tuple[Any, int]]:
-        """Return keys with a row that has them, evenly distributed over the rows."""
+    def samples(self, most: int = KEYS) -> list[tuple[Any, int]]:
+        """Return at most so many keys with a row that has them, evenly distributed over the rows."""
         zones = [zone for zone in self.zones if zone.key is not None] or list(self.zones)
         ends = list(itertools.accumulate(zone.stop - zone.start for zone in zones))
         total = ends[-1] if ends else 0
-        count = min(KEYS, total)
+        count = min(most, total)
         rows = [(2 * number + 1) * total // (2 * count) for number in range(count)]
         return [(zones[at].key, zones[at].stop - (ends[at] - row)) for row in rows for at in [bisect_right(ends, row)]]
 
@@ -141,7 +146,8 @@ class LookupModel:
     Attributes:
         key: the key's leaf.
         others: the other leaves that are returned.
-        tail_bytes: size of the first GET.
+        tail_bytes: size of the first GET, in a folder of which no file was opened.
+        learns: whether other files of the folder were opened: the first GET then brings what theirs needed.
         blooms: whether Bloom filters may be used.
     """
 
@@ -151,17 +157,31 @@ class LookupModel:
     limits: LimitOptions
     tail_bytes: int
     blooms: bool = True
+    learns: bool = False
 
     def mean_cost(self, shape: Shape, keys: KeyZones) -> LookupCost:
         """Return the mean cost of lookups of keys that are in the file."""
-        costs = [self._cost(shape, keys, *sample) for sample in keys.samples()]
+        most = KEYS if len(self.others) < _MANY_COLUMNS else _FEW_KEYS
+        costs = [self._cost(shape, keys, *sample) for sample in keys.samples(most)]
         if not costs:
             return LookupCost(1, min(shape.size, self.tail_bytes), self.prices.latency_s)
         return LookupCost(*[sum(values) / len(costs) for values in zip(*costs, strict=True)])
 
+    def first_bytes(self, shape: Shape) -> int:
+        """Return the size of the first GET of a file (see ``objects.runtime.TailSizes``)."""
+        if not self.learns:
+            return self.tail_bytes
+        start = shape.footer_start
+        for span in (
+            (shape.groups[0].chunks[0].offset_index, shape.groups[0].chunks[0].column_index) if shape.groups else ()
+        ):
+            start = start if span is None else min(start, span[0])
+        most = max(self.tail_bytes, TailSizes.MAX_LEARNT_BYTES)
+        return min(-(-(shape.size - start) * 5 // 4 // 4096) * 4096, most)
+
     def _cost(self, shape: Shape, keys: KeyZones, key: Any, row: int) -> LookupCost:
         tally = _Tally(self.prices)
-        tail_start = max(0, shape.size - self.tail_bytes)
+        tail_start = max(0, shape.size - self.first_bytes(shape))
         tally.round([(tail_start, shape.size)])
         if shape.footer_start < tail_start:
             tally.round([(shape.footer_start, tail_start)])

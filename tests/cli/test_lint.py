@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from asyncpq.cli import targets
 from asyncpq.cli.app import app
 from asyncpq.reports.cures import CURES
 from asyncpq.reports.documents import Lint
+from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
 from tests.reports.lookups import REQUESTS, encoded, trips
@@ -114,3 +116,13 @@ def test_the_blocking_form_says_the_same(bad: Path) -> None:
     with asyncpq.blocking.open_file(bad, requests=REQUESTS) as file:
         document = file.lint(["user"])
     assert json.loads(run(bad, "--column", "user", "--format", "json").stdout) == document
+
+
+async def test_an_object_store(localstack: str, bucket: str) -> None:
+    await seed(localstack, bucket, {f"lake/{name}.parquet": encoded(trips(), write_page_index=False) for name in "ab"})
+    runner = CliRunner(env={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"})
+    for url, rule in [("s3://bucket/lake/a.parquet", "no-page-index"), ("s3://bucket/lake/", "no-page-index")]:
+        arguments = ["lint", url.replace("bucket", bucket), "--column", "id", "--endpoint-url", localstack, "--strict"]
+        done = await asyncio.to_thread(runner.invoke, app, arguments)
+        assert done.exit_code == 5, done.output
+        assert f"[{rule}]" in done.stdout

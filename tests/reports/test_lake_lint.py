@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +12,11 @@ import pytest
 
 import asyncpq
 from asyncpq.indexing import Footers, Keys
+from asyncpq.objects.prices import Prices
 from asyncpq.reports.documents import Cause, Lint
+from asyncpq.reports.lake_lint import Lake, lint_lake
 from asyncpq.testing import ObjectServer
+from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, rules, some_keys, trips
 
 FILES = 60
@@ -74,13 +76,27 @@ async def test_findings_of_files_count_for_all_that_are_read(tmp_path: Path) -> 
     assert together["saves_bytes"] == pytest.approx(4 * own["saves_bytes"], rel=0.1)
 
 
-async def test_deleted_rows(tmp_path: Path) -> None:
-    table = pa.table({"id": range(1000)})
-    deltalake.write_deltalake(tmp_path, table, configuration={"delta.enableDeletionVectors": "false"}, mode="overwrite")
+def lake(*, files: int, deletes: int) -> Lake:
+    prices = Prices.initial(REQUESTS, asyncpq.LimitOptions())
+    return Lake(sizes=[1 << 30] * files, deletes=deletes, tables=[], prices=prices, first_bytes=1, tail_bytes=1)
+
+
+def test_deleted_rows() -> None:
+    assert lint_lake(lake(files=30, deletes=3), []) == []
+    (found,) = lint_lake(lake(files=30, deletes=4), [])
+    assert (found["id"], found["column"], found["saves_requests"]) == ("deleted-rows", None, None)
+    assert "4 of 30 files" in found["detail"]
+
+
+async def test_deleted_rows_of_a_table(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(1000)})
+    table = make_table(tmp_path, rows.schema)
+    table.append(rows)
+    (file,) = data_files(table)
+    add_files(table, [position_deletes(table, {file.file_path: [1, 2, 3]}, like=file)])
     async with asyncpq.Session() as session:
-        document = await (await session.open_dataset(tmp_path, format="delta")).lint()
-    assert "deleted-rows" not in rules(document)
-    assert document["files_checked"] == 1
+        document = await (await session.open_dataset(table)).lint()
+    assert rules(document) == ["deleted-rows"]
 
 
 async def test_partition_columns_and_unknown_ones(tmp_path: Path) -> None:

@@ -55,5 +55,16 @@ async def test_keys_of_unusual_types(type_: pa.DataType) -> None:
     await linted(data, ["key"])
 
 
+async def test_dictionaries_of_arrow() -> None:
+    texts = pa.array(["a", "b"] * 2500).dictionary_encode()
+    await linted(encoded(pa.table({"key": texts, "id": range(5000)}), use_dictionary=False))
+
+
+async def test_pages_without_any_bounds() -> None:
+    """Their row groups have some, so that there are keys, and nothing to take them from."""
+    table = trips().slice(0, 50_000)
+    assert rules(await linted(encoded(table, write_statistics=["amount"], row_group_size=10_000), ["note"])) is not None
+
+
 def test_there_is_a_cure_for_each_rule() -> None:
     assert len(CURES) >= 15

@@ -81,6 +81,7 @@ def test_zones_without_bounds_may_hold_any_key_and_zones_of_nulls_none() -> None
     assert not keys.may_hold(4, 0, 9)
     assert not keys.may_hold(2, 5, 9)
     assert keys.may_hold(99, 8, 10)
+    assert keys.may_hold(None, 0, 5)
 
 
 def test_differences() -> None:
