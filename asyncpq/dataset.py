@@ -361,7 +361,7 @@ class Dataset(Unpicklable):
             found, _ = await self._run(operation, files)
             table = self._concatenated(found, ask)
             rows = (table if wanted.exact else wanted.finish(table, False)).num_rows
-        plan = self._plan_of(ask, operation, files, told.plans)
+        plan = self._plan_of(ask, operation, files, told.plans())
         return await told.report(files, plan, rows, layouts=layouts)
 
     def _plan_of(

@@ -408,18 +408,18 @@ class File(Unpicklable):
             async with scan:
                 rows = sum([batch.num_rows async for batch in scan])
             self.metrics = scan.metrics
-        traced = story.files[self.url]
-        version = traced.scan_plan.version
+        plan, version = story.plans()[self.url], story.files[self.url].scan_plan.version
         shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
         read = why.Read(
             url=self.url,
             verb="scan" if lookup is None else "lookup",
             lookup=lookup,
-            columns=traced.plan.columns,
+            columns=plan.columns,
             rows=rows,
             metrics=self.metrics,
             opening=opening,
-            plan=traced.plan.to_dict(),
+            plan=plan.to_dict(),
+            plans=[plan],
         )
         report = why.why_report(read, story)
         if layouts:

@@ -134,19 +134,18 @@ class DatasetStory:
         self._story = why.Story(scan=lookup is None)
         operation.metrics.trace = self._story.trace
 
-    @property
     def plans(self) -> list[Plan]:
-        """The plans of the files that were planned."""
-        return [file.plan for file in self._story.files.values()]
+        """Return the plans of the files that were planned, after the read has ended."""
+        return [*self._story.plans().values()]
 
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
         """Return the story after the read of ``files``, which returned ``rows`` rows; ``plan`` is what it did."""
         metrics, story = self._operation.metrics, self._story
         # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
         planned = {
-            traced.planner.operation.url: traced.plan.url
-            for traced in story.files.values()
-            if traced.plan.pruning.row_groups_kept
+            traced.planner.operation.url: url
+            for url, traced in story.files.items()
+            if traced.scan_plan.fetch_plan.row_groups
         }
         opened = {name: file for file in files.listed if (name := safe_url(file.url)) in planned}
         unindexed = [planned[name] for name, file in opened.items() if file.entry is None] if plan.index else []
@@ -167,6 +166,7 @@ class DatasetStory:
             metrics=metrics,
             opening=self._opening,
             plan=plan.to_dict(),
+            plans=[*plan.files, *plan.files_empty],
             lake=lake,
         )
         report = why.why_report(read, story)

@@ -7,7 +7,6 @@ is fetched, and of each part that comes.
 from __future__ import annotations
 
 import math
-import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,11 +30,11 @@ _TIERS: tuple[Fate, ...] = ("memory", "disk", "shared", "read")  # the farthest 
 
 @dataclass(slots=True)
 class TracedFile:
-    """A file that the read planned, and the plan as it was before data was fetched."""
+    """A file that the read planned."""
 
     planner: ScanPlanner
     scan_plan: ScanPlan
-    plan: Plan
+    metadata_requests: int  # that planning it took
 
 
 class ColumnRead(NamedTuple):
@@ -82,16 +81,26 @@ class Story:
     scan: bool
     trace: ReadTrace = field(init=False)
     files: dict[str, TracedFile] = field(default_factory=dict)  # by url, in the order they were planned
-    own_s: float = field(default=0.0, init=False)  # what the story itself took of the read's time
 
     def __post_init__(self) -> None:
         self.trace = ReadTrace(on_plan=self._planned)
 
     def _planned(self, planner: ScanPlanner, scan_plan: ScanPlan) -> None:
-        began = time.perf_counter()
-        plan = describe(planner, scan_plan, scan=self.scan)
-        self.files[scan_plan.version.url] = TracedFile(planner, scan_plan, plan)
-        self.own_s += time.perf_counter() - began
+        # Described when the read has ended: that takes time, which would be part of the story.
+        self.files[scan_plan.version.url] = TracedFile(planner, scan_plan, planner.metrics.requests)
+
+    def plans(self) -> dict[str, Plan]:
+        """Return the plans of the files as they were before data was fetched, by url, after the read has ended."""
+        held: dict[str, set[int]] = {url: set() for url in self.files}
+        for part in self.trace.parts:
+            if part.tier == "memory" and part.url in held:
+                held[part.url].add(part.start)
+        return {
+            url: describe(
+                file.planner, file.scan_plan, scan=self.scan, held=held[url], metadata_requests=file.metadata_requests
+            )
+            for url, file in self.files.items()
+        }
 
     def fates(self) -> dict[str, FileFates]:
         """Return what became of each planned file's row groups and pages, by url."""
@@ -127,7 +136,6 @@ class Story:
 
         A moment counts once: as network, else as waiting for a cache tier, else as decoding.
         """
-        total_s = max(total_s - self.own_s, 0.0)
         network = _union(log)
         caches = _union([*self.trace.waited, *network])
         busy = _union([*self.trace.decoded, *caches])

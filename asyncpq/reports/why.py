@@ -22,7 +22,7 @@ from asyncpq.scan.fates import add_funnels, funnel_step
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FileFates, FileSummary, FunnelStep, Inspection, PlanDocument, Request, Why
-    from asyncpq.reports.story import ColumnRead
+    from asyncpq.scan.plan import Plan
 
 MAX_LAYOUTS = 20  # files of which a story has the layouts
 _MAX_CHUNKS = 20_000  # column chunks of a file whose page indexes are fetched for its layout
@@ -86,6 +86,7 @@ class Read:
     metrics: ReadMetrics
     opening: ReadMetrics | None  # of the file or dataset, if nothing was read with it since
     plan: PlanDocument
+    plans: Sequence[Plan]  # of its files
     lake: Lake | None = None
 
 
@@ -126,7 +127,7 @@ def why_report(read: Read, story: Story) -> WhyReport:
         "columns": list(read.columns),
         "where": read.plan["where"],
         "rows": read.rows,
-        "funnel": _funnel(read, story, columns, list(fates.values()), matches),
+        "funnel": _funnel(read, list(fates.values()), matches),
         "requests": [_request(record, began, read.url) for record in log],
         "rounds": max([record.round for record in log], default=0),
         "bytes": {
@@ -196,13 +197,11 @@ def _texts(values: Any) -> list[str]:
     return [value if isinstance(value, str) else show(value) for value in scalars]
 
 
-def _funnel(
-    read: Read, story: Story, columns: Sequence[ColumnRead], fates: Sequence[FileFates], matches: int
-) -> list[FunnelStep]:
+def _funnel(read: Read, fates: Sequence[FileFates], matches: int) -> list[FunnelStep]:
     """Return the steps of the plans, with what the read itself ruled out: late pages, and rows that do not match."""
     steps = [] if read.lake is None else [read.lake.files_step]
     scanned = read.metrics.rows_scanned
-    for step in add_funnels([file.plan.funnel for file in story.files.values()]):
+    for step in add_funnels([plan.funnel for plan in read.plans]):
         counts = Counter({item["by"]: item["count"] for item in step["ruled_out"]})
         details = {item["by"]: item["detail"] for item in step["ruled_out"]}
         if step["level"] == "pages":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from asyncpq.decoding.filter import Filter
@@ -234,12 +234,22 @@ class Plan:
     __str__ = explain
 
 
-def describe(planner: ScanPlanner, scan_plan: ScanPlan, *, scan: bool) -> Plan:
-    """Describe what ``scan_plan`` of ``planner`` would fetch now.
+def describe(
+    planner: ScanPlanner,
+    scan_plan: ScanPlan,
+    *,
+    scan: bool,
+    held: Collection[int] | None = None,
+    metadata_requests: int | None = None,
+) -> Plan:
+    """Describe what ``scan_plan`` of ``planner`` would fetch now, or has fetched.
 
     Parts in memory count as cached; other cache tiers are not searched.
 
-    A ``scan`` is read unit by unit; other reads of small files take one round.
+    Args:
+        scan: it is read unit by unit; other reads of small files take one round.
+        held: of a read that has ended, the first bytes of the parts that memory had; None: those it has now.
+        metadata_requests: that planning took; None: all requests so far.
     """
     source, metrics, request = planner.source, planner.metrics, planner.request
     version, plan = scan_plan.version, scan_plan.fetch_plan
@@ -252,6 +262,11 @@ def describe(planner: ScanPlanner, scan_plan: ScanPlan, *, scan: bool) -> Plan:
     memory = source.runtime.memory
     tail: Tail | None = memory.get(version.tail_key, scan=True)
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
+
+    def is_held(item: Item) -> bool:
+        key = version.key(item.kind, item.start, item.stop)
+        return memory.get(key, scan=True) is not None or (tail is not None and item.start >= tail.start)
+
     requests: list[PlannedRequest] = []
     cached = 0
     missed: list[int] = []  # first bytes of parts that are fetched
@@ -259,8 +274,7 @@ def describe(planner: ScanPlanner, scan_plan: ScanPlan, *, scan: bool) -> Plan:
         missing: list[tuple[Item, str]] = []
         for piece in unit.pieces:
             for item in piece.items:
-                key = version.key(item.kind, item.start, item.stop)
-                if memory.get(key, scan=True) is not None or (tail is not None and item.start >= tail.start):
+                if item.start in held if held is not None else is_held(item):
                     cached += item.stop - item.start
                 else:
                     missing.append((item, labels[item.leaf]))
@@ -300,7 +314,7 @@ def describe(planner: ScanPlanner, scan_plan: ScanPlan, *, scan: bool) -> Plan:
         prices=_prices(plan.prices),
         learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
-        metadata_requests=metrics.requests,
+        metadata_requests=metrics.requests if metadata_requests is None else metadata_requests,
         fates=fates,
         funnel=tuple(funnel(file, fates)),
     )
