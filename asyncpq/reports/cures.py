@@ -113,12 +113,22 @@ def codec(_: str = "") -> Snippets:
     }
 
 
-def bounds(column: str) -> Snippets:
-    """Short bounds of strings."""
+def exact_bounds(column: str) -> Snippets:
+    """Bounds that are not cut; or an index, which needs none."""
     return {
-        "spark": f'df.write.option("parquet.columnindex.truncate.length", "64"){_SPARK_PAGES}.parquet(path)',
+        "pyarrow": f"{_pyarrow(_PAGES)}  # bounds are not truncated",
+        "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){_SPARK_PAGES}.parquet(path)',
+        "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}",
+    }
+
+
+def short_bounds(column: str) -> Snippets:
+    """Short bounds of strings, or statistics of the columns of lookups alone."""
+    return {
+        "pyarrow": _pyarrow(f"write_statistics=[{column!r}], {_PAGES}"),
+        "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){_SPARK_PAGES}.parquet(path)',
         "delta-rs": _delta(f"statistics_truncate_length=64, {_RS_PAGES}"),
-        "asyncpq": f"asyncpq index build URL --kind keys:{column}",
+        "asyncpq": "asyncpq index build URL --kind footers",
     }
 
 
@@ -169,18 +179,18 @@ def purge(_: str = "") -> Snippets:
 #: What users may copy, by the rule.
 CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
     "no-page-index": pages,
-    "large-pages": pages,
-    "unsorted": sort,
+    "huge-pages": pages,
+    "random-order": sort,
     "small-row-groups": row_groups,
     "large-row-groups": row_groups,
     "no-statistics": statistics,
     "statistics-not-believed": statistics,
-    "missing-bounds": statistics,
-    "truncated-bounds": bounds,
-    "wide-bounds": bounds,
+    "missing-bounds": exact_bounds,
+    "truncated-bounds": exact_bounds,
+    "wide-bounds": short_bounds,
     "uncompressed": codec,
     "slow-codec": codec,
-    "small-files": compaction,
+    "tiny-files": compaction,
     "no-index": index,
     "deleted-rows": purge,
 }

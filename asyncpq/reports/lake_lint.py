@@ -107,7 +107,7 @@ def _of_lake(lake: Lake, files: Sequence[Linted], column: str, read: float) -> l
         detail = f"{num_files:,} files of {typical:,} bytes (median): a lookup opens each that nothing rules out."
         cure = f"Put them together to {fewer:,} of about {_FILE_BYTES >> 20} MiB."
         after = _put_together(lake, files[len(files) // 2].subjects[column], -(-num_files // fewer), fewer, read)
-        found.append(_cause(lake, "small-files", "files are small", detail, cure, column, before, after))
+        found.append(_cause(lake, "tiny-files", "files are small", detail, cure, column, before, after))
     after = LookupCost(_INDEX_REQUESTS + max(1.0, data.requests), _INDEX_BYTES + data.num_bytes, 0.0)
     if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
         detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."

@@ -117,7 +117,7 @@ def large_pages(subject: Subject) -> Iterator[Cause]:
     ]
     if large:
         yield from subject.finding(
-            "large-pages",
+            "huge-pages",
             "pages are large",
             f"{listed(large)} {'have' if len(large) > 1 else 'has'} pages of more than {PAGE_ROWS:,} rows or "
             f"{PAGE_BYTES // KIB} KiB: a lookup of one row reads and decodes a whole page of each.",
@@ -142,7 +142,7 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
         f"one key, and data of {subject.before.groups:.1f} are read{', Bloom filters included' if has_blooms else ''}."
     )
     yield from subject.finding(
-        "unsorted",
+        "random-order",
         "rows are not sorted by the lookup column",
         detail,
         f"Sort the rows by {subject.leaf.dotted}; or build an index of it, or write Bloom filters.",
@@ -280,7 +280,7 @@ def large_footer(subject: Subject) -> Iterator[Cause]:
     key_values = sum(len(key) + len(value or "") for key, value in metadata.key_value_metadata.items())
     advised = -(-footer * 5 // 4 // 65536) * 65536
     yield from subject.finding(
-        "large-footer",
+        "big-footer",
         "the footer is larger than the first GET",
         f"It has {footer:,} bytes for {len(metadata.row_groups)} row groups of {len(metadata.schema.leaves)} columns "
         f"({chunks:,} of chunks and their statistics, {key_values:,} of key-value metadata); the first GET has "
@@ -336,7 +336,7 @@ def _without_dictionaries(subject: Subject, leaves: Sequence[int], *, given_up: 
         size += sum(sizes) / len(sizes)
         shape = with_dictionary(shape, leaf, lambda rows, width=width: max(1, int(rows * width)))  # type: ignore[misc]
     yield from subject.finding(
-        "dictionary-fallback" if given_up else "large-dictionary",
+        "dictionary-fallback" if given_up else "huge-dictionary",
         "dictionaries were given up half-way" if given_up else "dictionaries are large",
         f"A lookup of one row reads the dictionary of {listed(names)} too: {size:,.0f} bytes.",
         f"Write {listed(names)} without a dictionary.",

@@ -171,11 +171,9 @@ class LookupModel:
         """Return the size of the first GET of a file (see ``objects.runtime.TailSizes``)."""
         if not self.learns:
             return self.tail_bytes
-        start = shape.footer_start
-        for span in (
-            (shape.groups[0].chunks[0].offset_index, shape.groups[0].chunks[0].column_index) if shape.groups else ()
-        ):
-            start = start if span is None else min(start, span[0])
+        first = [group.chunks[0] for group in shape.groups[:1]]
+        spans = [span for chunk in first for span in (chunk.offset_index, chunk.column_index) if span is not None]
+        start = min([shape.footer_start, *[start for start, _ in spans]])
         most = max(self.tail_bytes, TailSizes.MAX_LEARNT_BYTES)
         return min(-(-(shape.size - start) * 5 // 4 // 4096) * 4096, most)
 

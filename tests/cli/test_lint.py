@@ -109,7 +109,7 @@ def test_errors_are_one_line(bad: Path, arguments: list[str], code: int, says: s
 def test_the_page_describes_each_rule() -> None:
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     described = set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE))
-    assert set(CURES) | {"large-footer", "large-dictionary", "dictionary-fallback", "no-dictionary"} <= described
+    assert set(CURES) | {"big-footer", "huge-dictionary", "dictionary-fallback", "no-dictionary"} <= described
 
 
 def test_the_blocking_form_says_the_same(bad: Path) -> None:

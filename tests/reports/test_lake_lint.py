@@ -55,13 +55,13 @@ async def test_predictions_are_what_is_measured(column: str) -> None:
             assert dataset.metrics.requests == document["requests"]
             await session.build_index(LAKE, [Keys(column), Footers()], at="s3://bucket/index/")
             indexed = await session.open_dataset(LAKE, index="s3://bucket/index/")
-            assert {"no-index", "small-files"}.isdisjoint(rules(await indexed.lint([column])))
+            assert {"no-index", "tiny-files"}.isdisjoint(rules(await indexed.lint([column])))
         msgspec.convert(document, Lint, strict=True)
         assert document["files_checked"] == 8
         check(finding(document, "no-index"), before, await measured(server, column, index="s3://bucket/index/"))
         server.put("bucket/one/0.parquet", encoded(trips(), row_group_size=1 << 20))
         after = await measured(server, column, "s3://bucket/one/")
-        check(finding(document, "small-files"), before, after)
+        check(finding(document, "tiny-files"), before, after)
 
 
 async def test_findings_of_files_count_for_all_that_are_read(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_findings_of_files_count_for_all_that_are_read(tmp_path: Path) -> 
     async with asyncpq.Session(requests=REQUESTS) as session:
         one = await (await session.open_file(tmp_path / "0.parquet")).lint(["user"])
         all_ = await (await session.open_dataset(tmp_path)).lint(["user"])
-    own, together = finding(one, "unsorted"), finding(all_, "unsorted")
+    own, together = finding(one, "random-order"), finding(all_, "random-order")
     assert own["saves_bytes"] is not None
     assert together["saves_bytes"] == pytest.approx(4 * own["saves_bytes"], rel=0.1)
 

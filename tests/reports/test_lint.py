@@ -65,17 +65,17 @@ CASES = {
         {"write_page_index": False, "row_group_size": None, "use_dictionary": True, "compression": "snappy"},
         {"row_group_size": None, "use_dictionary": True, "compression": "snappy"},
     ),
-    "random order": Case("unsorted", "user", trips, {}, {}, by_user),
+    "random order": Case("random-order", "user", trips, {}, {}, by_user),
     "random order without page index": Case(
-        "unsorted", "user", trips, {"write_page_index": False}, {"write_page_index": False}, by_user
+        "random-order", "user", trips, {"write_page_index": False}, {"write_page_index": False}, by_user
     ),
     "one page a chunk": Case(
-        "large-pages", "id", trips, {"max_rows_per_page": 100_000, "data_page_size": 100 << 20}
+        "huge-pages", "id", trips, {"max_rows_per_page": 100_000, "data_page_size": 100 << 20}
     ),
     "dictionaries given up": Case(
         "dictionary-fallback", "id", few, {"use_dictionary": True}, {"use_dictionary": ["id"]}
     ),
-    "huge dictionaries": Case("large-dictionary", "id", trips, PLAIN),
+    "huge dictionaries": Case("huge-dictionary", "id", trips, PLAIN),
     "tiny row groups": Case(
         "small-row-groups",
         "id",
@@ -124,7 +124,7 @@ async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
 
 async def test_a_footer_that_the_first_get_does_not_bring() -> None:
     data = encoded(wide(), row_group_size=3000, use_dictionary=False)
-    cause = finding(await linted(data, ["id"]), "large-footer")
+    cause = finding(await linted(data, ["id"]), "big-footer")
     before = await measured(data, "id", wide())
     size = int(cause["snippets"]["asyncpq"].partition("tail_bytes=")[2].rstrip(")"))
     requests = asyncpq.RequestOptions(latency_s=0.03, bandwidth_bytes_s=200e6, tail_bytes=size)
@@ -163,11 +163,11 @@ async def test_polars_and_duckdb_write_as_advised(tmp_path: Path) -> None:
     document = await linted(bad, ["user"])
     before = await measured(bad, "user", table)
     pl.DataFrame(table).sort("user").write_parquet(path, data_page_size=256 * 1024)
-    assert "unsorted" not in rules(await linted(path.read_bytes(), ["user"]))
+    assert "random-order" not in rules(await linted(path.read_bytes(), ["user"]))
     connection = duckdb.connect().register("rows", table)
     connection.sql(f"COPY (FROM rows ORDER BY \"user\") TO '{path}' (ROW_GROUP_SIZE 102400, COMPRESSION zstd)")
     after = await measured(path.read_bytes(), "user", table.sort_by("user"))
-    check_prediction("unsorted", document, before, after)
+    check_prediction("random-order", document, before, after)
 
 
 async def test_bounds_that_are_truncated_until_they_overlap(tmp_path: Path) -> None:

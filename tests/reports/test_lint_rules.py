@@ -29,21 +29,21 @@ def test_each_rule_says_what_it_looks_at() -> None:
 
 async def test_a_file_of_one_row_group_in_order_needs_no_sorting() -> None:
     data = encoded(trips(), row_group_size=None, write_page_index=False)
-    assert "unsorted" not in rules(await linted(data, ["id"]))
+    assert "random-order" not in rules(await linted(data, ["id"]))
 
 
 async def test_random_order_without_statistics_is_a_matter_of_statistics_first() -> None:
     found = rules(await linted(encoded(trips(), write_statistics=["amount"]), ["user"]))
     assert "no-statistics" in found or found == []
-    assert "unsorted" not in found
+    assert "random-order" not in found
 
 
 async def test_bloom_filters_make_up_for_random_order() -> None:
     table = trips()
     options = {"row_group_size": 20_000, "write_page_index": False, "compression": "none"}
-    bare = finding(await linted(encoded(table, **options), ["user"]), "unsorted")
+    bare = finding(await linted(encoded(table, **options), ["user"]), "random-order")
     blooms = encoded(table, **options, bloom_filter_options={"user": {"ndv": 20_000, "fpp": 0.01}})
-    left = [cause for cause in (await linted(blooms, ["user"]))["findings"] if cause["id"] == "unsorted"]
+    left = [cause for cause in (await linted(blooms, ["user"]))["findings"] if cause["id"] == "random-order"]
     assert bare["saves_bytes"] is not None
     assert sum(cause["saves_bytes"] or 0 for cause in left) < bare["saves_bytes"] / 4
 
