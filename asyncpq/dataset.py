@@ -214,6 +214,16 @@ class Dataset(Unpicklable):
         ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
         return self._scan("scan", ask, size or DEFAULT_BATCH_SIZE, ordered=ordered)
 
+    def lookup_scan(
+        self, columns: Sequence[str | int] | None, where: object, *, limit: int, batch_size: int
+    ) -> DatasetScan:
+        """Return a :meth:`scan` that reads as :meth:`lookup` does: over the connections that scans leave free, and the
+        caches keep the pages. For code that builds on datasets (the service).
+
+        This method is not part of the documented interface.
+        """
+        return self._scan("lookup", self._ask(columns, where, limit=limit), batch_size, ordered=True)
+
     async def read(
         self,
         columns: Sequence[str | int] | None = None,
@@ -446,7 +456,7 @@ class Dataset(Unpicklable):
 
     def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._runtime.operation(name, self.url)
-        files = DatasetFiles(self._state, ask, operation, scan=True, ordered=ordered)
+        files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered)
         output = self._output(ask)
         scan = DatasetScan(self._runtime, files, operation, output, batch_size=batch_size, limit=ask.limit)
         scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)

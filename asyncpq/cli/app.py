@@ -14,6 +14,7 @@ from asyncpq.cli.lint import lint
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
 from asyncpq.cli.running import State
+from asyncpq.cli.serve import serve
 from asyncpq.cli.why import explain, why
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ app.command(rich_help_panel=_READ)(query)
 app.command(rich_help_panel=_READ)(lookup)
 app.command(rich_help_panel=_READ)(take)
 app.command(rich_help_panel=_READ)(count)
+app.command(rich_help_panel=_READ)(serve)
 app.command(rich_help_panel=_SEE)(inspect)
 app.command(rich_help_panel=_SEE)(lint)
 app.command(rich_help_panel=_SEE)(explain)

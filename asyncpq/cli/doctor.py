@@ -11,9 +11,10 @@ from asyncpq.cli.figures import console, print_facts, size_text
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
-from asyncpq.cli.targets import names_many, opened, with_session
+from asyncpq.cli.targets import opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
+from asyncpq.opening.targets import names_many
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
 from asyncpq.session import Session
 

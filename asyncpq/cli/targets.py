@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -18,6 +17,7 @@ from asyncpq.datasets.listing import INDEX_FOLDER
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.file import File
 from asyncpq.indexing import Index
+from asyncpq.opening.targets import names_many
 from asyncpq.options import RequestOptions
 from asyncpq.session import Session
 
@@ -133,12 +133,6 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
     run_command.__annotations__ = {one.name: one.annotation for one in parameters}
     del run_command.__wrapped__  # typer would read the annotations of ``command``
     return run_command
-
-
-def names_many(url: str) -> bool:
-    """Return whether ``url`` shows that it names many files: a prefix, a pattern, a local folder or an Iceberg table's
-    metadata."""
-    return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
 
 
 async def _open_many(session: Session, url: str) -> Dataset:

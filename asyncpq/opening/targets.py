@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+def names_many(url: str) -> bool:
+    """Return whether ``url`` shows that it names many files: a prefix, a pattern, a local folder or an Iceberg table's
+    metadata."""
+    return url.endswith(("/", ".metadata.json")) or "*" in url or os.path.isdir(url)
+
+
 NOT_BUILT: Final = f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it."
 
 

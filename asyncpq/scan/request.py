@@ -171,12 +171,22 @@ class LookupKeys:
         # every matching row satisfies it
         self.where = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
         if not self.exact and count <= _MAX_PAIRS_PRUNED:
-            self.prune = Or(
-                tuple(
-                    _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
-                    for values in self._tuples
-                )
+            self.prune = self._any_pair()
+
+    @property
+    def predicate(self) -> Expression:
+        """The predicate that exactly the matching rows satisfy."""
+        if self.exact:
+            return self.where
+        return self._any_pair() if self.prune is None else self.prune
+
+    def _any_pair(self) -> Expression:
+        return Or(
+            tuple(
+                _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
+                for values in self._tuples
             )
+        )
 
     def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
         """Pair the rows of ``where`` with the keys. Needed unless ``exact`` is true and ``with_keys`` is false.

@@ -1,0 +1,78 @@
+"""Who asks, and what they may see. Tokens are compared in constant time; names of columns before anything is read."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from asyncpq.dataset import output_schema
+from asyncpq.errors import ColumnNotFoundError, nearest_column
+from asyncpq.serve.configuration import Grant, Token, token_digest
+from asyncpq.serve.problems import Problem, no_dataset
+
+
+def authenticate(tokens: Iterable[Token], authorization: str | None) -> Token:
+    """Return the token of a request's ``Authorization`` header. Raises Problem 401 if none fits."""
+    if authorization is None:
+        found = next((token for token in tokens if token.sha256 is None), None)
+    else:
+        scheme, _, text = authorization.partition(" ")
+        digest = token_digest(text.strip())
+        found = None
+        for token in tokens:  # all of them, so that the time tells nothing
+            if token.sha256 is not None and hmac.compare_digest(token.sha256, digest):
+                found = token
+        if scheme.lower() != "bearer":
+            found = None
+    if found is None:
+        raise Problem(
+            401,
+            "the request has no token that the service knows",
+            hint="Send the header Authorization: Bearer TOKEN.",
+            headers={"www-authenticate": "Bearer"},
+        )
+    return found
+
+
+def grant_of(token: Token, dataset: str, exists: bool) -> Grant:
+    """Return a token's rights on a dataset. Raises Problem 404, the same whether there is no such dataset or no
+    right."""
+    grant = token.grant(dataset)
+    if grant is None or not exists:
+        raise no_dataset()
+    return grant
+
+
+def check_verb(grant: Grant, verb: str) -> None:
+    """Raise Problem 403 if the rights do not include ``verb``."""
+    if verb not in grant.verbs:
+        raise Problem(403, f"the token does not allow {verb}", hint=f"It allows {', '.join(sorted(grant.verbs))}.")
+
+
+def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:
+    """Return the columns that exist for a token."""
+    if grant.columns is None:
+        return schema
+    shown = frozenset(grant.columns)
+    return pa.schema([field for field in schema if field.name in shown])
+
+
+def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None:
+    """Check names of columns or of leaves of structs, as if the dataset had only the columns that the token may see.
+
+    Raises:
+        ColumnNotFoundError: a name is not that of a visible column, or would be a hidden one's in the whole schema.
+        AmbiguousColumnError: a name occurs twice.
+    """
+    visible = visible_schema(schema, grant)
+    for name in names:
+        output_schema(visible, [name], (), ())
+    if grant.columns is None:
+        return
+    shown = frozenset(visible.names)
+    for name in names:
+        # "a.b" is the column of that name before it is a leaf of "a", and either may be hidden
+        if any(name == top or name.startswith(f"{top}.") for top in schema.names if top not in shown):
+            raise ColumnNotFoundError(f"no column {name!r}", column=name, hint=nearest_column(name, visible.names))

@@ -1,0 +1,380 @@
+"""The service: an ASGI application over one session, to be run by uvicorn or mounted into another application."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from asyncpq.dataset import Dataset
+from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
+from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
+from asyncpq.serve.datasets import Inquiry, ServedDataset, plan_document, schema_document
+from asyncpq.serve.exchange import ClientGoneError, Exchange, Receive, Scope
+from asyncpq.serve.limits import Slots
+from asyncpq.serve.metrics import ServiceMetrics
+from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
+from asyncpq.serve.pinning import NotModifiedError
+from asyncpq.serve.problems import Problem, no_dataset, problem_of
+from asyncpq.serve.requests import FORMATS, Question, chosen_format, from_body, from_query
+from asyncpq.serve.responses import AbortedError, Send, cost_headers, send_rows
+from asyncpq.session import Session
+
+JSON: Final = "application/json"
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+class _Endpoint:
+    """An ASGI application of one route: what it raises becomes a problem document."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._handler(exchange)
+        except ClientGoneError:
+            return
+        except AbortedError as error:
+            logger.error("an answer was cut off: %s", error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client gets a response
+            problem = problem_of(error)
+            if not exchange.reply.status:  # else the server sees that the response ends too early, and disconnects
+                await exchange.fail(problem)
+
+
+class Service:
+    """Datasets over HTTP. ``app`` is the ASGI application.
+
+    Used as ``async with Service(configuration) as service``, or through the lifespan of ``app``, which enters it.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.metrics = ServiceMetrics()
+        self.app = self._routes()
+        self._slots = Slots()
+        self._session: Session | None = None
+        self._datasets: dict[str, ServedDataset] = {}
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Enter the running event loop."""
+        if self._session is not None:
+            raise UsageError("the service is running already")
+        session = Session(**self.configuration.session)
+        self._session = await session.__aenter__()
+        self._serve(self.configuration)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End all reads and the session."""
+        session, self._session = self._session, None
+        for served in self._datasets.values():
+            await served.close()
+        self._datasets = {}
+        if session is not None:
+            await session.close()
+
+    def reload(self, configuration: Configuration) -> None:
+        """Serve by another configuration from now on. Requests under way end by the one that they began with. Where
+        and with which session the service runs changes only when it is started again."""
+        if configuration.session != self.configuration.session or configuration.server != self.configuration.server:
+            logger.warning("changes of [server], [session] and [storage] need a restart")
+        self._serve(configuration)
+
+    def reload_file(self, path: str | os.PathLike[str]) -> None:
+        """Serve by a configuration that is read anew; one that is wrong is logged and ignored."""
+        try:
+            self.reload(load_configuration(path))
+        except Exception as error:  # noqa: BLE001  # the service goes on
+            logger.error("the configuration is not reloaded: %s", error)
+        else:
+            logger.info("the configuration is reloaded")
+
+    def _serve(self, configuration: Configuration) -> None:
+        session = self._session
+        if session is not None:
+            before, self._datasets = self._datasets, {}
+            for name, one in configuration.datasets.items():
+                known = before.get(name)
+                same = known is not None and known.configuration == one
+                self._datasets[name] = known if known is not None and same else ServedDataset(session, one)
+        self.configuration = configuration
+
+    @asynccontextmanager
+    async def _lifespan(self, app: object) -> AsyncIterator[None]:
+        async with self:
+            yield
+
+    def _routes(self) -> Starlette:
+        verbs = [
+            Route(f"/v1/{{dataset}}/{verb}", _Endpoint(self._verb(verb)), methods=["GET", "POST"])
+            for verb in ("lookup", "scan", "count", "explain")
+        ]
+        pages = [
+            Route("/v1/datasets", _Endpoint(self._list), methods=["GET"]),
+            Route("/v1/{dataset}/schema", _Endpoint(self._verb("schema")), methods=["GET"]),
+            Route("/healthz", _Endpoint(self._health), methods=["GET"]),
+            Route("/readyz", _Endpoint(self._ready), methods=["GET"]),
+            Route("/metrics", _Endpoint(self._metrics_page), methods=["GET"]),
+        ]
+        if self.configuration.server.docs:
+            pages.append(Route("/openapi.json", _Endpoint(self._openapi), methods=["GET"]))
+            pages.append(Route("/docs", _Endpoint(self._docs), methods=["GET"]))
+        handlers: Mapping[Any, Any] = {404: _not_found, 405: _not_allowed}
+        app = Starlette(routes=[*pages, *verbs], lifespan=self._lifespan, exception_handlers=handlers)
+        app.router.redirect_slashes = False  # what does not exist is not looked for elsewhere
+        return app
+
+    # -- pages ------------------------------------------------------------------------------------
+
+    async def _health(self, exchange: Exchange) -> None:
+        await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "alive"}')
+
+    async def _ready(self, exchange: Exchange) -> None:
+        if self._session is None:
+            raise _not_running()
+        await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "ready"}')
+
+    async def _metrics_page(self, exchange: Exchange) -> None:
+        token = authenticate(self.configuration.tokens, exchange.header("authorization"))
+        if not token.metrics:
+            raise Problem(403, "the token does not allow metrics")
+        media_type, body = self.metrics.page()
+        await exchange.reply.whole(200, {"content-type": media_type, "cache-control": "no-store"}, body)
+
+    async def _openapi(self, exchange: Exchange) -> None:
+        root = exchange.request.scope.get("root_path", "")
+        body = json.dumps(openapi_document(root)).encode()
+        await exchange.reply.whole(200, {"content-type": JSON}, body)
+
+    async def _docs(self, exchange: Exchange) -> None:
+        policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+        headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
+        await exchange.reply.whole(200, headers, DOCS_PAGE.encode())
+
+    async def _list(self, exchange: Exchange) -> None:
+        token = authenticate(self.configuration.tokens, exchange.header("authorization"))
+        described = []
+        for name, served in self._datasets.items():
+            grant = token.grant(name)
+            if grant is not None:
+                verbs = sorted(grant.verbs)
+                described.append({"name": name, "description": served.configuration.description, "verbs": verbs})
+        limits = token.limits
+        document = {
+            "document": "datasets",
+            "datasets": described,
+            "limits": {name: getattr(limits, name) for name in ("rows", "bytes", "seconds", "keys", "concurrent")},
+        }
+        await exchange.reply.whole(200, _headers(JSON), json.dumps(document).encode())
+
+    # -- verbs ------------------------------------------------------------------------------------
+
+    def _verb(self, verb: str) -> Handler:
+        async def handle(exchange: Exchange) -> None:
+            token = authenticate(self.configuration.tokens, exchange.header("authorization"))
+            if self._session is None:
+                raise _not_running()
+            name = exchange.path("dataset")
+            served = self._datasets.get(name)
+            grant = grant_of(token, name, served is not None)
+            assert served is not None, "grant_of has raised"
+            check_verb(grant, verb)
+            call = _Call(self, exchange, token, grant, served, verb)
+            began = time.monotonic()
+            status = "error"
+            self.metrics.in_flight.inc()
+            try:
+                with self._slots.taken_by(token, self.configuration.server.concurrent):
+                    await call.run()
+                status = str(exchange.reply.status)
+            except ClientGoneError:
+                status = "gone"
+                raise
+            except Exception as error:
+                problem = problem_of(error) if not isinstance(error, AbortedError) else None
+                status = "aborted" if problem is None or exchange.reply.status else str(problem.status)
+                if problem is None or problem is error:
+                    raise
+                raise problem from error
+            finally:
+                self.metrics.in_flight.dec()
+                self.metrics.ended(name, verb, status, time.monotonic() - began, exchange.reply.bytes_sent)
+
+        return handle
+
+
+class _Call:
+    """One verb of one request."""
+
+    def __init__(
+        self, service: Service, exchange: Exchange, token: Token, grant: Grant, served: ServedDataset, verb: str
+    ) -> None:
+        self._service = service
+        self._exchange = exchange
+        self._token = token
+        self._grant = grant
+        self._served = served
+        self._name = served.configuration.name
+        self._verb = verb
+        self._began = time.perf_counter()
+
+    async def run(self) -> None:
+        """Answer the request."""
+        exchange = self._exchange
+        if exchange.method == "POST":
+            question = from_body(self._verb, await exchange.body())
+        else:
+            question = from_query(self._verb, exchange.parameters)
+            await exchange.body()
+        time_limit = asyncio.timeout(self._token.limits.seconds)
+        try:
+            async with time_limit:
+                await exchange.while_client_waits(self._answer(question))
+        except TimeoutError:
+            if not time_limit.expired():
+                raise
+            if exchange.reply.status:
+                raise AbortedError(f"it took more than {self._token.limits.seconds:g} s") from None
+            raise Problem(504, f"the answer took more than {self._token.limits.seconds:g} s") from None
+
+    async def _answer(self, question: Question) -> None:
+        dataset = await self._served.dataset()
+        if self._verb == "schema":
+            document = schema_document(self._name, visible_schema(dataset.schema, self._grant))
+            await self._send_document(document, {})
+            return
+        inquiry = Inquiry(dataset, question, self._grant, self._token.limits)
+        format_ = "json"
+        if self._verb in ("lookup", "scan"):
+            format_ = chosen_format(self._exchange.parameters, self._exchange.header("accept"))
+        identity = self._identity(question, format_) if inquiry.is_stable and self._verb != "explain" else None
+        try:
+            await self._pinned(inquiry, format_, identity)
+        except ObjectChangedError:
+            if self._exchange.reply.status:
+                raise
+            # an object was replaced between its listing and its read: read what is there, and name no versions
+            await self._read(inquiry, inquiry.unpinned(), format_, lambda: None)
+
+    async def _pinned(self, inquiry: Inquiry, format_: str, identity: bytes | None) -> None:
+        if identity is None:
+            await self._read(inquiry, inquiry.unpinned(), format_, lambda: None)
+            return
+        wanted = self._exchange.header("if-none-match")
+        known = frozenset() if wanted is None else frozenset(tag.strip() for tag in wanted.split(","))
+        matched: list[str] = []
+
+        def is_known(digest: str) -> bool:
+            matched[:] = [_etag(identity, digest)]
+            return "*" in known or matched[0] in known
+
+        def etag() -> str | None:
+            return None if files.digest is None else _etag(identity, files.digest)
+
+        dataset, files = inquiry.pinned(is_known)
+        try:
+            await self._read(inquiry, dataset, format_, etag)
+        except NotModifiedError:
+            headers = self._headers(FORMATS[format_], files.metrics, matched[0])
+            await self._exchange.reply.whole(304, headers)
+
+    async def _read(self, inquiry: Inquiry, dataset: Dataset, format_: str, etag: Callable[[], str | None]) -> None:
+        if self._verb == "count":
+            rows = await inquiry.count(dataset)
+            document = {"document": "count", "dataset": self._name, "where": inquiry.question.where, "rows": rows}
+            self._service.metrics.read(self._name, self._verb, dataset.metrics, 0)
+            await self._send_document(document, self._headers(JSON, dataset.metrics, etag()))
+        elif self._verb == "explain":
+            plan = await inquiry.plan(dataset)
+            document = plan_document(self._name, inquiry, plan, self._grant)
+            await self._send_document(document, self._headers(JSON, dataset.metrics, None))
+        else:
+            await self._send_rows(inquiry, dataset, format_, etag)
+
+    async def _send_rows(
+        self, inquiry: Inquiry, dataset: Dataset, format_: str, etag: Callable[[], str | None]
+    ) -> None:
+        scan = inquiry.scan(dataset)
+
+        def headers(num_rows: int | None) -> dict[str, str]:
+            lines = self._headers(FORMATS[format_], scan.metrics, etag())
+            lines["asyncpq-limit"] = str(inquiry.limit)
+            if num_rows is not None:
+                lines["asyncpq-rows"] = str(num_rows)
+            return lines
+
+        async with scan:
+            if self._exchange.method == "HEAD":
+                await self._exchange.reply.whole(200, headers(None))
+                return
+            rows = await send_rows(self._exchange.reply, scan, format_, self._name, self._token.limits, headers)
+        self._service.metrics.read(self._name, self._verb, scan.metrics, rows)
+
+    def _headers(self, media_type: str, metrics: ReadMetrics, etag: str | None) -> dict[str, str]:
+        headers = _headers(media_type)
+        if etag is not None:
+            headers["etag"] = etag
+        if self._grant.costs:
+            headers.update(cost_headers(metrics, time.perf_counter() - self._began))
+        return headers
+
+    async def _send_document(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        await self._exchange.reply.whole(200, {**_headers(JSON), **headers}, body)
+
+    def _identity(self, question: Question, format_: str) -> bytes:
+        """Return what the answer depends on beside the versions of files: the question, the rights and the format."""
+        grant = self._grant
+        parts = [self._name, format_, question.canonical(), repr(grant.columns), repr(grant.rows_text)]
+        if question.limit is None:
+            parts.append(str(self._token.limits.rows))
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
+
+
+def _etag(identity: bytes, digest: str) -> str:
+    # weak: another release of the libraries may write the same rows in other bytes
+    return f'W/"{hashlib.sha256(identity + digest.encode()).hexdigest()[:32]}"'
+
+
+def _headers(media_type: str) -> dict[str, str]:
+    return {"content-type": media_type, "cache-control": "private, no-cache", "vary": "Accept, Authorization"}
+
+
+def _not_running() -> Problem:
+    return Problem(503, "the service is starting or ending", headers={"retry-after": "1"})
+
+
+async def _not_found(request: Any, error: Exception) -> Any:
+    return _response(no_dataset() if request.url.path.count("/v1/") else Problem(404, "there is no such page"))
+
+
+async def _not_allowed(request: Any, error: Any) -> Any:
+    return _response(Problem(405, f"there is no {request.method} of this path", headers=dict(error.headers or {})))
+
+
+def _response(problem: Problem) -> Any:
+    from starlette.responses import Response
+
+    return Response(problem.body, problem.status, problem.headers, media_type="application/problem+json")

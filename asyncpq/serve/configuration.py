@@ -1,0 +1,326 @@
+"""The configuration of a service: a TOML file becomes frozen values, checked as a whole before any of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
+from asyncpq.expressions import Expression, parse_where
+from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOptions, etag
+
+VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
+ANY_DATASET: Final = "*"
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_SHORTEST_TOKEN: Final = 16  # characters
+_SESSION_GROUPS: Final = {
+    "requests": RequestOptions,
+    "retry": RetryOptions,
+    "limits": LimitOptions,
+    "read": ReadOptions,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one request, and all requests of one token together, may take.
+
+    Attributes:
+        rows: of one answer.
+        bytes: of the body of one answer.
+        seconds: for one answer, with the time that the client takes to receive it.
+        keys: of one lookup; of lookups by several columns 256 at most.
+        concurrent: requests of one token at the same time.
+    """
+
+    rows: int = 1_000_000
+    bytes: int = 1 << 30
+    seconds: float = 60.0
+    keys: int = 1000
+    concurrent: int = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetConfiguration:
+    """One dataset: ``target`` and ``options`` are those of :meth:`asyncpq.Session.open_dataset`."""
+
+    name: str
+    target: str | tuple[str, ...]
+    description: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reopen_s: float = 300.0  # after this time it is opened again, with the table's newest snapshot and new columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """What a token may do with a dataset.
+
+    Attributes:
+        verbs: of :data:`VERBS`.
+        columns: top-level columns that exist for the token; None for all.
+        rows: condition of the rows that exist for the token; None for all.
+        rows_text: the same as it was written.
+        costs: whether answers tell what they cost. Costs also depend on rows that ``rows`` hides.
+        plans: whether explain gives whole plans, with urls and hidden columns.
+    """
+
+    verbs: frozenset[str] = frozenset(VERBS)
+    columns: tuple[str, ...] | None = None
+    rows: Expression | None = None
+    rows_text: str | None = None
+    costs: bool = True
+    plans: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """Whoever sends the token with this SHA-256; None for requests without a token."""
+
+    name: str
+    sha256: bytes | None = field(repr=False)
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    metrics: bool = False  # whether it may read /metrics
+
+    def grant(self, dataset: str) -> Grant | None:
+        """Return the rights on a dataset; None for none."""
+        return self.grants.get(dataset) or self.grants.get(ANY_DATASET)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfiguration:
+    """How the service listens. ``concurrent`` bounds the requests of all tokens at the same time."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    concurrent: int = 256
+    drain_s: float = 30.0  # for requests under way when the service is told to end
+    docs: bool = True  # whether /docs and /openapi.json exist
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """All of a service's configuration. ``session`` has the keywords of :class:`asyncpq.Session`."""
+
+    server: ServerConfiguration = field(default_factory=ServerConfiguration)
+    session: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    datasets: Mapping[str, DatasetConfiguration] = field(default_factory=dict)
+    tokens: tuple[Token, ...] = ()
+
+
+def load_configuration(path: str | os.PathLike[str]) -> Configuration:
+    """Read a TOML file.
+
+    Raises:
+        InvalidOptionError: the file cannot be read, or something in it is wrong.
+    """
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {error}") from error
+    return parse_configuration(values)
+
+
+def parse_configuration(values: Mapping[str, Any]) -> Configuration:
+    """Return the configuration that a TOML document means. Raises InvalidOptionError if something in it is wrong."""
+    top = _Section("", values)
+    server = top.section("server").record(ServerConfiguration())
+    limits = top.section("limits").record(Limits())
+    session = _session(top.section("session"), top.section("storage"))
+    datasets = {name: _dataset(name, section) for name, section in top.section("datasets").sections()}
+    tokens = [_token(name, section, limits, datasets) for name, section in top.section("tokens").sections()]
+    if top.has("anonymous"):
+        tokens.append(_token("anonymous", top.section("anonymous"), limits, datasets, anonymous=True))
+    top.end()
+    digests = [token.sha256 for token in tokens]
+    if len(set(digests)) < len(digests):
+        raise InvalidOptionError("[tokens]: two tokens are the same")
+    return Configuration(server=server, session=session, datasets=datasets, tokens=tuple(tokens))
+
+
+class _Section:
+    """A table of the file. Each key is taken once; a key that is left over is a mistake."""
+
+    def __init__(self, name: str, values: object) -> None:
+        if not isinstance(values, Mapping):
+            raise InvalidOptionError(f"[{name}] must be a table, not a {type(values).__name__}")
+        self.name = name
+        self._left = dict(values)
+        self._known: list[str] = []
+
+    def _path(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def wrong(self, key: str, why: str) -> InvalidOptionError:
+        """Return the error of a value; the value itself is not shown, since it may be a secret."""
+        return InvalidOptionError(f"[{self.name}] {key} {why}")
+
+    def has(self, key: str) -> bool:
+        return key in self._left
+
+    def take(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        self._known.append(key)
+        value = self._left.pop(key, None)
+        if value is None:
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise self.wrong(key, f"must be a {kind.__name__}, not a {type(value).__name__}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        values = self.take(key, list)
+        if values is None:
+            return None
+        if not values or not all(isinstance(value, str) for value in values):
+            raise self.wrong(key, "must be a list of texts, at least one")
+        return tuple(values)
+
+    def record(self, defaults: Any) -> Any:
+        """Return a frozen dataclass with the values of this table, all of which must be positive numbers, texts or
+        flags."""
+        given = {}
+        for one in fields(defaults):
+            default = getattr(defaults, one.name)
+            given[one.name] = value = self.take(one.name, type(default), default)
+            if type(value) in (int, float) and not value > 0:
+                raise self.wrong(one.name, "must be more than 0")
+        self.end()
+        return replace(defaults, **given)
+
+    def section(self, key: str) -> _Section:
+        return _Section(self._path(key), self.take(key, dict, {}))
+
+    def sections(self) -> Iterator[tuple[str, _Section]]:
+        for key in list(self._left):
+            yield key, self.section(key)
+
+    def rest(self) -> dict[str, Any]:
+        values, self._left = self._left, {}
+        return values
+
+    def end(self) -> None:
+        """Raise InvalidOptionError if a key was not taken."""
+        for key in self._left:
+            where = f"[{self.name}]" if self.name else "the configuration"
+            raise InvalidOptionError(f"{where} has no setting {key!r}", hint=nearest(key, self._known))
+
+
+def _session(session: _Section, storage: _Section) -> Mapping[str, Any]:
+    keywords: dict[str, Any] = {"storage_options": storage.rest()}
+    for name, kind in (
+        ("memory_cache_bytes", int),
+        ("disk_cache", str),
+        ("shared_cache", str),
+        ("negative_ttl_s", float),
+    ):
+        if (value := session.take(name, kind)) is not None:
+            keywords[name] = value
+    if (age := session.take("max_age_s", float)) is not None:
+        keywords["cache_policy"] = etag(age)
+    for name, make in _SESSION_GROUPS.items():
+        given = session.section(name).rest()
+        try:
+            keywords[name] = make(**given)
+        except TypeError as error:
+            raise session.wrong(name, f"is wrong: {error}") from error
+    session.end()
+    return keywords
+
+
+def _dataset(name: str, section: _Section) -> DatasetConfiguration:
+    if not _NAME.fullmatch(name):
+        raise InvalidOptionError(
+            f"[datasets] the name {name!r} cannot stand in a url", hint="Use letters, digits, '_', '.' and '-'."
+        )
+    url, urls = section.take("url", str), section.texts("urls")
+    if (url is None) == (urls is None):
+        raise InvalidOptionError(f"[{section.name}] needs either url or urls")
+    options: dict[str, Any] = {}
+    for key in ("format", "view", "partitioning", "schema_policy", "on_bad_file"):
+        if (text := section.take(key, str)) is not None:
+            options[key] = None if text == "none" else text
+    if (age := section.take("listing_max_age_s", float)) is not None:
+        options["listing_max_age_s"] = age
+    if (index := section.take("index", str)) is not None:
+        options["index"] = False if index == "none" else index
+    described = section.take("description", str, "")
+    reopen_s = section.take("reopen_s", float, 300.0)
+    section.end()
+    return DatasetConfiguration(
+        name=name, target=url if urls is None else urls, description=described, options=options, reopen_s=reopen_s
+    )
+
+
+def _token(
+    name: str,
+    section: _Section,
+    limits: Limits,
+    datasets: Mapping[str, DatasetConfiguration],
+    *,
+    anonymous: bool = False,
+) -> Token:
+    sha256 = None if anonymous else _digest(section)
+    own_limits = section.section("limits").record(limits)
+    metrics = section.take("metrics", bool, False)
+    grants = {key: _grant(one) for key, one in section.section("datasets").sections()}
+    for key in grants:
+        if key != ANY_DATASET and key not in datasets:
+            raise InvalidOptionError(
+                f"[{section.name}.datasets] there is no dataset {key!r}", hint=nearest(key, datasets)
+            )
+    section.end()
+    return Token(name=name, sha256=sha256, grants=grants, limits=own_limits, metrics=metrics)
+
+
+def _digest(section: _Section) -> bytes:
+    """Return the SHA-256 of a token, which is given as such, or stands in a file or an environment variable."""
+    ways = {key: value for key in ("sha256", "file", "env") if (value := section.take(key, str)) is not None}
+    if len(ways) != 1:
+        raise InvalidOptionError(f"[{section.name}] needs one of sha256, file and env")
+    ((way, value),) = ways.items()
+    if way == "sha256":
+        if not re.fullmatch("[0-9a-fA-F]{64}", value):
+            raise section.wrong("sha256", "must be 64 hexadecimal digits")
+        return bytes.fromhex(value)
+    if way == "env":
+        token = os.environ.get(value, "")
+    else:
+        try:
+            with open(value, encoding="utf-8") as file:
+                token = file.read()
+        except OSError as error:
+            raise section.wrong("file", f"cannot be read: {error.strerror}") from error
+    token = token.strip()
+    if len(token) < _SHORTEST_TOKEN:
+        raise section.wrong(way, f"names a token of fewer than {_SHORTEST_TOKEN} characters")
+    return token_digest(token)
+
+
+def token_digest(token: str) -> bytes:
+    """Return the SHA-256 of a token. Tokens are long and random, so that none is found by trying."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _grant(section: _Section) -> Grant:
+    verbs = section.texts("verbs") or VERBS
+    for verb in verbs:
+        if verb not in VERBS:
+            raise section.wrong("verbs", f"has {verb!r}, which is none of {', '.join(VERBS)}")
+    text = section.take("rows", str)
+    try:
+        rows = None if text is None else parse_where(text)
+    except AsyncpqError as error:
+        raise section.wrong("rows", f"is no condition: {error}") from error
+    columns = section.texts("columns")
+    costs = section.take("costs", bool, rows is None)
+    plans = section.take("plans", bool, False)
+    section.end()
+    return Grant(verbs=frozenset(verbs), columns=columns, rows=rows, rows_text=text, costs=costs, plans=plans)

@@ -1,0 +1,141 @@
+"""The file versions of one answer: fixed before rows are read, and named by the answer's ETag.
+
+A dataset's own files are wrapped: each read gets the same files, of which each that the store can tell apart may only
+be read in the version that was listed. So an ETag names the versions whose rows the answer has, or there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.providers import FileProvider, FileSet
+from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.opening import load_version, open_source
+from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.request import ScanRequest
+from asyncpq.storage.base import RequestContext, Validator
+
+_MAX_ASKED: Final = 64  # files whose versions no listing tells; of more, an answer has no ETag
+
+
+class NotModifiedError(Exception):
+    """The client has an answer of these very versions."""
+
+
+class _Pinned(NamedTuple):
+    files: Sequence[DataFile]
+    digest: str  # of all versions
+
+
+class PinnedFiles:
+    """A :class:`FileProvider` of the files of one request.
+
+    Args:
+        is_known: says of a digest whether the client has the answer of these versions; then NotModifiedError is raised
+            before anything else is read.
+
+    Attributes:
+        digest: of the versions that are read; None before the files are known, or if the store cannot tell versions
+            apart.
+    """
+
+    known: FileSet | None = None
+
+    def __init__(self, runtime: Runtime, source: FileProvider, is_known: Callable[[str], bool]) -> None:
+        self.view: View = source.view
+        self.digest: str | None = None
+        self.metrics = ReadMetrics()
+        self._runtime = runtime
+        self._source = source
+        self._is_known = is_known
+
+    @property
+    def description(self) -> str:
+        """See :class:`FileProvider`."""
+        return self._source.description
+
+    @property
+    def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """See :class:`FileProvider`."""
+        return self._source.indexes
+
+    async def files(
+        self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
+    ) -> FileSet:
+        """Return the files with their versions fixed. Raises NotModifiedError if the client has them."""
+        self.metrics = operation.metrics
+        found = await self._source.files(ask, operation, scan=scan)
+        files = found.files
+        unknown = [at for at, file in enumerate(files) if not _tells(file)]
+        if len(unknown) > _MAX_ASKED:
+            return found
+        context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
+        versions = await asyncio.gather(*[self._version(files[at], context, validate=False) for at in unknown])
+        if None in versions:
+            return found
+        pinned = pin(files, dict(zip(unknown, versions, strict=True)))
+        if self._is_known(pinned.digest):
+            # what a cache says of the present version is asked of the store, as a read would
+            now = await asyncio.gather(*[self._version(files[at], context, validate=True) for at in unknown])
+            if now == versions:
+                raise NotModifiedError
+            return found
+        self.digest = pinned.digest
+        return found._replace(files=pinned.files, rounds=operation.metrics.rounds)
+
+    async def _version(self, file: DataFile, context: RequestContext, *, validate: bool) -> Validator | None:
+        source = await open_source(self._runtime, file.url)
+        try:
+            version = await load_version(source, context)
+            if validate and not source.freshness.is_fresh(version):
+                version = await source.present(version, context)
+            return version.validator if version.validator.is_strong else None
+        finally:
+            await source.handle.close()
+
+
+def pinned_dataset(dataset: Dataset, is_known: Callable[[str], bool]) -> tuple[Dataset, PinnedFiles]:
+    """Return a copy of ``dataset`` for one request, whose reads share what is known of files, and its files."""
+    state = dataset.state
+    files = PinnedFiles(state.runtime, state.source, is_known)
+    copy = replace(state, source=files)
+    copy.known = state.known
+    return Dataset(copy), files
+
+
+def unpinned_dataset(dataset: Dataset) -> Dataset:
+    """Return a copy of ``dataset`` for one request, which reads whatever versions there are."""
+    state = dataset.state
+    copy = replace(state)
+    copy.known = state.known
+    return Dataset(copy)
+
+
+def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None]) -> _Pinned:
+    """Return ``files``, each fixed to its version, with the digest of all. ``versions`` are those that are not in
+    ``files``, by position."""
+    digest = hashlib.sha256()
+    pinned = []
+    for at, file in enumerate(files):
+        validator = versions.get(at, file.validator)
+        deletes = None if file.deletes is None else repr(file.deletes.identity)
+        version = b"" if validator is None else validator.digest()
+        for part in (file.url, str(file.size if validator is None else validator.size), version.hex(), deletes or ""):
+            digest.update(part.encode("utf-8", "surrogateescape") + b"\0")
+        fixed = file if file.immutable or file.pinned else replace(file, validator=validator, pinned=True)
+        pinned.append(fixed)
+    return _Pinned(pinned, digest.hexdigest())
+
+
+def _tells(file: DataFile) -> bool:
+    """Return whether the file's entry alone says which version is read."""
+    if file.immutable or file.content is not None or file.unreadable is not None:
+        return True
+    return file.validator is not None and file.validator.is_strong

@@ -1,0 +1,131 @@
+"""Errors as problem documents (RFC 9457).
+
+What the client wrote wrong is told in full. What went wrong behind the service is told by its kind alone, with an id
+that the service's log has, too: messages of stores and files name urls, buckets and columns, which not every token may
+know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from asyncpq.errors import (
+    AsyncpqError,
+    DeadlineExceededError,
+    FormatError,
+    InvalidOptionError,
+    ObjectChangedError,
+    QueryError,
+    ResourceLimitError,
+    StoreError,
+    ThrottledError,
+    TransportError,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+_URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S*")
+_TITLES: Final = {
+    400: "The request is wrong",
+    401: "A token is needed",
+    403: "The token does not allow this",
+    404: "There is no such thing",
+    405: "The method does not exist",
+    406: "No such format",
+    413: "The answer or the request is too large",
+    429: "Too many requests at once",
+    500: "The service has failed",
+    502: "The data cannot be read",
+    503: "The store does not answer",
+    504: "The time is over",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Problem(Exception):  # noqa: N818  # as RFC 9457 calls it
+    """An answer that is an error.
+
+    Args:
+        status: of the response.
+        detail: what happened, in one sentence.
+        hint: what the client can do.
+        error: class of the error of asyncpq behind it.
+        members: further members of the document.
+        headers: further headers of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        hint: str | None = None,
+        error: str | None = None,
+        members: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = dict(headers or {})
+        document = {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail}
+        self.document = {**document, **{key: value for key, value in (("hint", hint), ("error", error)) if value}}
+        self.document.update(members or {})
+
+    @property
+    def body(self) -> bytes:
+        """The document as JSON."""
+        return json.dumps(self.document, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def no_dataset() -> Problem:
+    """Return the problem of a dataset that does not exist; also of one that the token has no right to, so that the
+    client cannot tell which."""
+    return Problem(404, "there is no such dataset", hint="GET /v1/datasets lists those that there are.")
+
+
+@contextmanager
+def clients_errors() -> Iterator[None]:
+    """Turn errors of what the client wrote into problems that tell them in full, without urls."""
+    try:
+        yield
+    except (QueryError, InvalidOptionError) as error:
+        raise wrong_request(error) from error
+
+
+def wrong_request(error: AsyncpqError) -> Problem:
+    """Return the problem of an error that only the client's own words caused."""
+    members = {} if error.column is None else {"column": error.column}
+    hint = None if error.hint is None else _URL.sub("...", error.hint)
+    return Problem(400, _URL.sub("...", error.message), hint=hint, error=type(error).__name__, members=members)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the problem of any error, and log what it does not tell."""
+    if isinstance(error, Problem):
+        return error
+    status = _status(error)
+    number = f"urn:uuid:{uuid.uuid4()}"
+    unknown = not isinstance(error, (AsyncpqError, TimeoutError))
+    logger.error("%s: %s: %s", number, type(error).__name__, error, exc_info=error if unknown else None)
+    kind = (type(error).__doc__ or "").partition("\n")[0] if isinstance(error, AsyncpqError) else ""
+    name = type(error).__name__ if isinstance(error, AsyncpqError) else None
+    headers = {"retry-after": "1"} if status == 503 else {}
+    detail = kind or ("the answer took too long" if status == 504 else "the service has a defect")
+    hint = "Tell whoever runs the service the instance." if status in (500, 502) else None
+    return Problem(status, detail, hint=hint, error=name, members={"instance": number}, headers=headers)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, (ThrottledError, TransportError, ObjectChangedError)):
+        return 503
+    if isinstance(error, (DeadlineExceededError, TimeoutError)):
+        return 504
+    if isinstance(error, ResourceLimitError):
+        return 413
+    return 502 if isinstance(error, (StoreError, FormatError)) else 500

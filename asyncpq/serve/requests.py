@@ -1,0 +1,205 @@
+"""The question of a request: its query string or JSON body, and the format of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.errors import InvalidOptionError, QueryError, nearest
+from asyncpq.scan.key_texts import key_value
+from asyncpq.serve.configuration import Limits
+from asyncpq.serve.problems import Problem
+
+MAX_BODY: Final = 4 << 20  # bytes of a request's body
+MAX_WHERE: Final = 64 << 10  # characters of a condition
+MAX_TUPLES: Final = 256  # keys of several columns
+
+FORMATS: Final = {
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+_PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
+    "lookup": frozenset({"keys", "columns", "limit"}),
+    "scan": frozenset({"where", "columns", "limit"}),
+    "count": frozenset({"where"}),
+    "explain": frozenset({"keys", "where", "columns", "limit"}),
+    "schema": frozenset[str](),
+}
+
+
+class _Number(str):
+    """A number of a JSON body, as it was written."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What a request asks of a dataset. Values of ``keys`` are texts; None is null."""
+
+    verb: str
+    keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    limit: int | None = None
+
+    def canonical(self) -> str:
+        """Return the question as text: equal texts are equal questions."""
+        keys = {
+            name: [None if value is None else [type(value) is _Number, value] for value in values]
+            for name, values in self.keys.items()
+        }
+        return json.dumps([self.verb, list(keys.items()), self.columns, self.where, self.limit])
+
+    def typed_keys(self, schema: pa.Schema, limits: Limits) -> dict[str, Any]:
+        """Return ``keys`` in the types of their columns.
+
+        Raises:
+            QueryError: there are no keys, or too many.
+            InvalidOptionError: a value does not fit its column's type.
+        """
+        count = max(map(len, self.keys.values()), default=0)
+        most = limits.keys if len(self.keys) < 2 else min(MAX_TUPLES, limits.keys)
+        if count > most:
+            raise QueryError(f"a lookup has {count} keys, and may have {most}", hint="Ask several times.")
+        return {name: [_typed(name, value, schema) for value in values] for name, values in self.keys.items()}
+
+
+def _typed(name: str, value: str | None, schema: pa.Schema) -> Any:
+    if value is None:
+        return None
+    typed = key_value(name, str(value), schema)
+    if type(value) is _Number and isinstance(typed, (str, bytes)):
+        raise InvalidOptionError(f"{value} is a number, and the column has text or bytes", column=name)
+    return typed
+
+
+def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> Question:
+    """Return the question of a query string. In lookups, parameters of other names are key columns.
+
+    Raises Problem 400 if a parameter is unknown, repeated or malformed.
+    """
+    allowed = _PARAMETERS[verb] - {"keys"}
+    given: dict[str, Any] = {}
+    keys: dict[str, list[str | None]] = {}
+    for name, value in parameters:
+        if name == "format":
+            continue
+        if name in allowed:
+            if name in given:
+                raise _wrong(f"the parameter {name} is given twice")
+            given[name] = value
+        elif verb == "lookup":
+            keys.setdefault(name, []).append(value)
+        else:
+            raise _wrong(f"{verb} has no parameter {name!r}", hint=nearest(name, [*allowed, "format"]))
+    if "columns" in given:
+        given["columns"] = [part for name in given["columns"].split(",") if (part := name.strip())]
+    if "limit" in given:
+        given["limit"] = _limit(given["limit"])
+    return _question(verb, {**given, **({"keys": keys} if keys else {})})
+
+
+def from_body(verb: str, body: bytes) -> Question:
+    """Return the question of a JSON body. Raises Problem 400 if it is malformed."""
+    try:
+        document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"the body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise _wrong("the body must be a JSON object", hint='Such as {"keys": {"id": [1, 2]}, "columns": ["price"]}.')
+    allowed = _PARAMETERS[verb]
+    for name in document:
+        if name not in allowed:
+            raise _wrong(f"{verb} has no member {name!r}", hint=nearest(name, allowed))
+    given = {name: value for name, value in document.items() if value is not None}
+    if "limit" in given:
+        given["limit"] = _limit(given["limit"] if type(given["limit"]) is _Number else "")
+    if isinstance(given.get("keys"), dict):
+        given["keys"] = {name: _key_list(name, values) for name, values in given["keys"].items()}
+    return _question(verb, given)
+
+
+def _question(verb: str, given: Mapping[str, Any]) -> Question:
+    keys, columns, where = given.get("keys", {}), given.get("columns"), given.get("where")
+    if not isinstance(keys, dict):
+        raise _wrong("keys must be an object of columns and their values")
+    if columns is not None:
+        if not isinstance(columns, list) or not all(type(name) is str for name in columns):
+            raise _wrong("columns must be a list of names")
+        columns = tuple(columns)
+    if where is not None and type(where) is not str:
+        raise _wrong("where must be a text, what stands behind WHERE in SQL")
+    if where is not None and len(where) > MAX_WHERE:
+        raise _wrong(f"where has {len(where)} characters, and may have {MAX_WHERE}")
+    if verb == "lookup" and not keys:
+        raise _wrong("a lookup needs a key", hint="Such as ?id=42, with the name of a column.")
+    if keys and where is not None:
+        raise _wrong("keys and where cannot be given together")
+    return Question(verb=verb, keys=keys, columns=columns, where=where, limit=given.get("limit"))
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise _wrong("limit must be a whole number")
+    return int(text)
+
+
+def _key_list(name: str, values: object) -> list[str | None]:
+    some = values if isinstance(values, list) else [values]
+    texts: list[str | None] = []
+    for value in some:
+        if isinstance(value, bool):
+            texts.append(str(value).lower())
+        elif value is None or isinstance(value, str):
+            texts.append(value)
+        else:
+            raise _wrong(f"the keys of {name!r} must be texts, numbers, true, false or null")
+    return texts
+
+
+def _wrong(detail: str, *, hint: str | None = None) -> Problem:
+    return Problem(400, detail, hint=hint)
+
+
+def chosen_format(parameters: Sequence[tuple[str, str]], accept: str | None) -> str:
+    """Return the key of :data:`FORMATS` that ``?format=`` names, or else the header ``Accept`` likes most; ``json`` if
+    neither says. Raises Problem 400 or 406 for others."""
+    named = [value for name, value in parameters if name == "format"]
+    if named:
+        if len(named) > 1 or named[0] not in FORMATS:
+            raise _wrong(f"format must be one of {', '.join(FORMATS)}")
+        return named[0]
+    if accept is None or not accept.strip():
+        return "json"
+    scores = {name: _score(media_type, accept) for name, media_type in FORMATS.items()}
+    best = max(scores, key=lambda name: scores[name])  # the first of the best
+    if scores[best] <= 0:
+        raise Problem(
+            406,
+            "the service writes none of the formats that Accept names",
+            hint=f"It writes {', '.join(FORMATS.values())}.",
+        )
+    return best
+
+
+def _score(media_type: str, accept: str) -> float:
+    """Return the weight that the most specific range of ``accept`` gives a media type."""
+    ranges = {"*/*": 0, f"{media_type.partition('/')[0]}/*": 1, media_type: 2}
+    best, weight = -1, 0.0
+    for part in accept.split(","):
+        name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if name not in ranges or ranges[name] < best:
+            continue
+        quality = next((value[2:] for value in parameters if value.startswith("q=")), "1")
+        try:
+            weight, best = float(quality), ranges[name]
+        except ValueError:
+            continue
+    return weight
