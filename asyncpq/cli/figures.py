@@ -94,4 +94,10 @@ def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
 def console() -> Console:
     """Return a console on stdout, as wide as the terminal; 80 characters where there is none, unless COLUMNS says
     otherwise."""
-    return Console(highlight=False, soft_wrap=False)
+    return _Console(highlight=False, soft_wrap=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to :func:`asyncpq.cli.running.run`: rich would end the process with code 1."""
+        raise BrokenPipeError

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +206,13 @@ async def test_an_object_store(localstack: str, bucket: str, tmp_path: Path) -> 
         assert document["rows"] == 1
         assert all(request["first_byte_s"] is not None for request in document["requests"])
         assert document["time"]["network_s"] > 0
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = [sys.executable, "-m", "asyncpq", "why", *READS["lookup"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
