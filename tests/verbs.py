@@ -48,5 +48,6 @@ VERBS: Mapping[str, Callable[[asyncpq.File], Awaitable[object]]] = MappingProxyT
         "refresh": lambda file: file.refresh(),
         "embedded_index": lambda file: file.embedded_index("index"),
         "inspect": lambda file: file.inspect(),
+        "lint": lambda file: file.lint(["id"]),
     }
 )

@@ -109,8 +109,8 @@ def _model(layout: FileLayout, leaf: Leaf, *, learns: bool) -> LookupModel:
 
 
 def _findings(subject: Subject) -> list[Cause]:
-    if not any(group.rows for group in subject.shape.groups):
-        return []
+    if not any(group.rows for group in subject.shape.groups) or subject.layout.version.decryption is not None:
+        return []  # encrypted files are read by whole chunks, whatever their pages
     return [cause for rule in RULES for cause in rule(subject)]
 
 
@@ -216,15 +216,16 @@ async def _readable_rows(
     read, None for all."""
     source, version = layout.source, layout.version
     access = None if rows is None else AccessPlan.row_ranges(rows)
-    inner = operation.inner("read", source.handle.url)
+    part = operation.part(source.handle.url, operation.metrics.rounds)
     request = ScanRequest(columns=list(columns), access=access)
-    file = OneFile(ScanPlanner(source, request, version, lambda version: None, inner), scan=False)
+    file = OneFile(ScanPlanner(source, request, version, lambda version: None, part), scan=False)
     try:
-        with inner:
-            ((_, tables),) = await ScanExecutor(source.runtime, source.handle.url, file).collect()
+        ((_, tables),) = await ScanExecutor(source.runtime, source.handle.url, file).collect()
     except FormatError as error:
-        operation.metrics.fall_back(error.message)
+        part.metrics.fall_back(error.message)
         return None
+    finally:
+        operation.metrics.add_part(part.metrics)
     plan = file.plan
     assert plan is not None, "a file that was read was planned"
     return one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)

@@ -70,8 +70,8 @@ class Subject:
         after = (model or self.model).mean_cost(shape or self.shape, keys or self.keys)
         saved = self.before - after
         share = saved.seconds / self.before.seconds if self.before.seconds else 0.0
-        fewer = saved.num_bytes >= max(_LEAST_BYTES, _LEAST_BYTES_SHARE * self.before.num_bytes) and share > 0
-        if share < _LEAST_SHARE and saved.requests < 0.5 and not fewer:
+        fewer = saved.num_bytes >= max(_LEAST_BYTES, _LEAST_BYTES_SHARE * self.before.num_bytes)
+        if share <= 0 or (share < _LEAST_SHARE and saved.requests < 0.5 and not fewer):
             return
         yield Cause(
             id=rule,

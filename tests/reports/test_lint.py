@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -156,18 +156,36 @@ async def test_the_largest_saving_comes_first_and_the_document_is_json() -> None
     assert all(cause["snippets"] for cause in document["findings"])
 
 
-async def test_polars_and_duckdb_write_as_advised(tmp_path: Path) -> None:
-    table = trips()
-    path = tmp_path / "file.parquet"
-    bad = encoded(table, write_page_index=False)
-    document = await linted(bad, ["user"])
-    before = await measured(bad, "user", table)
-    pl.DataFrame(table).sort("user").write_parquet(path, data_page_size=256 * 1024)
-    assert "random-order" not in rules(await linted(path.read_bytes(), ["user"]))
-    connection = duckdb.connect().register("rows", table)
-    connection.sql(f"COPY (FROM rows ORDER BY \"user\") TO '{path}' (ROW_GROUP_SIZE 102400, COMPRESSION zstd)")
-    after = await measured(path.read_bytes(), "user", table.sort_by("user"))
-    check_prediction("random-order", document, before, after)
+def of_polars(table: pa.Table, path: Path, **options: Any) -> bytes:
+    pl.DataFrame(table).write_parquet(path, data_page_size=256 * 1024, row_group_size=100_000, **options)
+    return path.read_bytes()
+
+
+def of_duckdb(table: pa.Table, path: Path, **options: Any) -> bytes:
+    settings = ", ".join(f"{name} {value}" for name, value in {"ROW_GROUP_SIZE": 20480, **options}.items())
+    duckdb.connect().register("rows", table).sql(f"COPY rows TO '{path}' ({settings})")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("rule", "column", "write", "bad", "good"),
+    [
+        ("random-order", "user", of_polars, {}, {}),
+        ("uncompressed", "id", of_polars, {"compression": "uncompressed"}, {"compression": "zstd"}),
+        ("random-order", "user", of_duckdb, {"COMPRESSION": "zstd"}, {"COMPRESSION": "zstd"}),
+        ("uncompressed", "id", of_duckdb, {"COMPRESSION": "uncompressed"}, {"COMPRESSION": "zstd"}),
+    ],
+)
+async def test_polars_and_duckdb_write_as_advised(
+    rule: str, column: str, write: Callable[..., bytes], bad: dict[str, Any], good: dict[str, Any], tmp_path: Path
+) -> None:
+    better = by_user() if rule == "random-order" else trips()
+    data = write(trips(), tmp_path / "bad.parquet", **bad)
+    document = await linted(data, [column])
+    before = await measured(data, column, trips())
+    cured = write(better, tmp_path / "good.parquet", **good)
+    check_prediction(rule, document, before, await measured(cured, column, better))
+    assert rule not in rules(await linted(cured, [column]))
 
 
 async def test_bounds_that_are_truncated_until_they_overlap(tmp_path: Path) -> None:
