@@ -121,7 +121,7 @@ function drawRequestLabel(context, request, y, end) {
   context.fillStyle = variable("text");
   const size = bytes(request.received || Math.abs(request.stop - request.start));
   const narrow = fall.box.left < 100;
-  textIn(context, request.columns || request.purpose, 0, y, fall.box.left - (narrow ? 4 : 74));
+  textIn(context, request.columns || request.purpose, 6, y, fall.box.left - (narrow ? 10 : 80));
   if (!narrow) {
     context.textAlign = "right";
     context.fillStyle = variable("muted");
@@ -167,9 +167,13 @@ function drawFallCursor() {
   outline(context, [1, top + fall.at * step, width - 3, Math.max(2, step - 1)]);
 }
 
+function rangeText({ start, stop, received }) {
+  if (start < 0) return received < -start ? "the whole object" : `the last ${bytes(-start)}`;
+  return stop > start ? `${bytes(stop - start)} at ${count(start)}` : "none";
+}
+
 function describeRequest(request) {
-  const range = request.start < 0 ? `the last ${bytes(-request.start)}` : `${bytes(request.stop - request.start)} at ${count(request.start)}`;
-  const rows = [["Range", range], ["Round", count(request.round)]];
+  const rows = [["Range", rangeText(request)], ["Round", count(request.round)]];
   if (request.columns) rows.push(["Columns", request.columns]);
   if (request.useful >= 0 && request.stop > request.start) {
     rows.push(["Asked for", percent(request.useful / (request.stop - request.start))]);
