@@ -57,6 +57,10 @@ _FORM: Final = (
 )
 
 
+_RESERVED: Final = 'Names that are words of SQL stand in double quotes: "from" = 1.'
+_BEFORE: Final = "SELECT 1 WHERE "
+
+
 class _Path(str):
     """The dotted path of a column."""
 
@@ -76,15 +80,23 @@ def parse_sql(text: str) -> Expression:
         raise UsageError(
             "a condition in SQL requires the package sqlglot, which is not installed", hint=_INSTALL
         ) from error
+    if not text.strip():
+        raise ExpressionError("the SQL condition is empty", hint="Pass None for all rows.")
     if _HEX_NUMBER.search(_QUOTED.sub("''", text)):
         raise ExpressionError(f"SQL condition {_cut(text)}: 0x... is a number or bytes", hint="Write X'1F' for bytes.")
     try:
-        statements = sqlglot.parse(text, dialect=_dialect())
-        if len(statements) != 1 or statements[0] is None:
+        # In a query, since a text alone may be taken for a statement, such as SET x = 1.
+        statements = sqlglot.parse(f"{_BEFORE}{text}", dialect=_dialect())
+        query = statements[0]
+        clauses = set() if query is None else {name for name, part in query.args.items() if part}
+        is_condition = len(statements) == 1 and kind_of(query) == "Select" and clauses == {"expressions", "where"}
+        if not is_condition or text.rstrip().endswith(","):
             raise ExpressionError(f"{_cut(text)} is not one SQL condition", hint=_FORM)
-        return _condition(statements[0])
+        return _condition(query.args["where"].this)  # type: ignore[union-attr]  # it is a query
     except sqlglot.errors.SqlglotError as error:
-        raise ExpressionError(f"SQL condition {_cut(text)}: {_syntax_error(error)}", hint=_FORM) from error
+        raise ExpressionError(
+            f"SQL condition {_cut(text)}: {_syntax_error(error)}", hint=f"{_FORM} {_RESERVED}"
+        ) from error
     except RecursionError as error:
         raise ExpressionError(
             f"SQL condition {_cut(text)}: it is nested too deeply", hint="Write x IN (...) for many values."
@@ -107,7 +119,10 @@ def _syntax_error(error: Any) -> str:
     if not details:
         return "a quote or bracket is not closed"
     first = details[0]
-    return f"syntax error at {first['highlight']!r} (line {first['line']}, column {first['col']})"
+    column = first["col"] - (len(_BEFORE) if first["line"] == 1 else 0)
+    if column < 1:
+        return "there is no condition"
+    return f"syntax error at {first['highlight']!r} (line {first['line']}, column {column})"
 
 
 def _cut(text: str) -> str:
@@ -341,8 +356,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
     "Null": lambda node: tree.Constant(None),
 }
 _HINTS: Final = {
-    "Select": "Write only the condition, what stands behind WHERE.",
-    "Alias": "A word is too many, or an operator is missing.",
+    "Subquery": "Read the values of the subquery first, and write x IN (...).",
     "ILike": "Text is compared with its case; has_tokens(name, 'word') finds words in any case.",
     "RegexpLike": "Write LIKE, starts_with() or contains().",
     "SimilarTo": "Write LIKE, starts_with() or contains().",

@@ -350,13 +350,20 @@ def test_thousands_of_terms_and_values() -> None:
 
 
 REFUSED = [
-    ("", "is not one SQL condition"),
+    ("", "is empty"),
+    ("-- nothing", "there is no condition"),
+    ("id = 1,", "is not one SQL condition"),
+    ("id = 1, x = 2", "is not one SQL condition|syntax error"),
+    ("id = 1) OR (x = 2", "syntax error"),
+    ("id = 1 UNION SELECT 1", "is not one SQL condition"),
+    ("id = 1 ORDER BY id", "is not one SQL condition"),
+    ("from = 1", '"from" = 1'),
     ("id = 1; id = 2", "is not one SQL condition"),
     ("WHERE id = 1", "syntax error at 'WHERE'"),
-    ("SELECT 1", "only the condition"),
+    ("SELECT 1", "syntax error at 'SELECT'"),
     ("id = ", "syntax error"),
-    ("id = 1 foo", "A word is too many"),
-    ("id = 1 LIMIT 5", "syntax error"),
+    ("id = 1 foo", "syntax error at 'foo' .line 1, column 10"),
+    ("id = 1 LIMIT 5", "is not one SQL condition"),
     ("name = 'a", "not closed"),
     ("(id = 1", "syntax error"),
     ("id + 1 = 5", "move calculations to the literal"),
@@ -411,6 +418,15 @@ def test_what_has_no_equal_predicate_is_refused(text: str, says: str) -> None:
     assert caught.value.hint
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["set", "begin", "comment", "desc", "cache", "date", "timestamp", "user", "order", "key"]
+)
+def test_names_that_begin_statements_are_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert parse_sql(f"{name} = 1") == (col(name) == 1)
+    assert parse_sql(f'x = 1 AND "{name}" IS NULL') == (col("x") == 1) & col(name).is_null()
+    assert caplog.records == []
 
 
 def test_deep_nesting_is_refused() -> None:
