@@ -46,7 +46,7 @@ def _value(text: str, kind: pa.DataType) -> Any:
         kind = kind.storage_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return text
-    if "binary" in str(kind):  # of fixed width, large or a view, too
+    if str(kind).startswith(("binary", "large_binary", "fixed_size_binary")):  # a view, too
         return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
     if pa.types.is_floating(kind):
         # As the column has it: 0.1 of a float32 is not 0.1.
