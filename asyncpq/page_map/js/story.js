@@ -9,7 +9,7 @@ function tellHeadline() {
   verdict.classList.add(PICTURE.tone);
   verdict.append(element("span", "icon", { good: "✓", fair: "!", poor: "▲", plain: "i" }[PICTURE.tone]), element("span", "", PICTURE.verdict));
   for (const [name, value, note] of PICTURE.facts) {
-    const fact = element("div", value.length > 14 ? "fact long" : "fact");
+    const fact = element("div", value.length > 11 ? "fact long" : "fact");
     fact.append(element("dt", "", name), element("dd", "value", value), element("dd", "note", note));
     byId("facts").append(fact);
   }
