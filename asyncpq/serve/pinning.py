@@ -77,18 +77,24 @@ class PinnedFiles:
         if len(unknown) > _MAX_ASKED:
             return found
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
-        versions = await asyncio.gather(*[self._version(files[at], context, validate=False) for at in unknown])
-        if None in versions:
+        pinned = await self._pinned(files, unknown, context, validate=False)
+        if pinned is not None and self._is_known(pinned.digest) and unknown:
+            # what caches say of the present version is asked of the store, as a read would
+            pinned = await self._pinned(files, unknown, context, validate=True)
+        if pinned is None:
             return found
-        pinned = pin(files, dict(zip(unknown, versions, strict=True)))
         if self._is_known(pinned.digest):
-            # what a cache says of the present version is asked of the store, as a read would
-            now = await asyncio.gather(*[self._version(files[at], context, validate=True) for at in unknown])
-            if now == versions:
-                raise NotModifiedError
-            return found
+            raise NotModifiedError
         self.digest = pinned.digest
         return found._replace(files=pinned.files, rounds=operation.metrics.rounds)
+
+    async def _pinned(
+        self, files: Sequence[DataFile], unknown: Sequence[int], context: RequestContext, *, validate: bool
+    ) -> _Pinned | None:
+        """Return the files fixed to their versions; None if one cannot be told. ``validate``: ask the store for those
+        at the positions ``unknown``, if the cache policy requires it."""
+        versions = await asyncio.gather(*[self._version(files[at], context, validate=validate) for at in unknown])
+        return None if None in versions else pin(files, dict(zip(unknown, versions, strict=True)))
 
     async def _version(self, file: DataFile, context: RequestContext, *, validate: bool) -> Validator | None:
         source = await open_source(self._runtime, file.url)

@@ -38,6 +38,9 @@ async def run(configuration: Configuration, path: str | None = None) -> None:
         server_header=False,
     )
     loop = asyncio.get_running_loop()
+    with contextlib.suppress(ValueError):  # in another thread, signals are someone else's
+        # uvicorn ends the process by the signal that ended the service: after this it ends by itself, and tidies up
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     if path is not None:
         with contextlib.suppress(NotImplementedError, RuntimeError):  # a system without signals, or another thread
             loop.add_signal_handler(signal.SIGHUP, lambda: service.reload_file(path))

@@ -17,6 +17,7 @@ import uvicorn
 
 from asyncpq.serve import Service
 from asyncpq.serve.configuration import Configuration, parse_configuration, token_digest
+from asyncpq.testing import ObjectServer
 
 TOKEN = "a token for everything"
 NORTH = "a token for the rows of north"
@@ -73,6 +74,11 @@ def settings(url: str, **more: Any) -> dict[str, Any]:
 
 def configuration(url: str, **more: Any) -> Configuration:
     return parse_configuration(settings(url, **more))
+
+
+def storage(server: ObjectServer) -> dict[str, Any]:
+    """Return the settings of a service whose files are in ``server``."""
+    return {"storage": dict(server.storage_options)}
 
 
 def bearer(token: str) -> dict[str, str]:

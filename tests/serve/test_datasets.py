@@ -1,0 +1,82 @@
+"""Datasets of a service are opened once, opened again as they age, and asked with a token's rights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import asyncpq
+from asyncpq.expressions import parse_where
+from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
+from asyncpq.serve.datasets import Inquiry, ServedDataset
+from asyncpq.serve.problems import Problem
+from asyncpq.serve.requests import Question
+from tests.serve.services import parquet, trips, write_lake
+
+
+async def test_files_folders_patterns_and_lists(tmp_path: Path) -> None:
+    write_lake(tmp_path)
+    part = f"{tmp_path}/part-0.parquet"
+    async with asyncpq.Session() as session:
+        targets: list[tuple[str | tuple[str, ...], int]] = [
+            (part, 1000),
+            (f"{tmp_path}/", 3000),
+            (str(tmp_path), 3000),
+            (f"{tmp_path}/*-1.parquet", 1000),
+            ((part, f"{tmp_path}/part-2.parquet"), 2000),
+        ]
+        for target, rows in targets:
+            served = ServedDataset(session, DatasetConfiguration(name="a", target=target))
+            dataset = await served.dataset()
+            assert await dataset.count() == rows
+            assert await served.dataset() is dataset
+            await served.close()
+
+
+async def test_an_old_dataset_is_opened_again_while_it_serves(tmp_path: Path) -> None:
+    write_lake(tmp_path)
+    async with asyncpq.Session() as session:
+        served = ServedDataset(session, DatasetConfiguration(name="a", target=f"{tmp_path}/"))
+        first = await served.dataset()
+        for number in range(3):
+            path = tmp_path / f"part-{number}.parquet"
+            path.write_bytes(parquet(trips(10).append_column("new", pa.array(range(10)))))
+        served.configuration = replace(served.configuration, reopen_s=1e-9)
+        assert await served.dataset() is first  # the request does not wait
+        task = served._opening
+        assert task is not None
+        again = await task
+        assert "new" in again.schema.names
+        await served.close()
+
+
+async def test_a_dataset_that_fails_to_open_is_tried_again(tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        served = ServedDataset(session, DatasetConfiguration(name="a", target=f"{tmp_path}/lake/"))
+        for _ in range(2):
+            with pytest.raises(asyncpq.ObjectNotFoundError):
+                await served.dataset()
+        write_lake(tmp_path / "lake")
+        assert await (await served.dataset()).count() == 3000
+        await served.close()
+
+
+async def test_relative_times_make_an_answer_unstable(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"at": pa.array([0], pa.timestamp("us")), "x": [1]}), tmp_path / "a.parquet")
+    now = "at < CURRENT_TIMESTAMP"
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset([str(tmp_path / "a.parquet")])
+
+        def inquiry(where: str | None, rows: str | None = None) -> Inquiry:
+            grant = Grant(rows=None if rows is None else parse_where(rows))
+            return Inquiry(dataset, Question(verb="scan", where=where), grant, Limits())
+
+        assert inquiry(None).is_stable
+        assert inquiry("x = 1").is_stable
+        assert not inquiry(now).is_stable
+        assert not inquiry("x = 1", now).is_stable
+        with pytest.raises(Problem, match="limit is 11"):
+            Inquiry(dataset, Question(verb="scan", limit=11), Grant(), Limits(rows=10))

@@ -1,0 +1,102 @@
+"""The work on a request ends with its client; its body is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from asyncpq.serve.exchange import ClientGoneError, Exchange
+from asyncpq.serve.problems import Problem
+from asyncpq.serve.requests import MAX_BODY
+from tests.serve.services import TOKEN, bearer, client_of, configuration, listening, service_of, write_lake
+
+
+def exchange(*messages: dict[str, Any], method: str = "GET") -> Exchange:
+    queue = list(messages)
+
+    async def receive() -> Any:
+        if not queue:
+            await asyncio.Event().wait()
+        return queue.pop(0)
+
+    async def send(message: Any) -> None: ...
+
+    scope = {"type": "http", "method": method, "query_string": b"", "headers": [], "path": "/"}
+    return Exchange(scope, receive, send)
+
+
+GONE: dict[str, Any] = {"type": "http.disconnect"}
+
+
+async def test_work_is_cancelled_when_the_client_goes() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # what ends takes its time, and is waited for
+            ended.append("work")
+
+    with pytest.raises(ClientGoneError):
+        await exchange(GONE).while_client_waits(work())
+    assert ended == ["work"]
+    task = asyncio.create_task(exchange().while_client_waits(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["work", "work"]
+
+
+async def test_work_that_ends_gives_its_error() -> None:
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await exchange().while_client_waits(work())
+
+
+async def test_a_body_is_read_to_its_end() -> None:
+    first: dict[str, Any] = {"type": "http.request", "body": b"a", "more_body": True}
+    assert await exchange(first, {"type": "http.request", "body": b"b"}).body() == b"ab"
+    with pytest.raises(ClientGoneError):
+        await exchange(first, GONE).body()
+    with pytest.raises(Problem, match="more than"):
+        await exchange({"type": "http.request", "body": b" " * (MAX_BODY + 1), "more_body": True}).body()
+
+
+@pytest.mark.faults
+async def test_a_read_ends_when_its_client_closes_the_connection(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lake(tmp_path)
+    async with client_of(configuration(f"{tmp_path}/")) as client:
+        service = service_of(client)
+        served = service._datasets["trips"]
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait() -> Any:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(served, "dataset", wait)
+        async with (
+            listening(service.app, lifespan="off") as url,
+            httpx.AsyncClient(base_url=url, headers=bearer(TOKEN)) as real,
+        ):
+            task = asyncio.create_task(real.get("/v1/trips/scan"))
+            await began.wait()
+            assert service._slots.taken == 1
+            task.cancel()
+            await ended.wait()
+            text = (await real.get("/metrics")).text
+        assert service._slots.taken == 0
+        assert 'asyncpq_serve_requests_total{dataset="trips",status="gone",verb="scan"} 1.0' in text

@@ -1,0 +1,57 @@
+"""Problem documents tell what the client can mend, and of the rest the kind alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, ResourceLimitError, ThrottledError
+from asyncpq.serve.problems import Problem, clients_errors, problem_of, wrong_request
+
+
+def test_errors_of_the_client_are_told_without_urls() -> None:
+    error = ColumnNotFoundError(
+        "no column in s3://bucket/a?X-Amz-Signature=x", url="s3://bucket/a", column="x", hint="See https://bucket/b."
+    )
+    document = json.loads(wrong_request(error).body)
+    assert document["detail"] == "no column in ..."
+    assert document["column"] == "x"
+    assert "bucket" not in json.dumps(document)
+    with pytest.raises(Problem), clients_errors():
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ThrottledError("s3://bucket/a is busy", url="s3://bucket/a"), 503),
+        (ObjectChangedError("changed", url="/folder/bucket"), 503),
+        (TimeoutError("bucket"), 504),
+        (ResourceLimitError("the page of bucket is too large"), 413),
+        (PermissionError(13, "no", "/folder/bucket"), 500),
+        (RuntimeError("bucket"), 500),
+    ],
+)
+def test_other_errors_are_logged_under_their_instance(
+    error: Exception, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        problem = problem_of(error)
+    assert problem.status == status
+    assert "bucket" not in problem.body.decode()
+    assert str(problem.document["instance"]) in caplog.text
+    assert str(error) in caplog.text
+
+
+def test_a_problem_stays_what_it_is() -> None:
+    problem = Problem(400, "x", hint="y")
+    assert problem_of(problem) is problem
+    assert json.loads(problem.body) == {
+        "type": "about:blank",
+        "title": "The request is wrong",
+        "status": 400,
+        "detail": "x",
+        "hint": "y",
+    }

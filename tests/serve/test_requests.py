@@ -1,0 +1,105 @@
+"""Questions and formats of requests. tests/serve/test_app.py sends malformed ones."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.serve.configuration import Limits
+from asyncpq.serve.problems import Problem
+from asyncpq.serve.requests import FORMATS, Question, chosen_format, from_body, from_query
+
+SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "ok": pa.bool_(), "limit": pa.float64()})
+
+
+def test_a_query_and_a_body_ask_the_same() -> None:
+    query = from_query("lookup", [("id", "1"), ("columns", "id, name"), ("id", "2"), ("limit", "5"), ("format", "x")])
+    body = from_body("lookup", b'{"keys": {"id": ["1", "2"]}, "columns": ["id", "name"], "limit": 5}')
+    assert query == body == Question(verb="lookup", keys={"id": ["1", "2"]}, columns=("id", "name"), limit=5)
+    assert query.canonical() == body.canonical()
+    scan = from_query("scan", [("where", "id > 1")])
+    assert scan == from_body("scan", b'{"where": "id > 1", "limit": null}') == Question(verb="scan", where="id > 1")
+
+
+def test_values_of_a_body_have_the_types_of_their_columns() -> None:
+    body = {
+        "keys": {"id": [1, "2", None], "name": ["1", "a", "b"], "ok": [True, "false", None], "limit": [1, 2.5, "3"]}
+    }
+    keys = from_body("lookup", json.dumps(body).encode()).typed_keys(SCHEMA, Limits())
+    plain = {
+        name: [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
+        for name, values in keys.items()
+    }
+    assert plain == {"id": [1, 2, None], "name": ["1", "a", "b"], "ok": [True, False, None], "limit": [1.0, 2.5, 3.0]}
+
+
+def test_a_large_integer_keeps_its_digits() -> None:
+    question = from_body("lookup", b'{"keys": {"id": 9223372036854775807}}')
+    assert question.typed_keys(SCHEMA, Limits())["id"][0].as_py() == 2**63 - 1
+
+
+def test_different_questions_differ_as_text() -> None:
+    bodies = [
+        b'{"keys": {"id": [1]}}',
+        b'{"keys": {"id": ["1"]}}',
+        b'{"keys": {"id": [1, 1]}}',
+        b'{"keys": {"a": [1]}}',
+        b'{"keys": {"id": [null]}}',
+        b'{"keys": {"id": ["null"]}}',
+        b'{"keys": {"id": [1]}, "limit": 1}',
+        b'{"keys": {"id": [1]}, "columns": ["a", "b"]}',
+        b'{"keys": {"id": [1]}, "columns": ["a, b"]}',
+    ]
+    assert len({from_body("lookup", body).canonical() for body in bodies}) == len(bodies)
+
+
+NAMES = st.sampled_from(["keys", "where", "columns", "limit", "id"])
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner),
+    max_leaves=8,
+)
+
+
+@given(st.binary(max_size=60) | DOCUMENTS.map(lambda value: json.dumps(value).encode()))
+def test_any_body_is_a_question_or_a_problem(body: bytes) -> None:
+    for verb in ("lookup", "scan", "count", "explain"):
+        status = 0
+        try:
+            from_body(verb, body)
+        except Problem as problem:
+            status = problem.status
+        assert status in (0, 400)
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (None, "json"),
+        ("", "json"),
+        ("*/*", "json"),
+        ("application/*", "json"),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "json"),
+        ("application/x-ndjson", "ndjson"),
+        ("application/json;q=0.5, application/vnd.apache.arrow.stream", "arrow"),
+        ("application/vnd.apache.parquet;q=0.9, */*;q=0.1", "parquet"),
+        ("*/*, application/json;q=0", "ndjson"),
+        ("APPLICATION/X-NDJSON; q=1.0", "ndjson"),
+        ("application/json;q=x, application/x-ndjson;q=0.2", "ndjson"),
+    ],
+)
+def test_the_format_that_the_client_likes_most(accept: str | None, expected: str) -> None:
+    assert chosen_format([], accept) == expected
+    assert chosen_format([("format", "parquet")], accept) == "parquet"
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*"])
+def test_no_format_is_406(accept: str) -> None:
+    with pytest.raises(Problem) as raised:
+        chosen_format([], accept)
+    assert raised.value.status == 406
+    assert all(media_type in str(raised.value.document["hint"]) for media_type in FORMATS.values())

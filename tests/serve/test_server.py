@@ -1,0 +1,191 @@
+"""The service as a process: signals, and thousands of real requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from asyncpq.serve.__main__ import main
+from asyncpq.serve.configuration import token_digest
+from asyncpq.testing import Fault, ObjectServer
+from tests.serve.services import (
+    ROWS,
+    TOKEN,
+    bearer,
+    client_of,
+    configuration,
+    listening,
+    parquet,
+    service_of,
+    trips,
+    write_lake,
+)
+
+
+def test_a_new_token_comes_with_its_digest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--new-token"]) == 0
+    (_, token), (_, digest) = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert token_digest(token).hex() == digest
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.toml", "--demo"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "--demo" in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "service.toml"
+    path.write_text("[serve]\n")
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def config_text(lake: Path, port: int, *names: str) -> str:
+    lines = [f"[server]\nport = {port}\ndrain_s = 20\n"]
+    lines += [f"[datasets.{name}]\nurl = {json.dumps(f'{lake}/')}\n" for name in names]
+    lines += [f"[tokens.all]\nsha256 = '{token_digest(TOKEN).hex()}'\ndatasets = {{ '*' = {{}} }}\n"]
+    return "\n".join(lines)
+
+
+@asynccontextmanager
+async def process(path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the service as a process of its own, once it says that it runs."""
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "asyncpq.serve", str(path), stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        await says(running, "Uvicorn running")
+        yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.wait()
+
+
+async def says(running: asyncio.subprocess.Process, words: str) -> None:
+    """Wait until the service writes ``words`` to stderr."""
+    assert running.stderr is not None
+    async for line in running.stderr:
+        if words in line.decode():
+            return
+    raise AssertionError(f"the service ended without saying {words!r}")
+
+
+async def test_sighup_reads_the_configuration_and_sigterm_ends_after_what_runs(tmp_path: Path) -> None:
+    write_lake(tmp_path / "lake")
+    path = tmp_path / "service.toml"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    path.write_text(config_text(tmp_path / "lake", port, "one"))
+    async with (
+        process(path) as running,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=bearer(TOKEN), timeout=60) as client,
+    ):
+        assert (await client.get("/v1/one/count")).json()["rows"] == ROWS
+        assert (await client.get("/v1/two/count")).status_code == 404
+        path.write_text(config_text(tmp_path / "lake", port, "two"))
+        running.send_signal(signal.SIGHUP)
+        await says(running, "the configuration is reloaded")
+        assert (await client.get("/v1/two/count")).json()["rows"] == ROWS
+        assert (await client.get("/v1/one/count")).status_code == 404
+        path.write_text("[datasets")
+        running.send_signal(signal.SIGHUP)
+        await says(running, "the configuration is not reloaded")
+        assert (await client.get("/v1/two/count")).json()["rows"] == ROWS
+        async with client.stream("GET", "/v1/two/scan?format=ndjson") as response:
+            running.send_signal(signal.SIGTERM)
+            lines = [line async for line in response.aiter_lines()]
+        assert len(lines) == ROWS
+        assert await running.wait() == 0
+
+
+def resident() -> int:
+    """Return the memory of this process in bytes."""
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+async def test_20_000_lookups_at_64_at_once_with_faults_behind_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """A slow store, 503s and a replaced object lose nothing; memory stays flat. The time of 99 % is printed."""
+    table, total, at_once = trips(20_000), 20_000, 64
+    expected = table.select(["id", "user", "price"]).to_pylist()
+    count = 0
+
+    def fault(request: Any) -> Fault | None:
+        nonlocal count
+        count += 1
+        if count % 101 == 0:
+            return Fault(status=503, code="SlowDown")
+        if count % 47 == 0:
+            return Fault(latency_s=0.05)
+        return Fault(truncate=50, reset=True) if count % 211 == 0 else None
+
+    async with ObjectServer() as store:
+        for number in range(4):
+            store.put(f"bucket/trips/part-{number}.parquet", parquet(table.slice(number * 5000, 5000)))
+        store.faults = fault
+        more: dict[str, Any] = {
+            "storage": {"s3": dict(store.storage_options)}
+            if "s3" not in store.storage_options
+            else store.storage_options,
+            "session": {"memory_cache_bytes": 1 << 20, "max_age_s": 0.05},  # most pages are fetched, again and again
+            "limits": {"concurrent": 100},
+        }
+        async with (
+            client_of(configuration("s3://bucket/trips/", **more)) as client,
+            listening(service_of(client).app, lifespan="off", timeout_keep_alive=60) as url,
+            httpx.AsyncClient(base_url=url, headers=bearer(TOKEN), timeout=60) as real,
+        ):
+            numbers = iter(range(total))
+            seconds: list[float] = []
+            wrong: list[Any] = []
+            memory: list[int] = []
+
+            async def ask() -> None:
+                for number in numbers:
+                    key = number * 7919 % total
+                    began = time.perf_counter()
+                    response = await real.get(f"/v1/trips/lookup?id={key}&columns=id,user,price")
+                    seconds.append(time.perf_counter() - began)
+                    if response.status_code != 200 or response.json()["rows"] != [expected[key]]:
+                        wrong.append((key, response.status_code, response.text))
+                    if number % 2000 == 0:
+                        # the same rows in another version
+                        name = number // 2000 % 4
+                        part = table.slice(name * 5000, 5000)
+                        store.put(f"bucket/trips/part-{name}.parquet", parquet(part), etag=f'"version {number}"')
+                        gc.collect()
+                        memory.append(resident())
+
+            await asyncio.gather(*[ask() for _ in range(at_once)])
+            assert service_of(client)._slots.taken == 0
+    seconds.sort()
+    middle, most = seconds[len(seconds) // 2], seconds[len(seconds) * 99 // 100]
+    report = (
+        f"20,000 lookups, 64 at once: median {middle * 1e3:.1f} ms, p99 {most * 1e3:.1f} ms, "
+        f"memory {memory[2] >> 20} to {memory[-1] >> 20} MiB, {count} requests to the store"
+    )
+    with capsys.disabled():
+        sys.stdout.write(f"\n{report}\n")
+    assert wrong == []
+    assert len(seconds) == total
+    assert memory[-1] - memory[2] < 64 << 20
