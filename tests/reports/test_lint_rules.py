@@ -68,3 +68,14 @@ async def test_pages_without_any_bounds() -> None:
 
 def test_there_is_a_cure_for_each_rule() -> None:
     assert len(CURES) >= 15
+
+
+async def test_pages_whose_bounds_are_not_known() -> None:
+    """Pages of nothing but empty strings have bounds that some writers also write for other pages."""
+    texts = [
+        "" if row // 2048 % 3 else f"{row:09} {row * 7919 % 1000003:09} {row * 104729:015}" for row in range(200_000)
+    ]
+    table = pa.table({"key": texts, "note": trips()["note"].slice(0, 200_000)})
+    options = {"max_rows_per_page": 2048, "use_dictionary": False, "compression": "none", "row_group_size": None}
+    cause = finding(await linted(encoded(table, **options), ["key"]), "missing-bounds")
+    assert "65 of 98 pages have no bounds" in cause["detail"]
