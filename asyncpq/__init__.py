@@ -62,6 +62,7 @@ from asyncpq.storage.base import Validator
 if TYPE_CHECKING:
     from asyncpq import blocking
     from asyncpq import indexing as indexing
+    from asyncpq import polars as polars
     from asyncpq.dataset import Dataset
     from asyncpq.datasets.dataset_files import DatasetScan
     from asyncpq.datasets.dataset_plan import DatasetPlan
@@ -196,7 +197,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # type checkers would take it that every name exists
 
     def __getattr__(name: str) -> object:
-        if name in ("blocking", "indexing"):
+        if name in ("blocking", "indexing", "polars"):
             return import_module(f"asyncpq.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")

@@ -16,6 +16,10 @@ from asyncpq.errors import QueryError, UsageError
 T = TypeVar("T")
 
 _LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
+_ELSEWHERE: Final = (
+    "Consume in another thread, such as `await asyncio.to_thread(pa.table, scan)`; or await scan.to_table(); or use "
+    "asyncpq.blocking."
+)
 BLOCKED_S: Final = 30.0  # an event loop that begins nothing for so long waits for its own consumer
 
 
@@ -31,6 +35,13 @@ class OtherThread:
         """Whether the loop runs, in this process."""
         return self._process == os.getpid() and self._loop.is_running()
 
+    def check(self, hint: str = _ELSEWHERE) -> None:
+        """Raise UsageError if this is the loop's own thread, or if the loop has ended."""
+        if _runs_here(self._loop):
+            raise UsageError("a consumer in the scan's event loop's own thread would wait for itself", hint=hint)
+        if not self.runs:
+            raise _ended()
+
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the loop, wait, and return its result.
 
@@ -38,14 +49,7 @@ class OtherThread:
             UsageError: this is the loop's own thread; the loop has ended, or does not run for 30 s.
             AsyncpqError: reading failed.
         """
-        if _runs_here(self._loop):
-            raise UsageError(
-                "a consumer in the scan's event loop's own thread would wait for itself",
-                hint="Consume in another thread, such as `await asyncio.to_thread(pa.table, scan)`; or await "
-                "scan.to_table(); or use asyncpq.blocking.",
-            )
-        if not self.runs:
-            raise _ended()
+        self.check()
         began = False
 
         async def run() -> T:

@@ -148,6 +148,8 @@ class RecordBatchStream:
             batch = batch.slice(0, self._left)
             self._left -= batch.num_rows
         self.metrics.rows_returned += batch.num_rows
+        if self._left == 0:  # nothing more is fetched while the consumer works on the last batch
+            await self._end("done", None)
         return batch
 
     async def to_table(self) -> pa.Table:

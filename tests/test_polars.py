@@ -1,0 +1,451 @@
+"""LazyFrames of asyncpq give the rows of Polars' own readers, and read what asyncpq's own scans read."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq import blocking, col
+from asyncpq import polars as door
+from asyncpq.polars import rows_of
+from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.testing import Fault, ObjectServer
+from tests.random_tables import writer_options
+
+UTC = dt.UTC
+NAN, INF = float("nan"), float("inf")
+DAYS = [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 1)]
+TIMES = [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000), dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1, 1, 2, 3)]
+
+# Columns by name: type, and values that the columns and the literals of predicates have.
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "i8": (pa.int8(), [-128, 0, 1, 127]),
+    "i32": (pa.int32(), [-(2**31), -1, 0, 5, 2**31 - 1]),
+    "i64": (pa.int64(), [-(2**63), -1, 0, 5, 2**53 + 1, 2**63 - 1]),
+    "u64": (pa.uint64(), [0, 5, 2**63, 2**64 - 1]),
+    "f32": (pa.float32(), [-INF, -0.0, 0.0, 0.5, 0.1, INF, NAN]),
+    "f64": (pa.float64(), [-INF, -1.5, -0.0, 0.0, 0.1, 2.0**53, INF, NAN]),
+    "bool": (pa.bool_(), [False, True]),
+    "text": (pa.string(), ["", "a", "ab", "b", "ä", "\U0001f600", "a.c"]),
+    "large": (pa.large_string(), ["", "a", "ab", "z" * 100]),
+    "category": (pa.dictionary(pa.int32(), pa.string()), ["a", "ab", "b"]),
+    "bytes": (pa.binary(), [b"", b"\0", b"ab", b"\xff"]),
+    "fixed": (pa.binary(2), [b"ab", b"\0\xff"]),
+    "decimal": (
+        pa.decimal128(12, 3),
+        [Decimal("-1.500"), Decimal("0.000"), Decimal("1.001"), Decimal("999999999.999")],
+    ),
+    "date": (pa.date32(), DAYS),
+    "ms": (pa.timestamp("ms"), TIMES),
+    "us": (pa.timestamp("us", "UTC"), [time.replace(tzinfo=UTC) for time in TIMES]),
+    "ns": (pa.timestamp("ns"), TIMES),
+    "time": (pa.time64("us"), [dt.time(0), dt.time(12, 30, 0, 1), dt.time(23, 59, 59)]),
+    "duration": (pa.duration("us"), [dt.timedelta(-1), dt.timedelta(0), dt.timedelta(microseconds=5)]),
+    "struct": (pa.struct([("x", pa.int64()), ("y", pa.string())]), [{"x": 1, "y": "a"}, {"x": None, "y": "b"}]),
+    "list": (pa.list_(pa.int32()), [[], [1, None], [5, 1]]),
+    "dotted.name": (pa.int32(), [1, 2, 3]),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    """A table of some of the columns; values stand in runs or are mixed."""
+    names = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=5, unique=True))
+    num_rows = draw(st.sampled_from([0, 1, 7, 60]))
+    columns = {}
+    for name in names:
+        type_, values = COLUMNS[name]
+        few = draw(st.lists(st.none() | st.sampled_from(values), min_size=1, max_size=6))
+        runs = draw(st.booleans())
+        rows = [few[row * len(few) // num_rows if runs else row * 5 // 3 % len(few)] for row in range(num_rows)]
+        array = pa.array(rows, type_.value_type if pa.types.is_dictionary(type_) else type_)
+        columns[name] = array.dictionary_encode() if pa.types.is_dictionary(type_) else array
+    return pa.table(columns)
+
+
+def _series(name: str, values: list[Any]) -> pl.Series:
+    type_ = COLUMNS[name][0]
+    return pl.Series(pl.from_arrow(pa.array(values, type_.value_type if pa.types.is_dictionary(type_) else type_)))
+
+
+def _literals(name: str) -> st.SearchStrategy[Any]:
+    values = st.sampled_from(COLUMNS[name][1])
+    return (
+        values if name in ("category", "dotted.name") else values.map(lambda value: pl.lit(_series(name, [value])[0]))
+    )
+
+
+@st.composite
+def predicates(draw: st.DrawFn, schema: pl.Schema, depth: int = 3) -> pl.Expr:
+    """A predicate as users write it, over the columns of ``schema``."""
+    if depth and draw(st.booleans()):
+        left, right = draw(predicates(schema, depth - 1)), draw(predicates(schema, depth - 1))
+        made: pl.Expr = draw(st.sampled_from([left & right, left | right, ~left, left ^ right]))
+        return made
+    name = draw(st.sampled_from(list(schema)))
+    column, dtype = pl.col(name), schema[name]
+    if name == "list":
+        return draw(st.sampled_from([column.is_null(), column.list.contains(1), column.list.len() > 1]))
+    if name == "struct":
+        x, y = column.struct.field("x"), column.struct.field("y")
+        return draw(st.sampled_from([x == 1, x.is_null(), y > "a", column.is_not_null(), y.str.starts_with("b")]))
+    value = draw(_literals(name))
+    other = draw(_literals(name))
+    several = draw(st.lists(st.none() | st.sampled_from(COLUMNS[name][1]), max_size=3))
+    forms: list[Callable[[], pl.Expr]] = [
+        lambda: column == value,
+        lambda: column != value,
+        lambda: column.is_null(),
+        lambda: column.is_not_null(),
+        lambda: column.eq_missing(value),
+        lambda: column.ne_missing(value),
+        lambda: column.is_in(_series(name, several).implode()),
+        lambda: column.is_in(_series(name, several).implode(), nulls_equal=True),
+    ]
+    if name not in ("category", "bool"):
+        forms += [
+            lambda: column < value,
+            lambda: column <= value,
+            lambda: column > value,
+            lambda: value >= column if isinstance(value, pl.Expr) else column >= value,
+            lambda: column.is_between(value, other, closed=draw(st.sampled_from(["both", "left", "right", "none"]))),
+        ]
+    if name == "bool":
+        forms += [lambda: column, lambda: ~column]
+    if dtype.is_float():
+        forms += [lambda: column.is_nan(), lambda: column.is_not_nan(), lambda: column.is_finite()]
+    if dtype.is_numeric() and name not in ("decimal", "u64"):
+        forms += [lambda: column + 1 > 2, lambda: column > 0.5, lambda: column.cast(pl.Float64) == 5]
+    if dtype == pl.String:
+        text = draw(st.sampled_from(["", "a", "b", "a.c", "."]))
+        forms += [
+            lambda: column.str.starts_with(text),
+            lambda: column.str.contains(text, literal=True),
+            lambda: column.str.contains(text),
+            lambda: column.str.ends_with(text),
+            lambda: column.str.to_uppercase() == "AB",
+        ]
+    return draw(st.sampled_from(forms))()
+
+
+@st.composite
+def queries(draw: st.DrawFn, schema: pl.Schema) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
+    """A query of filters, a projection and limits, in any order."""
+    steps: list[Callable[[pl.LazyFrame], pl.LazyFrame]] = []
+    for step in draw(st.lists(st.sampled_from(["filter", "filter", "head", "slice", "tail"]), max_size=3)):
+        if step == "filter":
+            predicate = draw(predicates(schema))
+            steps.append(lambda frame, predicate=predicate: frame.filter(predicate))  # type: ignore[misc]
+        elif step == "slice":
+            steps.append(lambda frame: frame.slice(2, 9))
+        else:
+            n = draw(st.sampled_from([0, 1, 5, 100]))
+            steps.append(lambda frame, step=step, n=n: getattr(frame, step)(n))  # type: ignore[misc]
+    last = draw(st.sampled_from(["all", "some", "len", "computed"]))
+    some = draw(st.lists(st.sampled_from(list(schema)), min_size=1, max_size=3, unique=True))
+    if last == "some":
+        steps.append(lambda frame: frame.select(some))
+    elif last == "len":
+        steps.append(lambda frame: frame.select(pl.len()))
+    elif last == "computed":
+        steps.append(lambda frame: frame.select(pl.col(some[0]).is_null().alias("null"), pl.lit(1).alias("one")))
+
+    def query(frame: pl.LazyFrame) -> pl.LazyFrame:
+        for step in steps:
+            frame = step(frame)
+        return frame
+
+    return query
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[blocking.BlockingSession]:
+    with blocking.BlockingSession() as opened:
+        yield opened
+
+
+@settings(max_examples=130)
+@given(data=st.data(), table=tables(), writer=writer_options)
+def test_random_queries_give_what_polars_reads(
+    session: blocking.BlockingSession, data: st.DataObject, table: pa.Table, writer: Any
+) -> None:
+    """Four to each table, some 500 in all. The oracle reads the whole file, so that its own pruning cannot err."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "0.parquet"
+        path.write_bytes(writer.write(table))
+        whole = pl.read_parquet(path)
+        opened = session.open_file(path) if data.draw(st.booleans()) else session.open_dataset([path])
+        frame = door.scan(opened)
+        assert frame.collect_schema() == whole.schema
+        for _ in range(4):
+            query = data.draw(queries(whole.schema))
+            try:
+                expected = query(whole.lazy()).collect()
+            except pl.exceptions.PolarsError:
+                continue  # types that do not compare
+            engine: Any = data.draw(st.sampled_from(["in-memory", "streaming"]))
+            found = query(frame).collect(engine=engine)
+            assert found.schema == expected.schema
+            assert repr(found.rows()) == repr(expected.rows())  # with -0.0 and NaN
+
+
+# -- what is pushed down --------------------------------------------------------------------------
+
+C = pl.col
+PUSHED: list[tuple[pl.Expr, str | None]] = [
+    (C("i") == 5, "i == 5"),
+    (pl.lit(5) < C("i"), "i > 5"),
+    (C("i").is_in([1, 2]), "i == any of [1, 2]"),
+    (C("i").is_between(1, 3, closed="left"), "(i >= 1) and (i < 3)"),
+    (C("i").is_null() | (C("i") != 5), "(i is null) or (i != 5)"),
+    (C("i").ne_missing(5), "(i != 5) or (i is null)"),
+    (~(C("i") > 5), "i <= 5"),
+    ((C("i") > 5) & (C("i") + 1 > 7), "i > 5"),
+    ((C("i") > 5) | (C("i") + 1 > 7), None),
+    (C("f") < 1.5, "f < 1.5"),
+    (C("f") > 1.5, "(f > 1.5) or (f in [nan])"),
+    (C("f").is_nan(), "f in [nan]"),
+    (C("f") == NAN, None),
+    (C("f").is_in([0.0, NAN]), "(f == any of [0.0]) or (f in [nan])"),
+    (C("s") == "x", "s == 'x'"),
+    (C("s").str.starts_with("x"), "s starts with 'x'"),
+    (C("s").str.contains("x.", literal=True), "s contains 'x.'"),
+    (C("s").str.contains("x."), None),
+    (C("b"), "b == True"),
+    (~C("b"), "b == False"),
+    (C("d") == Decimal("1.5"), "d == 1.5"),
+    (C("t") >= dt.datetime(2024, 2, 29), "t >= 2024-02-29T00:00:00"),
+    (C("z") == dt.datetime(2024, 2, 29, tzinfo=UTC), "z == 2024-02-29T00:00:00+00:00"),
+    (C("day") == dt.date(2024, 2, 29), "day == 2024-02-29"),
+    (C("st").struct.field("x") == 1, "st.x == 1"),
+    (C("i") == C("j"), None),
+]
+SCHEMA = pl.Schema(
+    {
+        "i": pl.Int32(),
+        "j": pl.Int32(),
+        "f": pl.Float64(),
+        "s": pl.String(),
+        "b": pl.Boolean(),
+        "d": pl.Decimal(10, 2),
+        "t": pl.Datetime("us"),
+        "z": pl.Datetime("ms", "UTC"),
+        "day": pl.Date(),
+        "st": pl.Struct({"x": pl.Int64()}),
+    }
+)
+
+
+@pytest.mark.parametrize(("predicate", "expected"), PUSHED, ids=[str(at) for at in range(len(PUSHED))])
+def test_predicates(monkeypatch: pytest.MonkeyPatch, predicate: pl.Expr, expected: str | None) -> None:
+    """As Polars passes them on, with the types of the columns."""
+    said: list[str | None] = []
+
+    def source(_: object, passed: pl.Expr | None, *others: object) -> Iterator[pl.DataFrame]:
+        assert passed is not None
+        where = rows_of(passed, SCHEMA)
+        said.append(None if where is None else str(where))
+        return iter(())
+
+    pl.io.plugins.register_io_source(source, schema=SCHEMA).filter(predicate).collect()
+    assert said == [expected]
+
+
+def test_an_unknown_form_is_left_to_polars() -> None:
+    pruning = door._Pruning(SCHEMA)
+    nodes: list[Any] = [
+        {"New": 1},
+        [],
+        None,
+        {"BinaryExpr": {"left": {"Column": "i"}, "op": "Eq", "right": {"New": 1}}},
+    ]
+    for node in nodes:
+        assert pruning.rows(node, True) is None
+
+
+# -- requests and bytes ---------------------------------------------------------------------------
+
+
+def _lake(number: int) -> bytes:
+    ids = range(number * 1000, number * 1000 + 1000)
+    table = pa.table({"id": ids, "user": [f"u{one % 7}" for one in ids], "price": [one / 4 for one in ids]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=250, data_page_size=256, write_page_index=True, use_dictionary=False)
+    return bytes(sink.getvalue())
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with ObjectServer.in_thread() as opened:
+        for number in range(4):
+            opened.put(f"bucket/lake/{number}.parquet", _lake(number))
+        yield opened
+
+
+@pytest.mark.io
+@pytest.mark.parametrize(
+    ("query", "own"),
+    [
+        (
+            lambda frame: frame.filter(C("id") == 1234).select("price"),
+            {"columns": ["price"], "where": col("id") == 1234},
+        ),
+        (lambda frame: frame.filter(C("id").is_between(900, 1100)), {"where": col("id").between(900, 1100)}),
+        (lambda frame: frame.select("user"), {"columns": ["user"]}),
+        (lambda frame: frame.head(3), {"limit": 3}),
+        (lambda frame: frame.filter(C("id") < 0), {"where": col("id") < 0}),
+        (lambda frame: frame.filter(C("id") > 3900, C("user").str.to_uppercase() == "U1"), {"where": col("id") > 3900}),
+    ],
+)
+def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: Any, own: Any) -> None:
+    limits = asyncpq.LimitOptions(in_flight_bytes=1, files_ahead=1)  # what is read ahead of a limit is a race
+    requests = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0)
+    sent = []
+    reads: list[Callable[[Any], object]] = [
+        lambda dataset: query(door.scan(dataset)).collect(),
+        lambda dataset: dataset.scan(**own).to_table(),
+    ]
+    for read in reads:
+        with blocking.BlockingSession(
+            server.storage_options, requests=requests, limits=limits, memory_cache_bytes=0
+        ) as session:
+            dataset = session.open_dataset("s3://bucket/lake/")
+            begin = server.bytes_sent, len(server.log)
+            read(dataset)
+            sent.append((server.bytes_sent - begin[0], len(server.log) - begin[1]))
+    assert sent[0][0] <= sent[1][0]
+    assert sent[0][1] <= sent[1][1]
+
+
+def test_a_url_is_opened_for_each_query(server: ObjectServer) -> None:
+    frame = door.scan("s3://bucket/lake/", storage_options=server.storage_options)
+    assert frame.filter(C("id") == 1234).collect().rows() == [(1234, "u2", 308.5)]
+    footers = len(server.log)
+    assert frame.filter(C("id") == 2234).collect().height == 1
+    assert len(server.log) - footers <= 3, "footers and pages stay in the memory that the queries share"
+    server.put("bucket/lake/4.parquet", _lake(4))
+    assert frame.select(pl.len()).collect().item() == 5000
+    assert "s3://bucket/lake" in frame.explain()
+    joined = frame.join(frame.select("id", other="price"), on="id")
+    assert joined.filter(C("id") == 7).collect().height == 1
+
+
+def test_an_index_is_used(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.parquet").write_bytes(_lake(number))
+    with blocking.BlockingSession() as session:
+        session.build_index(tmp_path, [asyncpq.indexing.Keys("id")], at=str(tmp_path / "_index"))
+        opened = session.open_dataset(tmp_path, index=str(tmp_path / "_index"))
+        assert door.scan(opened).filter(C("id") == 2345).collect()["id"].to_list() == [2345]
+    frame = door.scan(tmp_path, index=str(tmp_path / "_index"), memory_cache_bytes=1 << 20)
+    assert frame.filter(C("id") == 2345).collect()["id"].to_list() == [2345]
+
+
+def test_one_file_and_lists(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.parquet").write_bytes(_lake(number))
+    assert door.scan(tmp_path / "1.parquet").select(C("id").min()).collect().item() == 1000
+    both = door.scan([tmp_path / "2.parquet", str(tmp_path / "0.parquet")])
+    assert both.select("id").head(1).collect().item() == 2000
+
+
+# -- life and errors ------------------------------------------------------------------------------
+
+
+def test_errors(server: ObjectServer, tmp_path: Path) -> None:
+    with pytest.raises(asyncpq.ObjectNotFoundError):
+        door.scan(tmp_path / "nothing")
+    with blocking.BlockingSession() as session:
+        (tmp_path / "0.parquet").write_bytes(_lake(0))
+        file = session.open_file(tmp_path / "0.parquet")
+        with pytest.raises(asyncpq.InvalidOptionError, match="takes no options"):
+            door.scan(file, index="x")
+        frame = door.scan(file)
+    with pytest.raises(asyncpq.UsageError, match="closed"):
+        frame.collect()
+    with pytest.raises(pl.exceptions.ColumnNotFoundError):
+        frame.select("nothing").collect()
+    retry = asyncpq.RetryOptions(max_attempts=1)
+    frame = door.scan("s3://bucket/lake/", storage_options=server.storage_options, retry=retry)
+    server.faults = [Fault(status=403, code="AccessDenied", times=None)]
+    engines: list[Any] = ["in-memory", "streaming"]
+    for engine in engines:
+        with pytest.raises(asyncpq.AccessDeniedError):
+            frame.collect(engine=engine)
+
+
+def test_a_file_whose_columns_changed_is_no_silent_frame(tmp_path: Path) -> None:
+    path = tmp_path / "0.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    frame = door.scan(path)
+    pq.write_table(pa.table({"id": ["a", "b"]}), path)
+    with pytest.raises(pl.exceptions.PolarsError, match=r"(?i)schema|dtype"):
+        frame.collect()
+
+
+def test_a_query_that_fails_leaves_no_scan(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    with blocking.BlockingSession(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
+        frame = door.scan(session.open_dataset(tmp_path))
+        with pytest.raises(pl.exceptions.PolarsError):
+            frame.select(C("user").cast(pl.Int64)).collect()
+        del frame
+        gc.collect()
+        runtime, until = session.asynchronous.runtime, time.monotonic() + 20
+        while any(isinstance(getattr(one, "__self__", 0), RecordBatchStream) for one in runtime._closers.values()):
+            assert time.monotonic() < until
+            pl.select(1)  # Polars drops what its threads held with its next call
+
+
+async def test_async_objects_are_read_in_their_loop(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    async with asyncpq.Session() as session:
+        for opened in (await session.open_file(tmp_path / "0.parquet"), await session.open_dataset(tmp_path)):
+            frame = door.scan(opened)
+            query = frame.filter(C("id") == 7).select("user")
+            assert (await query.collect_async()).rows() == [("u0",)]
+            assert (await asyncio.to_thread(query.collect)).rows() == [("u0",)]
+            engines: list[Any] = ["in-memory", "streaming"]
+            for engine in engines:
+                with pytest.raises(asyncpq.UsageError, match="collect_async"):
+                    query.collect(engine=engine)
+        later = door.scan(await session.open_dataset(tmp_path))
+    with pytest.raises(asyncpq.UsageError, match="closed"):
+        await later.collect_async()
+
+
+def test_async_objects_outside_of_their_loop(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(_lake(0))
+
+    async def make() -> tuple[asyncpq.File, pl.LazyFrame]:
+        async with asyncpq.open_file(tmp_path / "0.parquet") as file:
+            return file, door.scan(file)
+
+    file, frame = asyncio.run(make())
+    with pytest.raises(asyncpq.UsageError, match="outside of its event loop"):
+        door.scan(file)
+    with pytest.raises(asyncpq.UsageError, match="ended"):
+        frame.collect()
+
+
+def test_without_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    monkeypatch.delitem(sys.modules, "asyncpq.polars")
+    with pytest.raises(asyncpq.UsageError, match=r"pip install 'asyncpq\[polars\]'"):
+        __import__("asyncpq.polars")
