@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
@@ -175,20 +175,9 @@ class _Compiler:
             return self._junction(expr.args, pc.and_kleene, neutral=True)
         if isinstance(expr, tree.Or):
             return self._junction(expr.args, pc.or_kleene, neutral=False)
-        if isinstance(expr, tree.Comparison):
-            return self._comparison(expr)
-        if isinstance(expr, (tree.In, tree.KeyIn)):
-            return self._membership(expr)
-        if isinstance(expr, tree.IsNull):
-            return self._is_null(expr)
-        if isinstance(expr, (tree.StartsWith, tree.Contains, tree.Like)):
-            return self._text(expr)
-        if isinstance(expr, (tree.HasTokens, tree.HasPhrase)):
-            return self._words(expr)
-        if isinstance(expr, tree.Has):
-            return self._has(expr)
-        if isinstance(expr, tree.ColumnComparison):
-            return self._engine(expr)
+        make = self._OF_ATOMS.get(type(expr))
+        if make is not None:
+            return make(self, expr)
         raise PredicateTypeError(f"{expr!r} is not a predicate, but a {type(expr).__name__}")
 
     def _column(self, name: str) -> _Column:
@@ -233,10 +222,8 @@ class _Compiler:
         compare = COMPARE[_FLIPPED[op]]
         return _on_values(column, lambda values: compare([scalar, values]))
 
-    def _membership(self, expr: tree.In | tree.KeyIn) -> Evaluate:
+    def _membership(self, expr: tree.In) -> Evaluate:
         column = self._column(expr.column)
-        if isinstance(expr, tree.KeyIn):
-            return self._keys(expr, column)
         type_ = storage_type(column.type)
         held, others = expr.derived(("array", type_), lambda: exact_array(expr.values, type_))
         others = [value for value in others if between_values("==", value, type_) is not False]
@@ -248,7 +235,8 @@ class _Compiler:
         value_set = pa.concat_arrays([held, pa.nulls(1, held.type)]) if with_null else held
         return _on_values(column, lambda values: _members(values, value_set), null=with_null)
 
-    def _keys(self, expr: tree.KeyIn, column: _Column) -> Evaluate:
+    def _keys(self, expr: tree.KeyIn) -> Evaluate:
+        column = self._column(expr.column)
         type_ = storage_type(column.type)
         keys = expr.derived(("keys",), lambda: [value for value in expr.values if value is not None and value == value])
         if len(keys) <= 1 or converter(type_) is None:
@@ -323,6 +311,19 @@ class _Compiler:
             self.engine_atoms.append(expr)
         return lambda arrays: any_element(column.get(arrays), lambda values: equal({expr.column: values}))
 
+    def _box(self, expr: tree.IntersectsBox) -> Evaluate:
+        from asyncpq.decoding.wkb import box_kernel  # few predicates are about geometries
+
+        column = self._column(expr.column)
+        type_ = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
+        if storage_type(type_) not in (pa.binary(), pa.large_binary()):
+            raise PredicateTypeError(
+                f"{expr}: the column has the type {column.type}, expected geometries in well-known binary",
+                column=expr.column,
+                hint="Use it on a column of WKB. Compare columns of coordinates with >= and <=.",
+            )
+        return _on_values(column, box_kernel(expr))
+
     def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]
         atom = EngineAtom(expr, {column.name: column.type for column in operands})
@@ -338,6 +339,21 @@ class _Compiler:
             return atom.evaluate(values)
 
         return evaluate
+
+    _OF_ATOMS: ClassVar[Mapping[type, Callable[[_Compiler, Any], Evaluate]]] = {
+        tree.Comparison: _comparison,
+        tree.In: _membership,
+        tree.KeyIn: _keys,
+        tree.IsNull: _is_null,
+        tree.StartsWith: _text,
+        tree.Contains: _text,
+        tree.Like: _text,
+        tree.HasTokens: _words,
+        tree.HasPhrase: _words,
+        tree.Has: _has,
+        tree.IntersectsBox: _box,
+        tree.ColumnComparison: _engine,
+    }
 
 
 def _refuse_uuid(value: Scalar, column: _Column) -> None:

@@ -32,6 +32,7 @@ from asyncpq.expressions.tree import Has as Has
 from asyncpq.expressions.tree import HasPhrase as HasPhrase
 from asyncpq.expressions.tree import HasTokens as HasTokens
 from asyncpq.expressions.tree import In as In
+from asyncpq.expressions.tree import IntersectsBox as IntersectsBox
 from asyncpq.expressions.tree import IsNull as IsNull
 from asyncpq.expressions.tree import KeyIn as KeyIn
 from asyncpq.expressions.tree import Like as Like

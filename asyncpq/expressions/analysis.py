@@ -151,6 +151,7 @@ class ResultValues(NamedTuple):
     # the values are elements of a list: a list gives the result only if one of its elements is a member
     of_elements: bool = False
     texts: tuple[str | bytes, ...] = ()  # substrings of all members
+    box: tree.IntersectsBox | None = None  # all members are geometries that meet it
     tokens: tuple[str, ...] = ()  # tokens (:mod:`asyncpq.expressions.tokens`) of all members
 
     @property
@@ -388,6 +389,13 @@ def _has(atom: tree.Has, truth: Truth, domain: ValueDomain) -> ResultValues:
     return _comparison(tree.Comparison(atom.column, "==", atom.value), truth, domain)._replace(of_elements=True)
 
 
+def _intersects_box(atom: tree.IntersectsBox, truth: Truth, _: ValueDomain) -> ResultValues:
+    if truth is Truth.NULL:
+        return _NULL
+    values = ResultValues(EVERYTHING, null=False, nan=False, exact=False)
+    return values._replace(box=atom) if truth is Truth.TRUE else values
+
+
 def _columns(_: tree.ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
     return _unknown("two columns are compared", null=truth is Truth.NULL)
 
@@ -403,6 +411,7 @@ _RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultVa
     tree.HasTokens: _inside,
     tree.HasPhrase: _inside,
     tree.Has: _has,
+    tree.IntersectsBox: _intersects_box,
     tree.ColumnComparison: _columns,
 }
 

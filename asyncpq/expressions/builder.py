@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from asyncpq.errors import ExpressionError
@@ -118,6 +119,17 @@ class Column(tree.NamedColumn):
             )
         return tree.Has(self.name, scalar)
 
+    def intersects_box(self, xmin: float, ymin: float, xmax: float, ymax: float) -> Expression:
+        """Return a predicate that is true where the box of a geometry meets a box, edges included.
+
+        The column has geometries in well-known binary: GeoParquet's, or Parquet's GEOMETRY and GEOGRAPHY. With
+        ``xmin`` above ``xmax`` the box crosses the antimeridian.
+
+        Raises:
+            ExpressionError: a corner is not a number, or ``ymin`` is above ``ymax``.
+        """
+        return box_predicate(self.name, (xmin, ymin, xmax, ymax))
+
     def _text(self, text: str | bytes, verb: str) -> str | bytes:
         if not isinstance(text, (str, bytes)):
             raise ExpressionError(f"{verb}() expects str or bytes, not {text!r}", column=self.name)
@@ -139,6 +151,27 @@ class Column(tree.NamedColumn):
         raise tree.not_a_predicate(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
+
+
+def box_predicate(column: str, corners: Sequence[object]) -> Expression:
+    """Return the predicate of :meth:`Column.intersects_box` for ``corners`` (xmin, ymin, xmax, ymax)."""
+    numbers: list[float] = []
+    for corner in corners:
+        try:
+            number = float(corner)  # type: ignore[arg-type]  # others raise TypeError
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if number != number or isinstance(corner, (str, bytes, bool)):
+            raise ExpressionError(f"a corner of a box must be a number, not {corner!r}", column=column)
+        numbers.append(number)
+    xmin, ymin, xmax, ymax = numbers
+    if ymin > ymax:
+        raise ExpressionError(
+            f"the box has ymin {ymin!r} above ymax {ymax!r}",
+            column=column,
+            hint="Pass xmin, ymin, xmax, ymax in this order. Only xmin may be above xmax, to cross the antimeridian.",
+        )
+    return tree.IntersectsBox(column, xmin, ymin, xmax, ymax)
 
 
 def col(name: str) -> Column:

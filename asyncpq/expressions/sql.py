@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from asyncpq.errors import ExpressionError, UsageError
 from asyncpq.expressions import tree
+from asyncpq.expressions.builder import box_predicate
 from asyncpq.expressions.like_patterns import like
 from asyncpq.expressions.scalars import RelativeTime, Scalar, Untyped
 from asyncpq.expressions.sql_literals import interval, typed_literal
@@ -319,16 +320,28 @@ def _has(node: Any) -> Expression:
     return tree.Has(path, value)
 
 
+def _box(node: Any) -> Expression:
+    column, *corners = node.expressions
+    numbers = [_operand(corner) for corner in corners]
+    if not all(
+        isinstance(number, (int, float)) or (isinstance(number, Untyped) and number.is_number) for number in numbers
+    ):
+        _refuse(node, "needs four numbers", "Write intersects_box(geometry, xmin, ymin, xmax, ymax).")
+    path = _column(node, column)
+    return box_predicate(path, [float(number.text) if isinstance(number, Untyped) else number for number in numbers])
+
+
 _FUNCTIONS: Final[dict[str, Callable[[Any], Expression]]] = {
     "has_tokens": _text_function(_words(tree.HasTokens)),
     "has_phrase": _text_function(_words(tree.HasPhrase)),
     "list_contains": _has,
+    "intersects_box": _box,
 }
 
 
 def _function(node: Any) -> Expression:
     make = _FUNCTIONS.get(str(node.this).lower())
-    if make is None or len(node.expressions) != 2:
+    if make is None or len(node.expressions) != (5 if make is _box else 2):
         known = ", ".join(["starts_with", "contains", "isnan", "array_contains", *_FUNCTIONS])
         _refuse(node, "is a function that conditions do not have", f"Use one of {known}, or a comparison.")
     return make(node)

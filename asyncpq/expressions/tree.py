@@ -349,6 +349,32 @@ class Has(Atom):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IntersectsBox(Atom):
+    """Whether the box of a geometry's coordinates meets a box, edges included; false without coordinates.
+
+    Null where the geometry is null. With ``xmin`` above ``xmax`` the box crosses the antimeridian.
+    """
+
+    operator: ClassVar[str] = "intersects box"
+    column: str
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+    def meets(self, xmin: float, ymin: float, xmax: float, ymax: float) -> bool:
+        """Return whether another box, which does not cross the antimeridian, meets this one."""
+        if ymin > self.ymax or ymax < self.ymin:
+            return False
+        join = any if self.xmin > self.xmax else all
+        return join((xmax >= self.xmin, xmin <= self.xmax))
+
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.xmin, self.ymin, self.xmax, self.ymax)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Junction(Expression):
     args: tuple[Expression, ...]
 

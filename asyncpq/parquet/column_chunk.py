@@ -132,6 +132,15 @@ class IndexPlaces(NamedTuple):
     column_index_range: tuple[int, int] | None
 
 
+class Box(NamedTuple):
+    """Bounds of coordinates (parquet.thrift, BoundingBox). With ``xmin`` above ``xmax`` it crosses the antimeridian."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
 class ColumnChunk(NamedTuple):
     """The locations of a chunk's pages and indexes, and the writer's statements about them."""
 
@@ -159,6 +168,7 @@ class ColumnChunk(NamedTuple):
     raw_start: int  # position of the struct in the metadata bytes
     raw_stop: int
     dropped: tuple[str, ...] = ()  # statements that contradict schema or row group and are ignored
+    box: Box | None = None  # of the coordinates of its geometries
 
     @property
     def statistics(self) -> ChunkStatistics | None:
@@ -250,6 +260,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         start,
         stop,
         () if path == leaf.path else (f"a column chunk in its place names the column {'.'.join(path)!r}",),
+        _box(meta.get(17)),
     )
 
 
@@ -385,6 +396,17 @@ def _statistics(fields: Value) -> ChunkStatistics | None:
     count = [value if type(value) is int and value >= 0 else None for value in map(get, (3, 4, 9))]
     flag = [value if type(value) is bool else None for value in map(get, (7, 8))]
     return ChunkStatistics(binary[0], binary[1], count[0], count[1], binary[2], binary[3], flag[0], flag[1], count[2])
+
+
+def _box(statistics: Value) -> Box | None:
+    """Return the box of GeospatialStatistics; None without one, or if it contradicts itself."""
+    fields = statistics.get(1) if isinstance(statistics, dict) else None
+    if not isinstance(fields, dict):
+        return None
+    corners = [value for number in (1, 3, 2, 4) if isinstance(value := fields.get(number), float) and value == value]
+    if len(corners) < 4 or corners[1] > corners[3]:
+        return None
+    return Box(*corners)
 
 
 def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.expressions import And, Atom, Expression, In, KeyIn, atoms, replace_atoms
+from asyncpq.expressions import And, Atom, Expression, In, IntersectsBox, KeyIn, atoms, replace_atoms
 from asyncpq.expressions.analysis import Incomparable, ResultValues, ToKey, Truth, ValueDomain, keys_of
 from asyncpq.expressions.scalars import Scalar
+from asyncpq.parquet.column_chunk import Box
+from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
@@ -25,13 +27,15 @@ from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, known_values, rows_where
 
+_GEOMETRIES: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
+
 # -- row groups -------------------------------------------------------------------------------------
 
 
 class RowGroupZones:
     """The bounds of one leaf column in all row groups of a file. Expensive to make: callers cache the object."""
 
-    __slots__ = ("domain", "holding", "proves", "reason", "weight", "zones")
+    __slots__ = ("boxes", "domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
         """Decode the statistics of the leaf's column chunks in ``metadata``, and of no other column.
@@ -58,12 +62,32 @@ class RowGroupZones:
         )
         self.domain: ValueDomain = self.zones.domain
         self.holding = self.zones.holding
+        self.boxes: list[Box | None] = []  # of the geometries in each row group; empty for other columns
+        logical = leaf.element.logical_type
+        if logical is not None and logical.kind in _GEOMETRIES:
+            self.boxes = [group.chunk(leaf.index).box for group in metadata.row_groups]
+            self.holding = self._meeting
         # why the bounds of a row group are not used although the file has them; None if all are used
         self.reason = next((reason for _, reason in known if reason is not None), None)
         # the bounds can prove that all rows match; the deprecated statistics only rule out
         self.proves = orders is not None
         strings = sum([len(bound) for chunk in bounds for bound in (chunk.min, chunk.max) if isinstance(bound, bytes)])
         self.weight = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
+
+    def _meeting(self, wanted: ResultValues) -> RowRanges:
+        """Return the row groups that may have a value of the set ``wanted``, whose geometries perhaps meet a box."""
+        rows = self.zones.holding(wanted)
+        if wanted.box is None:
+            return rows
+        return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not _may_meet(wanted.box, box)])
+
+
+def _may_meet(asked: IntersectsBox, box: Box | None) -> bool:
+    if box is None:
+        return True
+    if box.xmin > box.xmax:  # where the coordinates of one geometry lie on both sides of it, they span all x
+        return asked.meets(-math.inf, box.ymin, math.inf, box.ymax)
+    return asked.meets(*box)
 
 
 class RowGroupPruning:

@@ -50,6 +50,7 @@ class ReadColumns:
         "apart",
         "bounded",
         "bounded_leaves",
+        "covering",
         "leaves",
         "output",
         "predicate",
@@ -75,6 +76,7 @@ class ReadColumns:
         # those of the predicate that are leaves with bounds that count rows
         self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
         self.bounded_leaves = {leaf.index for leaf in self.bounded.values()}
+        self.covering: tuple[Leaf, ...] = ()  # those of ``bounded`` that are not read
         filtering = [column.projection for column in self.predicate.values()]
         self.leaves = _leaves(
             schema, filtering, output
@@ -85,6 +87,19 @@ class ReadColumns:
         self.zones: dict[str, RowGroupZones] | None = None  # of ``bounded``, by name; None before they are made
         # row groups (ordinal, whether filtered) whose chunks are known not to share bytes
         self.apart: set[tuple[int, bool]] = set()
+
+    def may_cover(self, leaf: Leaf) -> bool:
+        """Return whether the leaf's dotted name means no other column in the predicate."""
+        named = self.predicate.get(leaf.dotted)
+        return named is None or named.leaf is leaf
+
+    def covered_by(self, leaves: Iterable[Leaf]) -> ReadColumns:
+        """Return these columns, with ``leaves`` whose statistics prune although no value of them is read."""
+        other = copy.copy(self)
+        other.covering = tuple(leaf for leaf in leaves if leaf.dotted not in self.predicate)
+        other.bounded = {**self.bounded, **{leaf.dotted: leaf for leaf in other.covering}}
+        other.zones = other.with_filters = None
+        return other
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """Return these columns, marked so that the statistics of ``names`` prune nothing."""

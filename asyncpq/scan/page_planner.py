@@ -185,6 +185,8 @@ class PagePlanner:
         for ordinal, rows, filtered in candidates:
             if filtered:
                 wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in columns.leaves]
+                if bounded:
+                    wanted += [IndexRequest(ordinal, leaf.index, True) for leaf in columns.covering]
             elif (where is not None and self.limit is not None) or self._skips_pages(ordinal, rows):
                 wanted += [IndexRequest(ordinal, item.leaf, False) for item in columns.unfiltered]
         if wanted:
@@ -308,13 +310,16 @@ class PagePlanner:
 def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
     """Return the row groups' zones for the columns with bounds, keyed by name; computed once for each version."""
     if columns.zones is None:
-        columns.zones = {
-            name: version.derived(
-                ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
-            )
-            for name, leaf in columns.bounded.items()
-        }
+        columns.zones = {name: row_group_zone(version, leaf) for name, leaf in columns.bounded.items()}
     return columns.zones
+
+
+def row_group_zone(version: FileVersion, leaf: Leaf) -> RowGroupZones:
+    """Return the row groups' zones for one leaf; computed once for each version."""
+    zones: RowGroupZones = version.derived(
+        ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
+    )
+    return zones
 
 
 def _candidates(rows: ResolvedAccess, kept: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:

@@ -19,17 +19,28 @@ from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, FormatError, ObjectChangedError, QueryError
 from asyncpq.events import Operation
-from asyncpq.expressions import Atom, Comparison, Constant, Expression, columns, simplify, without_contradictions
+from asyncpq.expressions import (
+    Atom,
+    Comparison,
+    Constant,
+    Expression,
+    IntersectsBox,
+    columns,
+    simplify,
+    without_contradictions,
+)
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
+from asyncpq.pruning.geometries import covered, covering_condition, coverings, has_boxes, shows_wrapping
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.records import dataclass
-from asyncpq.scan.column_resolution import Resolved, WantedColumns, meant, resolve, resolve_view
+from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.page_planner import PagePlanner, row_group_zones
+from asyncpq.scan.page_planner import PagePlanner, row_group_zone, row_group_zones
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
@@ -130,14 +141,15 @@ class ScanPlanner:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
                 rows = request.access.resolve(row_group_layout(version))
+            read, prune = self._covered(version, resolved.columns)
             planner = PagePlanner(
                 source,
                 version,
                 RequestContext(metrics, scan, metrics.rounds + 1, "index", scan, context.began),
-                resolved.columns,
+                read,
                 rows,
                 self._where,
-                self._prune,
+                prune,
                 request.limit,
                 request.rows_only,
                 source.prices(),
@@ -275,6 +287,27 @@ class ScanPlanner:
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
             filter_ = self._narrowed(version, resolved, filter_, types)
         return resolved, filter_
+
+    def _covered(self, version: FileVersion, columns: ReadColumns) -> tuple[ReadColumns, Expression | None]:
+        """Return the columns and the predicate to prune by: boxes of geometries by the columns that cover them, too."""
+        where, prune = self._where, self._prune
+        if where is None or type(where) is Comparison or isinstance(where, Constant) or not has_boxes(where):
+            return columns, prune
+        known = version.derived(("coverings",), lambda: coverings(version.metadata), 1000)
+        used: dict[str, Leaf] = {}
+
+        def condition(atom: IntersectsBox) -> Expression | None:
+            leaf = columns.bounded.get(atom.column)
+            covering = None if leaf is None else known.get(leaf.dotted)
+            if covering is None or not all(columns.may_cover(leaf) for leaf in covering.leaves):
+                return None
+            used.update({leaf.dotted: leaf for leaf in covering.leaves})
+            xmin, xmax = (row_group_zone(version, leaf).zones for leaf in (covering.xmin, covering.xmax))
+            by_x = covering.is_planar and not shows_wrapping(xmin, xmax)
+            return covering_condition(atom, covering, by_x=by_x)
+
+        prune = covered(where if prune is None else prune, condition)
+        return (columns.covered_by(used.values()) if used else columns), prune
 
     def _narrowed(
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]

@@ -18,9 +18,11 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import KeyIn, col
 from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Claim, WriterFault
+from tests.geometries import wkb
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "filter.md").read_text(encoding="utf-8")
 NAMES: dict[str, Any] = {"pa": pa, "pc": pc, "nan": nan, "date": date, "datetime": datetime, "Decimal": Decimal}
+NAMES["point"] = lambda x, y: wkb(("Point", [x, y]))
 
 
 def table_lines(cells: int) -> list[list[str]]:
@@ -35,7 +37,7 @@ def table_lines(cells: int) -> list[list[str]]:
 
 KEPT = table_lines(5)
 WORDS = table_lines(3)
-LISTS = [line for line in table_lines(4) if ".has(" in line[2]]
+LISTS = [line for line in table_lines(4) if ".has(" in line[2] or ".intersects_box(" in line[2]]
 REFUSED = [line for line in table_lines(4) if line not in LISTS]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +160,10 @@ def test_bad_filter_lists_are_named(filters: Any, named: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse_filters(filters)
     assert named in str(caught.value)
+
+
+def test_boxes_are_checked() -> None:
+    assert str(col("g").intersects_box(170, -50, -170, -30)) == "g intersects box 170.0, -50.0, -170.0, -30.0"
+    for corners in ((0, 1, 1, 0), (math.nan, 0, 1, 1), ("0", 0, 1, 1), (None, 0, 1, 1), (True, 0, 1, 1)):
+        with pytest.raises(ExpressionError):
+            col("g").intersects_box(*corners)

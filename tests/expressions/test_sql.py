@@ -481,3 +481,12 @@ def test_without_sqlglot_the_error_says_what_to_install(monkeypatch: pytest.Monk
 def test_sqlglot_is_loaded_only_for_sql() -> None:
     code = "import sys, asyncpq, asyncpq.file, asyncpq.dataset; assert not [m for m in sys.modules if 'sqlglot' in m]"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_boxes_of_geometries() -> None:
+    assert parse_sql("intersects_box(geometry, -5.5, 0, 1e1, 47.25)") == col("geometry").intersects_box(
+        -5.5, 0, 10, 47.25
+    )
+    for text in ("intersects_box(g, 1, 2, 3)", "intersects_box(g, '1', 2, 3, 4)", "intersects_box(g, 1, 4, 3, 2)"):
+        with pytest.raises(ExpressionError):
+            parse_sql(text)

@@ -1,0 +1,111 @@
+"""GeoParquet's covering columns: conditions on the boxes of geometries, which prune as those on any other column do.
+
+A file's "geo" metadata name four columns with the box of each row's geometry. Where a geometry's box meets another box,
+so do these columns; nothing follows where it does not. A box with xmin above xmax crosses the antimeridian, which the
+coordinates do not show: files with signs of such boxes are pruned by y alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from asyncpq.expressions import And, Comparison, Expression, IntersectsBox, Or, atoms
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import Leaf
+from asyncpq.pruning.zones import Zones
+
+GEO: Final = "geo"
+"""Key-value metadata of GeoParquet: a JSON object."""
+
+_CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
+_FLOATS: Final = (PhysicalType.FLOAT, PhysicalType.DOUBLE)
+_ROUNDED: Final = 2.0**-23  # of floats of 32 bits, the greatest relative distance between neighbours
+_LEAST: Final = 2.0**-149  # the distance between those next to zero
+
+
+class Covering(NamedTuple):
+    """The leaf columns that have the box of each geometry of one column."""
+
+    xmin: Leaf
+    ymin: Leaf
+    xmax: Leaf
+    ymax: Leaf
+    is_planar: bool  # no box crosses the antimeridian, as far as the metadata say
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return self[:4]
+
+
+def coverings(metadata: FileMetadata) -> Mapping[str, Covering]:
+    """Return the covering columns of a file, by dotted path of the geometry's column; none of metadata that cannot be
+    understood."""
+    try:
+        columns = json.loads(metadata.key_value_metadata.get(GEO) or "{}")["columns"].items()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    by_path = {leaf.path: leaf for leaf in metadata.schema.leaves if leaf.max_repetition_level == 0}
+    found = {name: _covering(column, by_path) for name, column in columns}
+    return {name: covering for name, covering in found.items() if covering is not None}
+
+
+def _covering(column: Any, leaves: Mapping[tuple[str, ...], Leaf]) -> Covering | None:
+    try:
+        paths = [tuple(column["covering"]["bbox"][corner]) for corner in _CORNERS]
+        box = column.get("bbox")
+        wraps = box is not None and box[0] > box[len(box) // 2]
+        is_planar = column.get("edges", "planar") == "planar" and not wraps
+        xmin, ymin, xmax, ymax = corners = [leaves[path] for path in paths]
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return None
+    if column.get("encoding") != "WKB" or any(leaf.physical_type not in _FLOATS for leaf in corners):
+        return None
+    return Covering(xmin, ymin, xmax, ymax, is_planar)
+
+
+def shows_wrapping(xmin: Zones, xmax: Zones) -> bool:
+    """Return whether the bounds of covering columns prove that a box has its xmin above its xmax."""
+    lows, highs = ({zone: (low, high) for zone, low, high in zones.bounds()} for zones in (xmin, xmax))
+    return any(
+        least > highs[zone][0] or greatest > highs[zone][1] for zone, (least, greatest) in lows.items() if zone in highs
+    )
+
+
+def covered(expr: Expression, condition: Callable[[IntersectsBox], Expression | None]) -> Expression:
+    """Return a predicate that is true wherever ``expr`` is: its boxes have the ``condition`` on covering columns, too.
+
+    Below a negation nothing changes: no condition follows from a box that does not meet.
+    """
+    if isinstance(expr, (And, Or)):
+        return type(expr)(tuple([covered(arg, condition) for arg in expr.args]))
+    if not isinstance(expr, IntersectsBox):
+        return expr
+    added = condition(expr)
+    return expr if added is None else And((expr, added))
+
+
+def has_boxes(expr: Expression) -> bool:
+    """Return whether ``expr`` compares boxes of geometries."""
+    return any(isinstance(atom, IntersectsBox) for atom in atoms(expr))
+
+
+def covering_condition(atom: IntersectsBox, covering: Covering, *, by_x: bool) -> Expression:
+    """Return the condition on covering columns, by their dotted names, that follows from ``atom``."""
+    conditions: list[Expression] = [
+        Comparison(covering.ymin.dotted, "<=", _above(atom.ymax, covering.ymin)),
+        Comparison(covering.ymax.dotted, ">=", -_above(-atom.ymin, covering.ymax)),
+    ]
+    if by_x:
+        left = Comparison(covering.xmin.dotted, "<=", _above(atom.xmax, covering.xmin))
+        right = Comparison(covering.xmax.dotted, ">=", -_above(-atom.xmin, covering.xmax))
+        conditions += [Or((left, right))] if atom.xmin > atom.xmax else [left, right]
+    return And(tuple(conditions))
+
+
+def _above(value: float, leaf: Leaf) -> float:
+    """Return ``value``, or for a column of 32 bits a bound of what it may be rounded to: not all writers round boxes
+    outwards."""
+    return value + abs(value) * _ROUNDED + _LEAST if leaf.physical_type is PhysicalType.FLOAT else value
