@@ -10,7 +10,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, show
@@ -19,6 +19,7 @@ from asyncpq.reports.causes import causes_of
 from asyncpq.reports.read_model import Facts
 from asyncpq.reports.story import Story as Story
 from asyncpq.scan.fates import add_funnels, funnel_step
+from asyncpq.storage.base import is_here
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FileFates, FileSummary, FunnelStep, Inspection, PlanDocument, Request, Why
@@ -60,6 +61,9 @@ class WhyReport:
         document = self._document
         causes = ", ".join([cause["id"] for cause in document["causes"]]) or "no causes"
         return f"WhyReport({document['url']!r}, {len(document['requests'])} requests, {causes})"
+
+_DISK_S: Final = 1e-4  # until the first byte of a read of a local file, and its bytes a second
+_DISK_BYTES_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +153,16 @@ def why_report(read: Read, story: Story) -> WhyReport:
 
 
 def _prices(story: Story) -> Any:
-    return next(iter(story.files.values())).scan_plan.fetch_plan.prices if story.files else None
+    """Return the prices that savings are predicted with: the plan's, but those of a disk where the files are here, of
+    which plans learn none."""
+    if not story.files:
+        return None
+    file = next(iter(story.files.values()))
+    prices, source = file.scan_plan.fetch_plan.prices, file.planner.source
+    requests = source.runtime.options.requests
+    if not is_here(source.handle) or requests.latency_s is not None or requests.bandwidth_bytes_s is not None:
+        return prices
+    return prices._replace(latency_s=_DISK_S, bandwidth_bytes_s=_DISK_BYTES_S, connection_bytes_s=_DISK_BYTES_S)
 
 
 def _filters(story: Story) -> list[str]:
