@@ -206,7 +206,8 @@ class Service:
             status = "error"
             self.metrics.in_flight.inc()
             try:
-                with self._slots.taken_by(token, self.configuration.server.concurrent):
+                with self._slots.taken_by(token, self.configuration.server.concurrent) as free:
+                    exchange.reply.before_last = free
                     await call.run()
                 status = str(exchange.reply.status)
             except ClientGoneError:
@@ -242,22 +243,22 @@ class _Call:
 
     async def run(self) -> None:
         """Answer the request."""
-        exchange = self._exchange
-        if exchange.method == "POST":
-            question = from_body(self._verb, await exchange.body())
-        else:
-            question = from_query(self._verb, exchange.parameters)
-            await exchange.body()
-        time_limit = asyncio.timeout(self._token.limits.seconds)
+        exchange, seconds = self._exchange, self._token.limits.seconds
+        time_limit = asyncio.timeout(seconds)
         try:
             async with time_limit:
+                body = await exchange.body()
+                if exchange.method == "POST":
+                    question = from_body(self._verb, body)
+                else:
+                    question = from_query(self._verb, exchange.parameters)
                 await exchange.while_client_waits(self._answer(question))
         except TimeoutError:
             if not time_limit.expired():
                 raise
             if exchange.reply.status:
-                raise AbortedError(f"it took more than {self._token.limits.seconds:g} s") from None
-            raise Problem(504, f"the answer took more than {self._token.limits.seconds:g} s") from None
+                raise AbortedError(f"it took more than {seconds:g} s") from None
+            raise Problem(504, f"the answer took more than {seconds:g} s") from None
 
     async def _answer(self, question: Question) -> None:
         dataset = await self._served.dataset()

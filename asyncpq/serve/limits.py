@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from asyncpq.serve.configuration import Token
@@ -25,18 +25,26 @@ class Slots:
         return self._taken.total()
 
     @contextmanager
-    def taken_by(self, token: Token, concurrent: int) -> Iterator[None]:
-        """Take a slot for the block. Raises Problem 429 if the token, or with all others ``concurrent``, has too
-        many."""
+    def taken_by(self, token: Token, concurrent: int) -> Iterator[Callable[[], None]]:
+        """Take a slot for the block, and give a function that frees it before the block ends.
+
+        Raises Problem 429 if the token, or with all others ``concurrent``, has too many.
+        """
         if self._taken[token.name] >= token.limits.concurrent:
             raise _busy(f"the token has {token.limits.concurrent} requests under way, which is its limit")
         if self.taken >= concurrent:
             raise _busy("the service has as many requests under way as it may")
         self._taken[token.name] += 1
+        held = [token.name]
+
+        def free() -> None:
+            if held:
+                self._taken[held.pop()] -= 1
+
         try:
-            yield
+            yield free
         finally:
-            self._taken[token.name] -= 1
+            free()
 
 
 def _busy(detail: str) -> Problem:

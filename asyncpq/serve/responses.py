@@ -94,6 +94,8 @@ class Reply:
         self._send = send
         self._with_body = with_body
         self.status = 0  # 0 until it begins
+        #: Called before the last bytes are sent: with them, a client may send its next request.
+        self.before_last: Callable[[], None] | None = None
         self.bytes_sent = 0
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
@@ -112,6 +114,8 @@ class Reply:
     async def part(self, data: bytes, *, last: bool = False) -> None:
         """Send the next bytes of the body."""
         body = data if self._with_body else b""
+        if last and self.before_last is not None:
+            self.before_last()
         self.bytes_sent += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": not last})
 

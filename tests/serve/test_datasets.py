@@ -10,11 +10,12 @@ import pytest
 
 import asyncpq
 from asyncpq.expressions import parse_where
-from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits
+from asyncpq.indexing import Bounds, Footers, Keys
+from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits, parse_configuration
 from asyncpq.serve.datasets import Inquiry, ServedDataset
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import Question
-from tests.serve.services import parquet, trips, write_lake
+from tests.serve.services import client_of, parquet, settings, trips, write_lake
 
 
 async def test_files_folders_patterns_and_lists(tmp_path: Path) -> None:
@@ -34,6 +35,35 @@ async def test_files_folders_patterns_and_lists(tmp_path: Path) -> None:
             assert await dataset.count() == rows
             assert await served.dataset() is dataset
             await served.close()
+
+
+async def test_tables_and_indexes_are_read_as_without_the_service(tmp_path: Path) -> None:
+    """The versions of a table's files and of an index's are fixed, too; deleted rows stay deleted."""
+    deltalake = pytest.importorskip("deltalake")
+    table = trips(2000).drop_columns(["place", "place.z"])
+    write_lake(tmp_path / "lake")
+    for part in (table.slice(0, 1200), table.slice(1200)):
+        deltalake.write_deltalake(tmp_path / "delta", part, mode="append")
+    deltalake.DeltaTable(tmp_path / "delta").delete("id < 10")
+    async with asyncpq.Session() as session:
+        await session.build_index(f"{tmp_path}/lake/", [Keys("user"), Bounds("id"), Footers()])
+    both = settings(f"{tmp_path}/lake/")
+    both["datasets"]["delta"] = {"url": f"{tmp_path}/delta", "format": "delta"}
+    both["tokens"]["all"]["datasets"]["*"] = {}
+    async with client_of(parse_configuration(both)) as client:
+        for name, rows in (("trips", 3000), ("delta", 1990)):
+            counted = await client.get(f"/v1/{name}/count")
+            assert counted.json()["rows"] == rows
+            found = await client.get(f"/v1/{name}/lookup?user=u5&columns=id")
+            least = 0 if name == "trips" else 10
+            ids = [number for number in range(least, rows + least) if number % 97 == 5]
+            assert sorted(row["id"] for row in found.json()["rows"]) == ids
+            again = await client.get(
+                f"/v1/{name}/lookup?user=u5&columns=id", headers={"if-none-match": found.headers["etag"]}
+            )
+            assert again.status_code == 304
+        plan = (await client.get("/v1/trips/explain", params={"where": "\"user\" = 'u5' AND id < 9"})).json()
+        assert plan["files_to_read"] == 1
 
 
 async def test_an_old_dataset_is_opened_again_while_it_serves(tmp_path: Path) -> None:

@@ -100,3 +100,26 @@ async def test_a_read_ends_when_its_client_closes_the_connection(
             text = (await real.get("/metrics")).text
         assert service._slots.taken == 0
         assert 'asyncpq_serve_requests_total{dataset="trips",status="gone",verb="scan"} 1.0' in text
+
+
+@pytest.mark.faults
+async def test_a_client_that_sends_too_slowly_is_ended(tmp_path: Any) -> None:
+    """A body that never ends holds its slot no longer than an answer may take."""
+    write_lake(tmp_path)
+    async with client_of(configuration(f"{tmp_path}/", limits={"seconds": 0.05})) as client:
+        service = service_of(client)
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            if not service._slots.taken:
+                raise AssertionError
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"authorization", f"Bearer {TOKEN}".encode())]
+        scope = {"type": "http", "method": "POST", "path": "/v1/trips/scan", "query_string": b"", "headers": headers}
+        await service.app(scope, receive, send)
+        assert sent[0]["status"] == 504
+        assert service._slots.taken == 0

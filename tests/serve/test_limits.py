@@ -23,4 +23,7 @@ def test_a_slot_is_free_again_however_its_request_ends() -> None:
                 pass
     with pytest.raises(ZeroDivisionError), slots.taken_by(one, 3):
         raise ZeroDivisionError
+    with slots.taken_by(one, 3) as free:
+        free()
+        assert slots.taken == 0
     assert slots.taken == 0

@@ -148,7 +148,7 @@ async def test_20_000_lookups_at_64_at_once_with_faults_behind_them(capsys: pyte
             if "s3" not in store.storage_options
             else store.storage_options,
             "session": {"memory_cache_bytes": 1 << 20, "max_age_s": 0.05},  # most pages are fetched, again and again
-            "limits": {"concurrent": 100},
+            "limits": {"concurrent": at_once},  # a client that waits for its answers never has more
         }
         async with (
             client_of(configuration("s3://bucket/trips/", **more)) as client,
