@@ -62,6 +62,7 @@ class WhyReport:
         causes = ", ".join([cause["id"] for cause in document["causes"]]) or "no causes"
         return f"WhyReport({document['url']!r}, {len(document['requests'])} requests, {causes})"
 
+
 _DISK_S: Final = 1e-4  # until the first byte of a read of a local file, and its bytes a second
 _DISK_BYTES_S: Final = 1e9
 
