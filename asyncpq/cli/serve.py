@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncpq.cli.running import WRONG_USAGE, fail
+from asyncpq.errors import UsageError
 
 
 def serve(
@@ -26,8 +27,6 @@ def serve(
         fail("name a configuration, or pass --demo", WRONG_USAGE)
     try:
         from asyncpq.serve.__main__ import serve as run_service
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "prometheus_client"):
-            raise
-        fail(f"the service requires {error.name}. Install it with: pip install 'asyncpq[serve]'", WRONG_USAGE)
+    except UsageError as error:  # its packages are not installed
+        fail(str(error), WRONG_USAGE)
     raise typer.Exit(run_service(configuration, host, port))

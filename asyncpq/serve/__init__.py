@@ -9,6 +9,15 @@ describes, ``server.py`` runs it all with uvicorn, ``demo.py`` on data that it m
 
 from __future__ import annotations
 
-from asyncpq.serve.app import Service as Service
+from asyncpq.errors import UsageError
 from asyncpq.serve.configuration import Configuration as Configuration
 from asyncpq.serve.configuration import load_configuration as load_configuration
+
+try:
+    from asyncpq.serve.app import Service as Service
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "starlette":
+        raise
+    raise UsageError(
+        "the service requires the package starlette, which is not installed", hint="Run pip install 'asyncpq[serve]'."
+    ) from error
