@@ -61,6 +61,7 @@ from asyncpq.storage.base import Validator
 
 if TYPE_CHECKING:
     from asyncpq import blocking
+    from asyncpq import duckdb as duckdb
     from asyncpq import indexing as indexing
     from asyncpq import polars as polars
     from asyncpq.dataset import Dataset
@@ -197,7 +198,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # type checkers would take it that every name exists
 
     def __getattr__(name: str) -> object:
-        if name in ("blocking", "indexing", "polars"):
+        if name in ("blocking", "duckdb", "indexing", "polars"):
             return import_module(f"asyncpq.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import QueryError, UsageError
+from asyncpq.errors import AsyncpqError, QueryError, UsageError
 
 T = TypeVar("T")
 
@@ -97,13 +97,23 @@ class BatchPuller(Generic[T]):
         self._next_batch = next_batch
         self._close = close
         self._loop = OtherThread()
+        self._failed: AsyncpqError | None = None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        """Return the next batch. Raises what :meth:`OtherThread.call` raises."""
-        batch = self._loop.call(self._next_batch)
+        """Return the next batch. Raises what :meth:`OtherThread.call` raises; an error of the read each time, since
+        consumers with several threads tell of the last."""
+        if self._failed is not None:
+            raise self._failed
+        try:
+            batch = self._loop.call(self._next_batch)
+        except UsageError:
+            raise
+        except AsyncpqError as error:
+            self._failed = error
+            raise
         if batch is None:
             self._close = None
             raise StopIteration

@@ -95,3 +95,13 @@ async def test_a_loop_that_waits_for_its_consumer_ends_the_wait(
                 with pytest.raises(asyncpq.UsageError, match=r"run nothing for .* asyncio\.to_thread"):
                     pool.submit(consume).result(60)
         assert (await entered.to_table()) == table, "a call that was given up takes no batch"
+
+
+async def test_a_read_that_failed_says_so_to_each_thread() -> None:
+    async def fails() -> int:
+        raise asyncpq.AccessDeniedError("refused")
+
+    puller = arrow_stream.BatchPuller(fails, None)
+    for _ in range(2):
+        with pytest.raises(asyncpq.AccessDeniedError):
+            await asyncio.to_thread(next, puller)

@@ -1,0 +1,193 @@
+"""Files, datasets and tables for DuckDB's SQL, which pushes columns and filters down into asyncpq.
+
+::
+
+    with asyncpq.blocking.BlockingSession() as session:
+        trips = asyncpq.duckdb.dataset(session.open_dataset("s3://bucket/trips/"))
+        duckdb.sql("select price from trips where id = 42")
+
+DuckDB gives columns and a filter to every ``pyarrow.dataset.Dataset``, and does not filter again. So the filter means
+here what it means to DuckDB, also for NaN and -0.0 (docs/tools.md). Nothing here needs DuckDB itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from asyncpq.blocking import BlockingDataset, BlockingFile
+from asyncpq.decoding.substrait import from_pyarrow
+from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, UnsupportedFeatureError, UsageError
+from asyncpq.expressions import And, Atom, Comparison, Constant, Expression, In, KeyIn, Not, Or, replace_atoms
+from asyncpq.options import DEFAULT_BATCH_SIZE
+
+__all__ = ["dataset"]
+
+_NAN: Final = float("nan")
+
+
+def dataset(opened: BlockingFile | BlockingDataset) -> ds.Dataset:
+    """Return a dataset for queries of DuckDB, which name it like a table.
+
+    It reads in the session of ``opened``, which must stay open.
+
+    Raises:
+        InvalidOptionError: ``opened`` is no open file or dataset of :mod:`asyncpq.blocking`.
+    """
+    if not isinstance(opened, (BlockingFile, BlockingDataset)):
+        raise InvalidOptionError(
+            f"asyncpq.duckdb.dataset() expects an open file or dataset of asyncpq.blocking, not a "
+            f"{type(opened).__name__}",
+            hint="Open it in a BlockingSession: its event loop runs while DuckDB waits.",
+        )
+    return _Pushed(opened)
+
+
+class _Pushed(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset to pyarrow and DuckDB, of which only scanners read: each is a scan of ``opened``."""
+
+    def __init__(self, opened: BlockingFile | BlockingDataset) -> None:
+        super().__init__(opened.schema.empty_table())
+        self._opened = opened
+
+    def __repr__(self) -> str:
+        return f"asyncpq.duckdb.dataset({self._opened!r})"
+
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: pc.Expression | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        **hints: object,
+    ) -> _Scanner:
+        """Return what reads ``columns`` of the rows for which DuckDB's ``filter`` is true. ``hints`` are not needed."""
+        if isinstance(columns, Mapping):
+            self._no_rows()
+        return _Scanner(self._opened, columns, filter, batch_size)
+
+    def _no_rows(self, *args: object, **keywords: object) -> NoReturn:
+        raise UsageError(
+            "a dataset of asyncpq.duckdb is for queries of DuckDB alone",
+            hint="Use the scans of the asyncpq file or dataset, which are Arrow streams.",
+        )
+
+    # those of the base class would see the empty table
+    filter = get_fragments = join = join_asof = replace_schema = sort_by = _no_rows
+
+
+class _Scanner:
+    """One scan, as DuckDB and the methods of pyarrow's datasets use scanners."""
+
+    def __init__(
+        self,
+        opened: BlockingFile | BlockingDataset,
+        columns: list[str] | None,
+        condition: pc.Expression | None,
+        batch_size: int,
+    ) -> None:
+        self._opened = opened
+        self._columns = columns
+        self._condition = condition
+        self._batch_size = batch_size
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the batches. Dropping the reader ends the scan."""
+        condition = self._condition
+        where = None if condition is None else rows_of(condition, self._opened.schema)
+        reader = self._opened.scan(self._columns, where, batch_size=self._batch_size).to_reader()
+        if condition is None or where is not None:
+            return reader
+        return pa.RecordBatchReader.from_batches(reader.schema, _filtered(reader, condition))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Iterate over the batches."""
+        return iter(self.to_reader())
+
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows."""
+        found, reader, left = [], self.to_reader(), num_rows
+        while left > 0 and (batch := next(reader, None)) is not None:
+            found.append(batch.slice(0, left))
+            left -= batch.num_rows
+        return pa.Table.from_batches(found, reader.schema)
+
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return sum(batch.num_rows for batch in self.to_reader())
+
+
+def rows_of(condition: pc.Expression, schema: pa.Schema) -> Expression | None:
+    """Return the predicate that DuckDB means by the pyarrow expression ``condition``; None if asyncpq has no form of it
+    and pyarrow's meaning is DuckDB's.
+
+    Raises:
+        UnsupportedFeatureError: asyncpq has no form of it, and it may compare floats, which pyarrow compares otherwise;
+            or it does not say what DuckDB means.
+    """
+    try:
+        translated = from_pyarrow(condition, schema)
+    except (ExpressionError, ColumnNotFoundError) as error:
+        without = pa.schema([field for field in schema if not _has_floats(field.type)])
+        try:
+            without.empty_table().filter(condition)
+        except (pa.ArrowException, KeyError, TypeError):
+            raise _unsupported(condition, error.message) from error
+        return None
+    if any(part == Constant(True) for part in _nodes(translated)):
+        raise _unsupported(condition, "DuckDB writes `x <= NaN`, which is not true for null, as `true`")
+    return replace_atoms(translated, lambda atom: _meant(atom, schema))
+
+
+def _unsupported(condition: pc.Expression, reason: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"asyncpq cannot apply DuckDB's filter {str(condition)[:200]}: {reason}",
+        hint="Read an Arrow stream, which DuckDB filters itself: duckdb.from_arrow(dataset.scan(...)).",
+    )
+
+
+def _nodes(expr: Expression) -> Iterator[Expression]:
+    yield expr
+    for arg in expr.args if isinstance(expr, (And, Or)) else (expr.arg,) if isinstance(expr, Not) else ():
+        yield from _nodes(arg)
+
+
+def _meant(atom: Atom, schema: pa.Schema) -> Expression:
+    """Return what DuckDB means by ``atom``: NaN is equal to itself and greater than all numbers, -0.0 equal to 0.0."""
+    if not isinstance(atom, (Comparison, In)) or not _is_float(atom.column, schema):
+        return atom
+    if isinstance(atom, Comparison):
+        return Or((atom, In(atom.column, (_NAN,)))) if atom.op in (">", ">=") else atom
+    numbers = KeyIn(atom.column, tuple([value for value in atom.values if value == value]))
+    return Or((numbers, In(atom.column, (_NAN,)))) if any(value != value for value in atom.values) else numbers
+
+
+def _is_float(path: str, schema: pa.Schema) -> bool:
+    """Whether the column, or the field of a struct, has floats; True where the path does not tell."""
+    if schema.get_field_index(path) >= 0:
+        return bool(pa.types.is_floating(schema.field(path).type))
+    top, *names = path.split(".")
+    type_: Any = schema.field(top).type if schema.get_field_index(top) >= 0 else None
+    for name in names:
+        if not isinstance(type_, pa.StructType) or type_.get_field_index(name) < 0:
+            return True
+        type_ = type_.field(name).type
+    return bool(pa.types.is_floating(type_))
+
+
+def _has_floats(type_: Any) -> bool:
+    if pa.types.is_floating(type_):
+        return True
+    return any(_has_floats(type_.field(at).type) for at in range(type_.num_fields))
+
+
+def _filtered(reader: pa.RecordBatchReader, condition: pc.Expression) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        yield from pa.Table.from_batches([batch]).filter(condition).to_batches()

@@ -1,0 +1,320 @@
+"""DuckDB's queries of asyncpq's datasets give the rows of its own reader, and read what asyncpq's own scans read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+import tempfile
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+import asyncpq.duckdb as door
+from asyncpq import blocking, col
+from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.testing import Fault, ObjectServer
+from tests.door_tables import COLUMNS, tables
+from tests.random_tables import writer_options
+
+NAN = float("nan")
+TYPES = {
+    "i8": "TINYINT",
+    "i32": "INTEGER",
+    "i64": "BIGINT",
+    "u64": "UBIGINT",
+    "f32": "FLOAT",
+    "f64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "text": "VARCHAR",
+    "large": "VARCHAR",
+    "category": "VARCHAR",
+    "bytes": "BLOB",
+    "fixed": "BLOB",
+    "decimal": "DECIMAL(12, 3)",
+    "date": "DATE",
+    "ms": "TIMESTAMP",
+    "us": "TIMESTAMPTZ",
+    "ns": "TIMESTAMP_NS",
+    "time": "TIME",
+    "dotted.name": "INTEGER",
+}
+
+
+def literal(name: str, value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"from_hex('{value.hex()}')"
+    return f"'{value}'::{TYPES[name]}"
+
+
+@st.composite
+def predicates(draw: st.DrawFn, names: list[str], depth: int = 2) -> str:
+    """A condition in SQL over some columns."""
+    if depth and draw(st.booleans()):
+        left, right = draw(predicates(names, depth - 1)), draw(predicates(names, depth - 1))
+        made: str = draw(st.sampled_from([f"({left} AND {right})", f"({left} OR {right})", f"(NOT {left})"]))
+        return made
+    name = draw(st.sampled_from(names))
+    column = f'"{name}"'
+    if name == "list":
+        return draw(st.sampled_from([f"{column} IS NULL", f"len({column}) > 1", f"{column}[1] = 5"]))
+    if name == "struct":
+        forms = [
+            "{}.x = 1",
+            "{}.x IS NULL",
+            "{}.y > 'a'",
+            "{} IS NOT NULL",
+            "({}.x > 0 AND {}.y = 'a')",
+            "{}.x IN (1, 2)",
+        ]
+        return draw(st.sampled_from(forms)).replace("{}", column)
+    values = st.sampled_from(COLUMNS[name][1])
+    low, high = literal(name, draw(values)), literal(name, draw(values))
+    several = ", ".join(literal(name, value) for value in draw(st.lists(values, min_size=1, max_size=3)))
+    op = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]))
+    forms = [
+        f"{column} {op} {low}",
+        f"{low} {op} {column}",
+        f"{column} IS NULL",
+        f"{column} IS NOT NULL",
+        f"{column} BETWEEN {low} AND {high}",
+        f"{column} IN ({several})",
+        f"{column} NOT IN ({several})",
+        f"({column} = {low} OR {column} = {high})",
+    ]
+    if TYPES[name] == "VARCHAR":
+        forms += [f"{column} LIKE 'a%'", f"starts_with({column}, 'a')", f"upper({column}) = 'AB'"]
+    if TYPES[name] in ("FLOAT", "DOUBLE"):
+        forms += [f"isnan({column})", f"{column} > 0.25", f"{column} + 1 > 1"]
+    if name == "bool":
+        forms += [column, f"NOT {column}"]
+    return draw(st.sampled_from(forms))
+
+
+@st.composite
+def queries(draw: st.DrawFn, names: list[str]) -> str:
+    """A query of ``{}``, a table."""
+    some = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+    what = draw(st.sampled_from(["*", ", ".join(f'"{name}"' for name in some), "count(*)", f'count("{some[0]}")']))
+    where = f" WHERE {draw(predicates(names))}" if draw(st.sampled_from([True, True, True, False])) else ""
+    end = draw(
+        st.sampled_from(["", "", " LIMIT 5", " LIMIT 3 OFFSET 2", " ORDER BY ALL", " ORDER BY ALL DESC LIMIT 4"])
+    )
+    return f"SELECT {what} FROM {{}}{where}{'' if what.startswith('count') else end}"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[blocking.BlockingSession]:
+    with blocking.BlockingSession() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        opened.execute("SET TimeZone = 'UTC'")
+        yield opened
+
+
+def _refused(error: str, query: str) -> bool:
+    """Whether the query has no filter that DuckDB or asyncpq could push down (docs/tools.md)."""
+    return (
+        ("DISTINCT" in query and "can't be an Arrow Scan Pushdown Filter" in error)
+        or ("u64" in query and "Python int too large" in error)
+        or ("nan" in query and "as `true`" in error)
+    )
+
+
+@settings(max_examples=140)
+@given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)
+def test_random_queries_give_what_duckdb_reads(
+    session: blocking.BlockingSession,
+    connection: duckdb.DuckDBPyConnection,
+    data: st.DataObject,
+    table: pa.Table,
+    writer: Any,
+) -> None:
+    """Four to each table, some 500 in all. The oracle is a table that DuckDB reads of the whole file, since its own
+    reader rules out row groups with NaN by statistics that do not count NaN."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "0.parquet"
+        path.write_bytes(writer.write(table))
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE whole AS FROM read_parquet('{path}')")
+        opened = session.open_file(path) if data.draw(st.booleans()) else session.open_dataset([path])
+        pushed = door.dataset(opened)
+        assert isinstance(pushed, ds.Dataset)
+        for _ in range(4):
+            query = data.draw(queries(table.column_names))
+            expected = connection.execute(query.format("whole")).fetchall()
+            try:
+                found = connection.execute(query.format("pushed")).fetchall()
+            except duckdb.Error as error:
+                if not _refused(str(error), query):
+                    raise
+                continue
+            assert repr(found) == repr(expected)  # with -0.0 and NaN
+
+
+# -- what is pushed down --------------------------------------------------------------------------
+
+SCHEMA = pa.schema(
+    {
+        "i": pa.int32(),
+        "f": pa.float64(),
+        "s": pa.string(),
+        "b": pa.binary(2),
+        "t": pa.timestamp("us"),
+        "d": pa.decimal128(10, 2),
+        "st": pa.struct({"x": pa.int64(), "f": pa.float64()}),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (pc.field("i") == 5, "i == 5"),
+        (pc.field("f") < 5.0, "f < 5.0"),
+        (pc.field("f") >= 5.0, "(f >= 5.0) or (f in [nan])"),
+        (pc.field("st", "f") > 5.0, "(st.f > 5.0) or (st.f in [nan])"),
+        (pc.field("st", "x") > 5, "st.x > 5"),
+        (pc.is_nan(pc.field("f")), "f != f"),
+        (pc.field("f").isin([0.0, 1.0]), "f == any of [0.0, 1.0]"),
+        (pc.field("f").isin([NAN, 1.0]), "(f == any of [1.0]) or (f in [nan])"),
+        ((pc.field("s") >= "a") & (pc.field("s") < "b"), "(s >= 'a') and (s < 'b')"),
+        (pc.field("t") > pa.scalar(dt.datetime(2024, 2, 29)), "t > 2024-02-29T00:00:00"),
+        (pc.field("d") > pa.scalar(Decimal("1.50")), "d > 1.50"),
+        (pc.field("b") == b"ab", None),  # no Substrait form: pyarrow filters the batches
+    ],
+)
+def test_filters(condition: pc.Expression, expected: str | None) -> None:
+    where = door.rows_of(condition, SCHEMA)
+    assert (None if where is None else str(where)) == expected
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pc.scalar(True) & (pc.field("i") == 1),
+        (pc.field("b") == b"ab") & (pc.field("f") > 1.0),  # no Substrait form, and pyarrow would lose NaN
+    ],
+)
+def test_what_would_be_inexact_is_refused(condition: pc.Expression) -> None:
+    with pytest.raises(asyncpq.UnsupportedFeatureError, match=r"duckdb\.from_arrow"):
+        door.rows_of(condition, SCHEMA)
+
+
+# -- requests and bytes ---------------------------------------------------------------------------
+
+
+def _lake(number: int) -> bytes:
+    ids = range(number * 1000, number * 1000 + 1000)
+    table = pa.table({"id": ids, "user": [f"u{one % 7}" for one in ids], "price": [one / 4 for one in ids]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=250, data_page_size=256, write_page_index=True, use_dictionary=False)
+    return bytes(sink.getvalue())
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with ObjectServer.in_thread() as opened:
+        for number in range(4):
+            opened.put(f"bucket/lake/{number}.parquet", _lake(number))
+        yield opened
+
+
+@pytest.mark.io
+@pytest.mark.parametrize(
+    ("query", "own"),
+    [
+        ("SELECT price FROM lake WHERE id = 1234", {"columns": ["price"], "where": col("id") == 1234}),
+        ("FROM lake WHERE id BETWEEN 900 AND 1100", {"where": col("id").between(900, 1100)}),
+        ("SELECT user FROM lake", {"columns": ["user"]}),
+        ("FROM lake WHERE id < 0", {"where": col("id") < 0}),
+        ("FROM lake WHERE id > 3900 AND upper(user) = 'U1'", {"where": col("id") > 3900}),
+        (
+            "SELECT price FROM lake JOIN (SELECT 7 AS id) AS keys USING (id)",
+            {"columns": ["price"], "where": col("id") == 7},
+        ),
+    ],
+)
+def test_bytes_are_those_of_the_same_scan(server: ObjectServer, query: str, own: Any) -> None:
+    requests = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0, latency_s=0.03, bandwidth_bytes_s=200e6)
+    sent = []
+    limits = asyncpq.LimitOptions(in_flight_bytes=1, files_ahead=1)
+    for reads_own in (False, True):
+        with blocking.BlockingSession(server.storage_options, requests=requests, limits=limits) as session:
+            dataset = session.open_dataset("s3://bucket/lake/")
+            dataset.count()  # the footers, whose sizes are learnt in the order of the answers
+            begin = server.bytes_sent, len(server.log)
+            if reads_own:
+                dataset.scan(**own).to_table()
+            else:
+                lake = door.dataset(dataset)  # noqa: F841  # the query names it
+                duckdb.sql(query).fetchall()
+            sent.append((server.bytes_sent - begin[0], len(server.log) - begin[1]))
+    assert sent[0][0] <= sent[1][0]
+    assert sent[0][1] <= sent[1][1]
+
+
+# -- life and errors ------------------------------------------------------------------------------
+
+
+def test_errors(server: ObjectServer) -> None:
+    retry = asyncpq.RetryOptions(max_attempts=1)
+    with blocking.BlockingSession(server.storage_options, retry=retry, memory_cache_bytes=0) as session:
+        lake = door.dataset(session.open_dataset("s3://bucket/lake/"))
+        server.faults = [Fault(status=403, code="AccessDenied", times=None)]
+        with pytest.raises(duckdb.Error, match="AccessDenied"):
+            duckdb.sql("SELECT sum(price) FROM lake").fetchall()
+        server.faults = []
+        assert duckdb.sql("SELECT count(*) FROM lake").fetchall() == [(4000,)]
+    with pytest.raises(duckdb.Error, match="closed"):
+        duckdb.sql("FROM lake").fetchall()
+    assert lake.schema.names == ["id", "user", "price"]
+    with pytest.raises(asyncpq.InvalidOptionError, match=r"open file or dataset of asyncpq\.blocking"):
+        door.dataset("s3://bucket/lake/")  # type: ignore[arg-type]
+
+
+def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    with blocking.BlockingSession(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
+        lake = door.dataset(session.open_dataset(tmp_path))  # noqa: F841
+        assert len(duckdb.sql("FROM lake LIMIT 2").fetchall()) == 2
+        assert duckdb.sql("SELECT count(*) FROM lake a JOIN lake b USING (id)").fetchall() == [(1000,)]
+        gc.collect()
+        runtime, until = session.asynchronous.runtime, time.monotonic() + 20
+        while any(isinstance(getattr(one, "__self__", 0), RecordBatchStream) for one in runtime._closers.values()):
+            assert time.monotonic() < until
+
+
+def test_methods_of_pyarrows_datasets_read_rows_or_say_so(tmp_path: Path) -> None:
+    """Those of the base class would see its empty table."""
+    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    with blocking.BlockingSession() as session:
+        lake = door.dataset(session.open_file(tmp_path / "0.parquet"))
+        assert lake.to_table().num_rows == lake.count_rows() == 1000
+        assert lake.head(3).num_rows == 3
+        assert lake.to_table(columns=["id"], filter=pc.field("id") > 997)["id"].to_pylist() == [998, 999]
+        assert sum(batch.num_rows for batch in lake.to_batches(batch_size=100)) == 1000
+        refused = {"filter", "get_fragments", "join", "join_asof", "replace_schema", "sort_by", "take"}
+        for name in refused:
+            with pytest.raises((asyncpq.UsageError, AttributeError)):
+                getattr(lake, name)([0])
+        known = {"to_table", "count_rows", "head", "to_batches", "scanner", "schema", "partition_expression"}
+        assert {name for name in dir(lake) if not name.startswith("_")} == refused | known
+        with pytest.raises(asyncpq.UsageError):
+            lake.to_table(columns={"twice": pc.field("id") * 2})
