@@ -31,7 +31,7 @@ from asyncpq.decoding.typed_literals import (
     storage_values,
 )
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
-from asyncpq.expressions import Expression, columns, simplify, tree
+from asyncpq.expressions import Expression, VariantTest, columns, simplify, tree
 from asyncpq.expressions.scalars import Scalar, show
 from asyncpq.records import dataclass
 
@@ -324,6 +324,17 @@ class _Compiler:
             )
         return _on_values(column, box_kernel(expr))
 
+    def _variant(self, expr: VariantTest) -> Evaluate:
+        from asyncpq.decoding.variants import part_type, reading_parts  # few predicates are about variants
+
+        column = self._column(expr.column)
+        read = reading_parts(column.type, expr)
+        inner = _Compiler({expr.test.column or "": part_type(expr.type)}, {})
+        test = inner.compile(expr.test)
+        if inner.engine_atoms:
+            self.engine_atoms.append(expr)
+        return lambda arrays: test({expr.test.column or "": read(column.get(arrays))})
+
     def _engine(self, expr: tree.Atom) -> Evaluate:
         operands = [self._column(name) for name in columns(expr)]
         atom = EngineAtom(expr, {column.name: column.type for column in operands})
@@ -352,6 +363,7 @@ class _Compiler:
         tree.HasPhrase: _words,
         tree.Has: _has,
         tree.IntersectsBox: _box,
+        VariantTest: _variant,
         tree.ColumnComparison: _engine,
     }
 

@@ -41,7 +41,7 @@ class _Names:
 
     def __init__(self, metadata: bytes) -> None:
         self._metadata = metadata
-        self._known = self.names = _names(metadata)
+        self._known = self.names = variant_names(metadata)
         self._ids = {name: position for position, name in enumerate(self.names)}
 
     def id(self, name: str) -> int:
@@ -290,7 +290,7 @@ def _encoded_object(ids: Sequence[int], values: Sequence[bytes]) -> bytes:
     return b"".join((head, count, _numbers(ids, of_id), _numbers(ends, size), *values))
 
 
-def _names(metadata: bytes) -> list[str]:
+def variant_names(metadata: bytes) -> list[str]:
     """Decode the names in a variant's metadata, by id."""
     if not metadata or metadata[0] & 15 != 1:
         raise _malformed(f"its metadata is of version {metadata[0] & 15 if metadata else 0}, not 1")

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import Scalar
+from asyncpq.expressions.variant import VariantTest
 from asyncpq.records import dataclass
 
 T = TypeVar("T")
@@ -396,6 +397,10 @@ def _intersects_box(atom: tree.IntersectsBox, truth: Truth, _: ValueDomain) -> R
     return values._replace(box=atom) if truth is Truth.TRUE else values
 
 
+def _part(_: VariantTest, __: Truth, ___: ValueDomain) -> ResultValues:
+    return _unknown("a part of a variant is compared", null=True)
+
+
 def _columns(_: tree.ColumnComparison, truth: Truth, __: ValueDomain) -> ResultValues:
     return _unknown("two columns are compared", null=truth is Truth.NULL)
 
@@ -412,6 +417,7 @@ _RESULT_VALUES: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ResultVa
     tree.HasPhrase: _inside,
     tree.Has: _has,
     tree.IntersectsBox: _intersects_box,
+    VariantTest: _part,
     tree.ColumnComparison: _columns,
 }
 

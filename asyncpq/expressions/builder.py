@@ -12,6 +12,7 @@ from asyncpq.expressions import tree
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression
+from asyncpq.expressions.variant import Path, VariantTest, variant_path, variant_type
 
 _OPS: dict[str, tree.CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ACCEPTED = (
@@ -130,6 +131,18 @@ class Column(tree.NamedColumn):
         """
         return box_predicate(self.name, (xmin, ymin, xmax, ymax))
 
+    def variant_get(self, path: str, type: str) -> VariantPart:
+        """Return a part of a VARIANT column as a value of a type, to be compared like a column.
+
+        The part is null where there is none, or where it cannot be cast, as in Spark's ``try_variant_get``; times are
+        in UTC. ``path``: such as ``$.a``, ``$.a[0]``, ``$['a b']``. ``type``: int8 to int64, float, double, bool,
+        string, binary, date, timestamp, timestamp_ntz, decimal(p, s), or Spark's name.
+
+        Raises:
+            ExpressionError: not a path, or not a type.
+        """
+        return VariantPart(self.name, variant_path(path), variant_type(type), path)
+
     def _text(self, text: str | bytes, verb: str) -> str | bytes:
         if not isinstance(text, (str, bytes)):
             raise ExpressionError(f"{verb}() expects str or bytes, not {text!r}", column=self.name)
@@ -151,6 +164,78 @@ class Column(tree.NamedColumn):
         raise tree.not_a_predicate(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
+
+
+class VariantPart:
+    """A part of a VARIANT column, made by :meth:`Column.variant_get`; it has the comparisons of a column."""
+
+    __slots__ = ("_column", "_part", "_path", "_type")
+
+    def __init__(self, column: str, path: Path, type_: str, text: str) -> None:
+        self._column = column
+        self._path = path
+        self._type = type_
+        self._part = Column(f"variant_get({column}, {text!r}, {type_!r})")
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return self._test(self._part == other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return self._test(self._part != other)
+
+    def __lt__(self, other: object) -> Expression:
+        return self._test(self._part < other)
+
+    def __le__(self, other: object) -> Expression:
+        return self._test(self._part <= other)
+
+    def __gt__(self, other: object) -> Expression:
+        return self._test(self._part > other)
+
+    def __ge__(self, other: object) -> Expression:
+        return self._test(self._part >= other)
+
+    __hash__ = None  # type: ignore[assignment]  # == makes a predicate
+
+    def is_in(self, values: Iterable[object]) -> Expression:
+        """See :meth:`Column.is_in`."""
+        return self._test(self._part.is_in(values))
+
+    def is_null(self) -> Expression:
+        """Return a predicate that is true where there is no such part of the type."""
+        return self._test(self._part.is_null())
+
+    def is_valid(self) -> Expression:
+        """Return a predicate that is true where there is such a part of the type."""
+        return self._test(self._part.is_valid())
+
+    def between(self, low: object, high: object) -> Expression:
+        """See :meth:`Column.between`."""
+        return self._test(self._part.between(low, high))
+
+    def starts_with(self, prefix: str | bytes) -> Expression:
+        """See :meth:`Column.starts_with`."""
+        return self._test(self._part.starts_with(prefix))
+
+    def contains(self, text: str | bytes) -> Expression:
+        """See :meth:`Column.contains`."""
+        return self._test(self._part.contains(text))
+
+    def like(self, pattern: str | bytes) -> Expression:
+        """See :meth:`Column.like`."""
+        return self._test(self._part.like(pattern))
+
+    def _test(self, expr: Expression) -> Expression:
+        def of_part(atom: tree.Atom) -> Expression:
+            if isinstance(atom, tree.ColumnComparison):
+                raise ExpressionError(
+                    f"{atom}: a part of a variant is not compared with a column",
+                    column=self._column,
+                    hint="Compare it with a value.",
+                )
+            return VariantTest(self._column, self._path, self._type, atom)
+
+        return tree.replace_atoms(expr, of_part)
 
 
 def box_predicate(column: str, corners: Sequence[object]) -> Expression:

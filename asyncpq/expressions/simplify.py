@@ -87,6 +87,15 @@ def implied(expr: Expression, change: Callable[[tree.Atom], Expression | None]) 
     return follow(expr, Truth.TRUE, of_atom, conjunction, disjunction)
 
 
+def with_conditions(expr: Expression, condition: Callable[[tree.Atom], Expression | None]) -> Expression:
+    """Return a predicate that is true wherever ``expr`` is, with the ``condition`` that follows where a comparison is
+    true. Below a negation nothing changes: no condition follows where a comparison is false."""
+    if isinstance(expr, (tree.And, tree.Or)):
+        return type(expr)(tuple([with_conditions(arg, condition) for arg in expr.args]))
+    added = condition(expr) if isinstance(expr, tree.Atom) else None
+    return expr if added is None else tree.And((expr, added))
+
+
 def conjunction(terms: Iterable[Expression | None]) -> Expression | None:
     """Join the terms with AND. None, as a term and as the result, is a predicate that is true for every row."""
     known = [term for term in terms if term is not None]

@@ -8,10 +8,10 @@ coordinates do not show: files with signs of such boxes are pruned by y alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from asyncpq.expressions import And, Comparison, Expression, IntersectsBox, Or, atoms
+from asyncpq.expressions import And, Comparison, Expression, IntersectsBox, Or
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
@@ -72,24 +72,6 @@ def shows_wrapping(xmin: Zones, xmax: Zones) -> bool:
     return any(
         least > highs[zone][0] or greatest > highs[zone][1] for zone, (least, greatest) in lows.items() if zone in highs
     )
-
-
-def covered(expr: Expression, condition: Callable[[IntersectsBox], Expression | None]) -> Expression:
-    """Return a predicate that is true wherever ``expr`` is: its boxes have the ``condition`` on covering columns, too.
-
-    Below a negation nothing changes: no condition follows from a box that does not meet.
-    """
-    if isinstance(expr, (And, Or)):
-        return type(expr)(tuple([covered(arg, condition) for arg in expr.args]))
-    if not isinstance(expr, IntersectsBox):
-        return expr
-    added = condition(expr)
-    return expr if added is None else And((expr, added))
-
-
-def has_boxes(expr: Expression) -> bool:
-    """Return whether ``expr`` compares boxes of geometries."""
-    return any(isinstance(atom, IntersectsBox) for atom in atoms(expr))
 
 
 def covering_condition(atom: IntersectsBox, covering: Covering, *, by_x: bool) -> Expression:

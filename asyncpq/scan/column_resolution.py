@@ -96,8 +96,11 @@ class ReadColumns:
     def covered_by(self, leaves: Iterable[Leaf]) -> ReadColumns:
         """Return these columns, with ``leaves`` whose statistics prune although no value of them is read."""
         other = copy.copy(self)
-        other.covering = tuple(leaf for leaf in leaves if leaf.dotted not in self.predicate)
-        other.bounded = {**self.bounded, **{leaf.dotted: leaf for leaf in other.covering}}
+        added = [leaf for leaf in leaves if leaf.dotted not in self.predicate]
+        read = {leaf.leaf for leaf in self.leaves}
+        other.covering = tuple(leaf for leaf in added if leaf.index not in read)
+        other.bounded = {**self.bounded, **{leaf.dotted: leaf for leaf in added}}
+        other.bounded_leaves = self.bounded_leaves | {leaf.index for leaf in added if leaf.index in read}
         other.zones = other.with_filters = None
         return other
 

@@ -25,8 +25,11 @@ from asyncpq.expressions import (
     Constant,
     Expression,
     IntersectsBox,
+    VariantTest,
+    atoms,
     columns,
     simplify,
+    with_conditions,
     without_contradictions,
 )
 from asyncpq.objects.runtime import INLINE_STEPS
@@ -35,7 +38,8 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
-from asyncpq.pruning.geometries import covered, covering_condition, coverings, has_boxes, shows_wrapping
+from asyncpq.pruning.geometries import covering_condition, coverings, shows_wrapping
+from asyncpq.pruning.shredded import shredded_condition
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
@@ -63,6 +67,9 @@ class ScanPlan:
 
 class _OtherColumnsError(ObjectChangedError):
     """The new version lacks columns that the scan began with."""
+
+
+_COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns prune by
 
 
 class ScanPlanner:
@@ -291,12 +298,20 @@ class ScanPlanner:
     def _covered(self, version: FileVersion, columns: ReadColumns) -> tuple[ReadColumns, Expression | None]:
         """Return the columns and the predicate to prune by: boxes of geometries by the columns that cover them, too."""
         where, prune = self._where, self._prune
-        if where is None or type(where) is Comparison or isinstance(where, Constant) or not has_boxes(where):
+        if where is None or type(where) is Comparison or not any(isinstance(atom, _COVERED) for atom in atoms(where)):
             return columns, prune
-        known = version.derived(("coverings",), lambda: coverings(version.metadata), 1000)
         used: dict[str, Leaf] = {}
 
-        def condition(atom: IntersectsBox) -> Expression | None:
+        def condition(atom: Atom) -> Expression | None:
+            if isinstance(atom, VariantTest):
+                found = self._shredded(version, columns, atom)
+                if found is None or not columns.may_cover(found[1]):
+                    return None
+                used[found[1].dotted] = found[1]
+                return found[0]
+            if not isinstance(atom, IntersectsBox):
+                return None
+            known = version.derived(("coverings",), lambda: coverings(version.metadata), 1000)
             leaf = columns.bounded.get(atom.column)
             covering = None if leaf is None else known.get(leaf.dotted)
             if covering is None or not all(columns.may_cover(leaf) for leaf in covering.leaves):
@@ -306,8 +321,20 @@ class ScanPlanner:
             by_x = covering.is_planar and not shows_wrapping(xmin, xmax)
             return covering_condition(atom, covering, by_x=by_x)
 
-        prune = covered(where if prune is None else prune, condition)
+        prune = with_conditions(where if prune is None else prune, condition)
         return (columns.covered_by(used.values()) if used else columns), prune
+
+    def _shredded(
+        self, version: FileVersion, columns: ReadColumns, test: VariantTest
+    ) -> tuple[Expression, Leaf] | None:
+        """Return the condition on a part's own column, and that column; None if the file has none."""
+        schema, view, named = version.metadata.schema, self.request.view, columns.predicate.get(test.column)
+        if named is None or (view is not None and view.schema.get_field_index(test.column) < 0):
+            return None
+        top = schema.fields[named.projection.field].name
+        if view is None and top != test.column:
+            return None
+        return shredded_condition(test, top, schema, lambda leaf: row_group_zone(version, leaf).zones)
 
     def _narrowed(
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]

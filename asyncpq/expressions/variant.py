@@ -1,0 +1,98 @@
+"""Parts of VARIANT columns as typed values: their paths, their types, and the comparisons of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar, Final, TypeAlias
+
+from asyncpq.errors import ExpressionError
+from asyncpq.expressions import tree
+from asyncpq.expressions.scalars import Scalar
+from asyncpq.records import dataclass
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The way to a part: names of an object's fields, positions in an array."""
+
+# As Spark's VariantPathParser has it.
+_SEGMENT: Final = re.compile(r"""\[(\d+)\]|\.([^.\[]+)|\['([^'?]+)'\]|\["([^"?]+)"\]""", re.ASCII)
+_NAMES: Final = {
+    "int8": ("tinyint", "byte"),
+    "int16": ("smallint", "short"),
+    "int32": ("int", "integer"),
+    "int64": ("bigint", "long"),
+    "float": ("float32", "real"),
+    "double": ("float64",),
+    "bool": ("boolean",),
+    "string": (),
+    "binary": (),
+    "date": ("date32",),
+    "timestamp": ("timestamp[us, tz=UTC]",),
+    "timestamp_ntz": ("timestamp[us]",),
+}
+_TYPES: Final = {name: kind for kind, others in _NAMES.items() for name in (kind, *others)}
+_DECIMAL: Final = re.compile(r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)")
+_MAX_DIGITS: Final = 38
+_MAX_POSITION: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class VariantTest(tree.Atom):
+    """A comparison of a part of a VARIANT column: ``test`` of the part as a value of ``type``.
+
+    The part is null where the VARIANT is null, has no such part, or the part cannot be cast, as Spark's
+    ``try_variant_get``.
+    """
+
+    operator: ClassVar[str] = "variant_get"
+    column: str
+    path: Path
+    type: str  # a key of ``_NAMES``, or decimal(precision, scale)
+    test: tree.Atom  # of a column that is named as the part is shown
+
+    @property
+    def subject(self) -> str:
+        return self.test.subject
+
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return self.test.literals
+
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> VariantTest:
+        return VariantTest(self.column, self.path, self.type, self.test.with_literals(change))
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.path, self.type, self.test)
+
+    def __str__(self) -> str:
+        return str(self.test)
+
+
+def variant_path(text: object) -> Path:
+    """Parse a path such as ``$.a[0]['b c']``. Raises ExpressionError."""
+    path: list[str | int] = []
+    rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
+    while rest:
+        found = _SEGMENT.match(rest)
+        if found is None or (found[1] and int(found[1]) > _MAX_POSITION):
+            break
+        rest = rest[found.end() :]
+        path.append(int(found[1]) if found[1] else found[2] or found[3] or found[4])
+    if rest == "":
+        return tuple(path)
+    raise ExpressionError(f"{text!r} is not a path in a variant", hint="Write a path such as $.a, $.a[0] or $['a b'].")
+
+
+def variant_type(name: object) -> str:
+    """Return the name of a type of parts, whichever of its names is given. Raises ExpressionError."""
+    kind = _TYPES.get(name) if isinstance(name, str) else None
+    decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
+    if decimal is not None:
+        precision, scale = int(decimal[1]), int(decimal[2] or 0)
+        if 0 < precision <= _MAX_DIGITS and scale <= precision:
+            kind = f"decimal({precision}, {scale})"
+    if kind is None:
+        raise ExpressionError(
+            f"{name!r} is not a type of a variant's part", hint=f"Use one of {', '.join(_NAMES)}, decimal(p, s)."
+        )
+    return kind

@@ -1,0 +1,71 @@
+"""Shredded VARIANT columns: conditions on the typed columns of their parts, which prune as on any other column.
+
+A part that a file shreds has a column of its own, and a ``value`` beside it for what has another type. Where that is
+null in all rows, the typed column is the part: null where an object lacks it. Readers may rely on the specification
+(VariantShredding.md): an object has no field in ``value`` that is shredded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Final
+
+from asyncpq.expressions import Comparison, Expression, In, IsNull, Like, StartsWith, VariantTest
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import Leaf, ParquetSchema
+from asyncpq.pruning.zones import Zones
+
+_TESTS: Final = (Comparison, In, IsNull, Like, StartsWith)
+_INTEGERS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_PLAIN: Final = {
+    "float": PhysicalType.FLOAT,
+    "double": PhysicalType.DOUBLE,
+    "bool": PhysicalType.BOOLEAN,
+    "binary": PhysicalType.BYTE_ARRAY,
+}
+_LOGICAL: Final = {"string": LogicalKind.STRING, "date": LogicalKind.DATE}
+_TIMESTAMPS: Final = {"timestamp": True, "timestamp_ntz": False}
+
+
+def shredded_condition(
+    test: VariantTest, top: str, schema: ParquetSchema, zones: Callable[[Leaf], Zones]
+) -> tuple[Expression, Leaf] | None:
+    """Return a condition on a leaf column, by its dotted name, that is true wherever ``test`` is, and the leaf; None if
+    the file does not shred the part by itself as a value of the same type. ``top``: the file's name of the VARIANT
+    column, which is no part of another. ``zones``: returns a leaf's bounds in the file's row groups."""
+    if not isinstance(test.test, _TESTS) or not all(isinstance(step, str) for step in test.path):
+        return None
+    group = (top, *[name for step in test.path for name in ("typed_value", str(step))])
+    leaves = {leaf.path: leaf for leaf in schema.leaves if leaf.path[:-1] == group}
+    typed, value = leaves.get((*group, "typed_value")), leaves.get((*group, "value"))
+    if typed is None or typed.max_repetition_level or not _is_of(typed, test.type):
+        return None
+    if value is not None:
+        known = zones(value)
+        if known.present or known.unknown:
+            return None
+    return dataclasses.replace(test.test, column=typed.dotted), typed
+
+
+def _is_of(leaf: Leaf, type_: str) -> bool:
+    """Return whether the leaf has the values of the type, compared in the same way."""
+    logical, physical = leaf.element.logical_type, leaf.physical_type
+    if type_ in _INTEGERS:
+        if logical is None:
+            width = {PhysicalType.INT32: 32, PhysicalType.INT64: 64}.get(physical)
+        else:
+            width = logical.bit_width if logical.kind is LogicalKind.INTEGER and logical.is_signed else None
+        return width is not None and width <= _INTEGERS[type_]
+    if type_ in _PLAIN:
+        return logical is None and physical is _PLAIN[type_]
+    if logical is None:
+        return False
+    if type_ in _LOGICAL:
+        return logical.kind is _LOGICAL[type_]
+    if type_ in _TIMESTAMPS:
+        is_utc = logical.is_adjusted_to_utc is _TIMESTAMPS[type_]
+        return logical.kind is LogicalKind.TIMESTAMP and logical.unit == "us" and is_utc
+    precision, scale = map(int, re.findall(r"\d+", type_))
+    return logical.kind is LogicalKind.DECIMAL and logical.scale == scale and (logical.precision or 99) <= precision
