@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,7 @@ class ServedDataset:
         self.configuration = configuration
         self._session = session
         self._dataset: Dataset | None = None
-        self._opened_at = 0.0
+        self._opened_at = -math.inf
         self._opening: asyncio.Task[Dataset] | None = None
 
     async def dataset(self) -> Dataset:
