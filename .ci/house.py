@@ -67,7 +67,8 @@ def _sources() -> Iterator[Figure]:
     yield Figure("importers of the most imported module", len(importers[most]), None, (_in_package(most),))
     classes = [node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     yield _repeated("public class names that occur twice", (name for name in classes if not name.startswith("_")), 0)
-    files = [path for path in texts if path.name != "__init__.py"]
+    # Python gives these two their names; a `__main__` is run as a process by the tests of its room.
+    files = [path for path in texts if path.name not in ("__init__.py", "__main__.py")]
     yield _repeated("file names that occur twice", (path.name for path in files), 8)
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     untested = [path for path in files if not {f"test_{path.name}", f"test_{path.parent.name}_{path.name}"} & tests]

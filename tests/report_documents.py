@@ -9,7 +9,7 @@ from asyncpq.reports.documents import (
     Cause,
     Chunk,
     ChunkFates,
-    Column,
+    ColumnReport,
     DatasetInspection,
     FileFates,
     FileSummary,
@@ -18,7 +18,7 @@ from asyncpq.reports.documents import (
     MetricsDocument,
     PlanDocument,
     Request,
-    RowGroup,
+    RowGroupReport,
     TimeSplit,
     Why,
 )
@@ -44,7 +44,7 @@ def inspection(
             at = chunk["bytes"][1]
         compressed = at - begin
         groups.append(
-            RowGroup(
+            RowGroupReport(
                 ordinal=ordinal,
                 first_row=ordinal * 100_000,
                 rows=100_000,
@@ -115,7 +115,7 @@ def _chunk(drawn: random.Random, column: int, at: int, size: int, pages: int | N
     )
 
 
-def _index_ranges(groups: list[RowGroup], at: int, pages: int) -> int:
+def _index_ranges(groups: list[RowGroupReport], at: int, pages: int) -> int:
     chunks = [chunk for group in groups for chunk in group["chunks"]]
     for chunk in chunks:
         if chunk["column"] == 0:
@@ -130,10 +130,10 @@ def _index_ranges(groups: list[RowGroup], at: int, pages: int) -> int:
     return at
 
 
-def _column(name: str, ordinal: int, groups: list[RowGroup]) -> Column:
+def _column(name: str, ordinal: int, groups: list[RowGroupReport]) -> ColumnReport:
     chunks = [group["chunks"][ordinal] for group in groups]
     located = [len(chunk["pages"]["starts"]) for chunk in chunks if chunk["pages"] is not None]
-    return Column(
+    return ColumnReport(
         name=name,
         physical_type="INT64",
         logical_type=None,

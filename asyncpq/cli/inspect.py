@@ -17,7 +17,7 @@ from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
 from asyncpq.cli.targets import Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
-from asyncpq.reports.documents import Chunk, Column, DatasetInspection, Inspection, RowGroup
+from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
 from asyncpq.session import Session
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
@@ -140,7 +140,7 @@ def _print_facts(out: Console, document: Inspection) -> None:
     out.print()
 
 
-def _having(columns: Sequence[Column], what: _Index, row_groups: int) -> str:
+def _having(columns: Sequence[ColumnReport], what: _Index, row_groups: int) -> str:
     """Return which columns have an index, in words."""
     having = [column["name"] for column in columns if column[what]]
     if not having:
@@ -149,7 +149,7 @@ def _having(columns: Sequence[Column], what: _Index, row_groups: int) -> str:
     return f"all columns{some}" if len(having) == len(columns) else f"{', '.join(having)}{some}"
 
 
-def _print_columns(out: Console, columns: Sequence[Column], sort: Order, *, all_rows: bool) -> None:
+def _print_columns(out: Console, columns: Sequence[ColumnReport], sort: Order, *, all_rows: bool) -> None:
     total = sum(column["compressed_bytes"] for column in columns)
     shown = sorted(columns, key=lambda column: -column["compressed_bytes"]) if sort is Order.SIZE else list(columns)
     more = 0 if all_rows else max(0, len(shown) - _MANY_COLUMNS)
@@ -163,7 +163,7 @@ def _print_columns(out: Console, columns: Sequence[Column], sort: Order, *, all_
     print_table(out, title, [*headings, ("has", "left")], rows, caption=_legend(shown, more))
 
 
-def _column_row(column: Column, total: int, *, wide: bool) -> list[str]:
+def _column_row(column: ColumnReport, total: int, *, wide: bool) -> list[str]:
     size, plain = column["compressed_bytes"], column["uncompressed_bytes"]
     ratio = [f"{plain / size:.1f}" if size else "", " ".join(map(str.lower, column["codecs"]))]
     bounds = [count_text(column["nulls"]), column["min"] or "", column["max"] or ""]
@@ -181,7 +181,7 @@ def _column_row(column: Column, total: int, *, wide: bool) -> list[str]:
     ]
 
 
-def _legend(columns: Iterable[Column], more: int) -> str:
+def _legend(columns: Iterable[ColumnReport], more: int) -> str:
     notes = ["has: O OffsetIndex, C ColumnIndex, B Bloom filter"]
     if any(column["sorted"] for column in columns):
         notes.append("↑↓ sorted")
@@ -209,7 +209,7 @@ def _print_row_groups(out: Console, document: Inspection, *, all_rows: bool) -> 
     print_table(out, "Row groups", headings, rows, caption=caption)
 
 
-def _row_group_row(group: RowGroup, ordinal: int | None, *, wide: bool) -> list[str]:
+def _row_group_row(group: RowGroupReport, ordinal: int | None, *, wide: bool) -> list[str]:
     chunks = group["chunks"]
     size = sum(chunk["bytes"][1] - chunk["bytes"][0] for chunk in chunks)
     ratio = [f"{group['uncompressed_bytes'] / size:.1f}" if size else "", count_text(group["bytes"][0])]
@@ -235,7 +235,7 @@ def _print_pages(out: Console, document: Inspection, ordinal: int, *, all_rows: 
     print_table(out, title, headings, rows[: len(rows) - more], caption=caption)
 
 
-def _page_rows(group: RowGroup, chunk: Chunk) -> Iterable[Sequence[str]]:
+def _page_rows(group: RowGroupReport, chunk: Chunk) -> Iterable[Sequence[str]]:
     ordinal, pages = str(group["ordinal"]), chunk["pages"]
     if pages is None:
         start, stop = chunk["bytes"]

@@ -15,7 +15,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.reports import why
 from asyncpq.reports.documents import DatasetInspection, FileSummary, Inspection, Lint
 from asyncpq.reports.inspection import describe_dataset, inspect_version
-from asyncpq.reports.lake_lint import Lake, lint_lake
+from asyncpq.reports.lake_lint import LakeFacts, lint_lake
 from asyncpq.reports.lint import Linted, lint_document, lint_version, prices_text
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest
@@ -89,7 +89,7 @@ async def lint_dataset(state: DatasetState, operation: Operation, columns: Seque
         found = await of_file(state, file, operation, lint)
         if found is not None:
             linted.append(found)
-    lake = Lake(
+    lake = LakeFacts(
         sizes=[file.size for file in files],
         deletes=sum(file.deletes is not None for file in files),
         tables=[table for index in state.source.indexes for table in index["tables"]],
@@ -149,7 +149,7 @@ class DatasetStory:
         }
         opened = {name: file for file in files.listed if (name := safe_url(file.url)) in planned}
         unindexed = [planned[name] for name, file in opened.items() if file.entry is None] if plan.index else []
-        lake = why.Lake(
+        lake = why.LakeRead(
             view=str(plan.view),
             files_step=plan.funnel[0],
             others=self._others(files, planned, "limit" if "limit" in plan.files_by else "statistics"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from asyncpq.errors import printable
 
 if TYPE_CHECKING:
-    from asyncpq.reports.documents import Chunk, ChunkFates, FileFates, Inspection, Pages, Request
+    from asyncpq.reports.documents import Chunk, ChunkFates, FileFates, Inspection, PageLists, Request
 
 
 class Layout(TypedDict):
@@ -111,7 +111,7 @@ def _short(text: str | None) -> str | int:
     return printable(text if len(text) <= 40 else f"{text[:39]}\u2026")
 
 
-def _pages(pages: Pages, rows: int) -> list[Any]:
+def _pages(pages: PageLists, rows: int) -> list[Any]:
     """Return sizes, rows of each page, and the starts: only the first where each page follows the one before."""
     starts, sizes = pages["starts"], pages["sizes"]
     lengths = [stop - start for start, stop in pairwise([*pages["first_rows"], rows])]

@@ -2,7 +2,7 @@
 
 All values are JSON's: text, whole numbers, floats, booleans, None, lists and objects. Byte ranges are ``[start, stop]``
 with ``stop`` exclusive. Seconds are wall-clock. Urls are without user info, query and secrets. Long lists of equal
-things are columns of numbers (:class:`Pages`), so that 100,000 pages stay small.
+things are columns of numbers (:class:`PageLists`), so that 100,000 pages stay small.
 
 docs/schemas has a JSON Schema of each document: after a change, ``ASYNCPQ_UPDATE_DOCS=1 pytest
 tests/reports/test_documents.py`` writes them anew.
@@ -22,7 +22,7 @@ Fate = Literal[
 Tier = Literal["memory", "disk", "shared", "store"]
 
 
-class Pages(TypedDict):
+class PageLists(TypedDict):
     """The data pages of one column chunk, in order: lists of equal length."""
 
     starts: list[int]  # first byte of each page, its header included
@@ -38,7 +38,7 @@ class Chunk(TypedDict):
     column: int  # position in the file's ``columns``
     bytes: list[int]  # [start, stop]
     dictionary: list[int] | None  # bytes before the first data page, where the dictionary is; None: none, or unknown
-    pages: Pages | None  # None: without an OffsetIndex, page locations are not known
+    pages: PageLists | None  # None: without an OffsetIndex, page locations are not known
     offset_index: list[int] | None
     column_index: list[int] | None
     bloom_filter: list[int] | None
@@ -52,7 +52,7 @@ class Chunk(TypedDict):
     max: str | None
 
 
-class RowGroup(TypedDict):
+class RowGroupReport(TypedDict):
     """One row group of a file."""
 
     ordinal: int
@@ -63,7 +63,7 @@ class RowGroup(TypedDict):
     chunks: list[Chunk]
 
 
-class Column(TypedDict):
+class ColumnReport(TypedDict):
     """One leaf of a file's schema."""
 
     name: str  # dotted path
@@ -101,8 +101,8 @@ class Inspection(TypedDict):
     footer_encrypted: bool
     key_value_metadata: dict[str, str]  # values of more than 200 characters are cut
     embedded_indexes: list[str]
-    columns: list[Column]
-    row_groups: list[RowGroup]
+    columns: list[ColumnReport]
+    row_groups: list[RowGroupReport]
     sorted_by: list[str]  # columns by which the file is sorted as a whole, as far as statistics show
     fallbacks: list[str]  # indexes and statistics that are damaged or not believed; they are reported as absent
     requests: int  # that the inspection took

@@ -28,7 +28,15 @@ from asyncpq.parquet.embedded_index import entries
 from asyncpq.parquet.logical_types import LogicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
-from asyncpq.reports.documents import Chunk, Column, DatasetInspection, FileSummary, Inspection, Pages, RowGroup
+from asyncpq.reports.documents import (
+    Chunk,
+    ColumnReport,
+    DatasetInspection,
+    FileSummary,
+    Inspection,
+    PageLists,
+    RowGroupReport,
+)
 from asyncpq.reports.value_text import value_text
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
@@ -245,12 +253,12 @@ class _Stops:
         return [start, start + length] if 0 < length <= self._footer_start - start else None
 
 
-def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroup:
+def _row_group(layout: FileLayout, ordinal: int, stops: _Stops, *, pages: bool) -> RowGroupReport:
     group = layout.version.metadata.row_groups[ordinal]
     leaves = layout.version.metadata.schema.leaves
     chunks = [_chunk(layout, ordinal, leaf, stops, pages=pages) for leaf in leaves]
     filled = [chunk["bytes"] for chunk in chunks if chunk["bytes"][1]]
-    return RowGroup(
+    return RowGroupReport(
         ordinal=ordinal,
         first_row=group.first_row,
         rows=group.num_rows,
@@ -271,7 +279,7 @@ def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages
     has_dictionary = chunk.start < chunk.data_page_offset
     dictionary = [chunk.start, chunk.data_page_offset] if has_dictionary else None
     if offsets is not None and offsets.offsets:
-        located = Pages(starts=[*offsets.offsets], sizes=[*offsets.sizes], first_rows=[*offsets.first_rows])
+        located = PageLists(starts=[*offsets.offsets], sizes=[*offsets.sizes], first_rows=[*offsets.first_rows])
         dictionary = [chunk.start, offsets.offsets[0]] if chunk.start < offsets.offsets[0] else None
     by_footer = not pages and known.has_index
     distinct = None if chunk.statistics is None else chunk.statistics.distinct_count
@@ -294,7 +302,7 @@ def _chunk(layout: FileLayout, ordinal: int, leaf: Leaf, stops: _Stops, *, pages
     )
 
 
-def _add_page_bounds(layout: FileLayout, leaf: Leaf, groups: Sequence[RowGroup]) -> None:
+def _add_page_bounds(layout: FileLayout, leaf: Leaf, groups: Sequence[RowGroupReport]) -> None:
     for group in groups:
         pages, zones = group["chunks"][leaf.index]["pages"], layout.indexes.zones.get((group["ordinal"], leaf.index))
         if pages is None:
@@ -360,7 +368,7 @@ _ENCODINGS: Final[Mapping[int, str]] = {int(item): item.name for item in Encodin
 # -- columns ------------------------------------------------------------------------------------------
 
 
-def _columns(layout: FileLayout, groups: Sequence[RowGroup]) -> list[Column]:
+def _columns(layout: FileLayout, groups: Sequence[RowGroupReport]) -> list[ColumnReport]:
     types = arrow_types(layout.version, layout.source.runtime.options.read.extension_types)
     return [
         _column(layout, leaf, types[leaf.index], [group["chunks"][leaf.index] for group in groups])
@@ -368,7 +376,7 @@ def _columns(layout: FileLayout, groups: Sequence[RowGroup]) -> list[Column]:
     ]
 
 
-def _column(layout: FileLayout, leaf: Leaf, arrow_type: str, chunks: Sequence[Chunk]) -> Column:
+def _column(layout: FileLayout, leaf: Leaf, arrow_type: str, chunks: Sequence[Chunk]) -> ColumnReport:
     schema, logical = layout.version.metadata.schema, leaf.logical_type
     above = (schema.elements[index] for index in leaf.ancestor_indexes)
     bounds = [layout.bounds.get((ordinal, leaf.index)) for ordinal in range(len(chunks))]
@@ -376,7 +384,7 @@ def _column(layout: FileLayout, leaf: Leaf, arrow_type: str, chunks: Sequence[Ch
     whole = len(known) == len([item for item in bounds if item is None or not item.all_null]) and bool(known)
     nulls = [chunk["nulls"] for chunk in chunks]
     pages = [len(chunk["pages"]["starts"]) for chunk in chunks if chunk["pages"] is not None]
-    return Column(
+    return ColumnReport(
         name=leaf.dotted,
         physical_type=leaf.physical_type.name,
         logical_type=None if logical is None else _logical(logical),
@@ -453,7 +461,7 @@ def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
     return top[:-1] + bytes([max(top[-1] - 1, 0)]) <= bottom[: len(top)]
 
 
-def _sorted_by(layout: FileLayout, columns: Sequence[Column]) -> list[str]:
+def _sorted_by(layout: FileLayout, columns: Sequence[ColumnReport]) -> list[str]:
     """Return the sorted columns; those that the writer declares first, in its order."""
     found = [column["name"] for column in columns if column["sorted"] is not None]
     groups = layout.version.metadata.row_groups

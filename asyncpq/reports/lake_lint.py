@@ -27,7 +27,7 @@ _INDEX_BYTES: Final = 120 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
+class LakeFacts:
     """What is known of a lake before files are opened."""
 
     sizes: Sequence[int | None]  # of its files
@@ -38,7 +38,7 @@ class Lake:
     tail_bytes: int  # and of the next files, once one was opened
 
 
-def lint_lake(lake: Lake, linted: Sequence[Linted]) -> list[Cause]:
+def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:
     """Return the findings about a lake, and those about the files of it that were linted.
 
     The saving of a file's finding is that of all files that a lookup reads.
@@ -90,7 +90,7 @@ def _times(times: float, values: Sequence[int | None]) -> int | None:
     return round(mean(known) * times) if known else None
 
 
-def _of_lake(lake: Lake, files: Sequence[Linted], column: str, read: float) -> list[Cause]:
+def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float) -> list[Cause]:
     num_files = len(lake.sizes)
     if num_files < 2 or not files:
         return []
@@ -116,7 +116,7 @@ def _of_lake(lake: Lake, files: Sequence[Linted], column: str, read: float) -> l
     return found
 
 
-def _put_together(lake: Lake, subject: Subject, times: int, num_files: int, read: float) -> LookupCost:
+def _put_together(lake: LakeFacts, subject: Subject, times: int, num_files: int, read: float) -> LookupCost:
     """Return the cost of a lookup in ``num_files`` files with the rows of ``times`` files each; ``read`` of those may
     have a key."""
     keys = KeyZones(subject.keys.zones, is_sorted=subject.keys.is_sorted or read < 2)
@@ -128,7 +128,7 @@ def _put_together(lake: Lake, subject: Subject, times: int, num_files: int, read
     return LookupCost(num_files + reading * data.requests, tails + reading * data.num_bytes, 0.0)
 
 
-def _of_deletes(lake: Lake) -> list[Cause]:
+def _of_deletes(lake: LakeFacts) -> list[Cause]:
     if lake.deletes * 10 <= len(lake.sizes):
         return []
     return [
@@ -148,7 +148,7 @@ def _of_deletes(lake: Lake) -> list[Cause]:
 
 
 def _cause(
-    lake: Lake, rule: str, title: str, detail: str, cure: str, column: str, before: LookupCost, after: LookupCost
+    lake: LakeFacts, rule: str, title: str, detail: str, cure: str, column: str, before: LookupCost, after: LookupCost
 ) -> Cause:
     prices = lake.prices
 

@@ -17,7 +17,7 @@ from asyncpq.objects.page_indexes import indexed_chunk
 from asyncpq.objects.read_plan import ColumnPlan, RowGroupPlan
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.fates import PlannedFile, file_fates
+from asyncpq.scan.fates import PlannedVersion, file_fates
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 
@@ -161,7 +161,7 @@ def _fates(file: TracedFile, parts: dict[int, Fate]) -> FileFates:
             return fate
         return "late" if plan.late and not column.predicate else "limit"
 
-    return file_fates(PlannedFile(file.scan_plan.version, plan, request, file.planner.indexed), fate_of)
+    return file_fates(PlannedVersion(file.scan_plan.version, plan, request, file.planner.indexed), fate_of)
 
 
 def _farthest(parts: dict[int, Fate], starts: Sequence[int], start: int, stop: int) -> Fate | None:

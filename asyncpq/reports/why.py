@@ -68,7 +68,7 @@ _DISK_BYTES_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
+class LakeRead:
     """What the story of a dataset has beside that of a file."""
 
     view: str
@@ -92,7 +92,7 @@ class Read:
     opening: ReadMetrics | None  # of the file or dataset, if nothing was read with it since
     plan: PlanDocument
     plans: Sequence[Plan]  # of its files
-    lake: Lake | None = None
+    lake: LakeRead | None = None
 
 
 def why_report(read: Read, story: Story) -> WhyReport:

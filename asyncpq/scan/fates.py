@@ -32,7 +32,7 @@ FateOf = Callable[[ColumnPlan, int, int], "Fate"]
 """Returns the fate of the bytes ``[start, stop)`` of a column: a page, or a whole chunk."""
 
 
-class PlannedFile(NamedTuple):
+class PlannedVersion(NamedTuple):
     """One planned file, as these functions see it."""
 
     version: FileVersion
@@ -41,7 +41,7 @@ class PlannedFile(NamedTuple):
     indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
 
 
-def file_fates(file: PlannedFile, fate_of: FateOf) -> FileFates:
+def file_fates(file: PlannedVersion, fate_of: FateOf) -> FileFates:
     """Return the fates of the row groups of ``file``, and of the pages of those that may have matching rows."""
     chunks: list[ChunkFates] = []
     kept: dict[int, Fate] = {}
@@ -92,7 +92,7 @@ class _Access(NamedTuple):
     indexed: ResolvedAccess | None
 
     @classmethod
-    def of(cls, file: PlannedFile) -> _Access:
+    def of(cls, file: PlannedVersion) -> _Access:
         layout = row_group_layout(file.version)
         access = file.request.access
         asked = (AccessPlan.all() if access is None else access).resolve(layout)
@@ -104,7 +104,7 @@ class _Access(NamedTuple):
         return "index" if indexed is not None and (ordinal not in indexed or ordinal in indexed.selected) else "access"
 
 
-def _ruled_out(file: PlannedFile, access: _Access, ordinal: int) -> Fate:
+def _ruled_out(file: PlannedVersion, access: _Access, ordinal: int) -> Fate:
     plan = file.plan
     if not access.asked.layout.counts[ordinal]:
         return "statistics"
@@ -122,7 +122,7 @@ def _ruled_out(file: PlannedFile, access: _Access, ordinal: int) -> Fate:
     return "page index"
 
 
-def funnel(file: PlannedFile, fates: FileFates) -> list[FunnelStep]:
+def funnel(file: PlannedVersion, fates: FileFates) -> list[FunnelStep]:
     """Return the steps from the row groups of ``file`` to the rows that may match."""
     access = _Access.of(file)
     counts, report = access.asked.layout.counts, file.plan.report

@@ -25,7 +25,7 @@ from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.scan.fates import PlannedFile, file_fates, funnel
+from asyncpq.scan.fates import PlannedVersion, file_fates, funnel
 from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import ScanRequest
 
@@ -293,7 +293,7 @@ def describe(
         at = bisect_left(fetched, start)
         return "read" if at < len(fetched) and fetched[at] < stop else "memory"
 
-    file = PlannedFile(version, plan, request, planner.indexed)
+    file = PlannedVersion(version, plan, request, planner.indexed)
     fates = file_fates(file, fate_of)
     return Plan(
         url=version.url,

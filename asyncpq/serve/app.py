@@ -22,7 +22,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.access import authenticate, check_verb, grant_of, visible_schema
 from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
 from asyncpq.serve.datasets import Inquiry, ServedDataset, plan_document, schema_document
-from asyncpq.serve.exchange import ClientGoneError, Exchange, Receive, Scope
+from asyncpq.serve.exchange import ClientGoneError, Receive, Scope, ServerExchange
 from asyncpq.serve.limits import Slots
 from asyncpq.serve.metrics import ServiceMetrics
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
@@ -36,7 +36,7 @@ JSON: Final = "application/json"
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[Exchange], Awaitable[None]]
+Handler = Callable[[ServerExchange], Awaitable[None]]
 
 
 class _Endpoint:
@@ -46,7 +46,7 @@ class _Endpoint:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
+        exchange = ServerExchange(scope, receive, send)
         try:
             await self._handler(exchange)
         except ClientGoneError:
@@ -148,32 +148,32 @@ class Service:
 
     # -- pages ------------------------------------------------------------------------------------
 
-    async def _health(self, exchange: Exchange) -> None:
+    async def _health(self, exchange: ServerExchange) -> None:
         await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "alive"}')
 
-    async def _ready(self, exchange: Exchange) -> None:
+    async def _ready(self, exchange: ServerExchange) -> None:
         if self._session is None:
             raise _not_running()
         await exchange.reply.whole(200, {"content-type": JSON}, b'{"status": "ready"}')
 
-    async def _metrics_page(self, exchange: Exchange) -> None:
+    async def _metrics_page(self, exchange: ServerExchange) -> None:
         token = authenticate(self.configuration.tokens, exchange.header("authorization"))
         if not token.metrics:
             raise Problem(403, "the token does not allow metrics")
         media_type, body = self.metrics.page()
         await exchange.reply.whole(200, {"content-type": media_type, "cache-control": "no-store"}, body)
 
-    async def _openapi(self, exchange: Exchange) -> None:
+    async def _openapi(self, exchange: ServerExchange) -> None:
         root = exchange.request.scope.get("root_path", "")
         body = json.dumps(openapi_document(root)).encode()
         await exchange.reply.whole(200, {"content-type": JSON}, body)
 
-    async def _docs(self, exchange: Exchange) -> None:
+    async def _docs(self, exchange: ServerExchange) -> None:
         policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
         await exchange.reply.whole(200, headers, DOCS_PAGE.encode())
 
-    async def _list(self, exchange: Exchange) -> None:
+    async def _list(self, exchange: ServerExchange) -> None:
         token = authenticate(self.configuration.tokens, exchange.header("authorization"))
         described = []
         for name, served in self._datasets.items():
@@ -192,7 +192,7 @@ class Service:
     # -- verbs ------------------------------------------------------------------------------------
 
     def _verb(self, verb: str) -> Handler:
-        async def handle(exchange: Exchange) -> None:
+        async def handle(exchange: ServerExchange) -> None:
             token = authenticate(self.configuration.tokens, exchange.header("authorization"))
             if self._session is None:
                 raise _not_running()
@@ -230,7 +230,7 @@ class _Call:
     """One verb of one request."""
 
     def __init__(
-        self, service: Service, exchange: Exchange, token: Token, grant: Grant, served: ServedDataset, verb: str
+        self, service: Service, exchange: ServerExchange, token: Token, grant: Grant, served: ServedDataset, verb: str
     ) -> None:
         self._service = service
         self._exchange = exchange

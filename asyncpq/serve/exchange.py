@@ -20,7 +20,7 @@ class ClientGoneError(Exception):
     """The client closed the connection before it had the whole response."""
 
 
-class Exchange:
+class ServerExchange:
     """One HTTP request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -37,3 +38,18 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path) -> None:
     path.write_text("[serve]\n")
     done = CliRunner().invoke(app, ["serve", str(path)])
     assert done.exit_code == 2
+
+
+def test_arguments_reach_the_service_and_its_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str | None, str | None, int | None]] = []
+
+    def serve(path: str | None, host: str | None, port: int | None) -> int:
+        calls.append((path, host, port))
+        return 130
+
+    service = ModuleType("asyncpq.serve.__main__")
+    service.serve = serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "asyncpq.serve.__main__", service)
+    done = CliRunner().invoke(app, ["serve", "service.toml", "--host", "::1", "--port", "81"])
+    assert done.exit_code == 130
+    assert calls == [("service.toml", "::1", 81)]

@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.indexing import Footers, Keys
 from asyncpq.objects.prices import Prices
 from asyncpq.reports.documents import Cause, Lint
-from asyncpq.reports.lake_lint import Lake, lint_lake
+from asyncpq.reports.lake_lint import LakeFacts, lint_lake
 from asyncpq.testing import ObjectServer
 from tests.iceberg_tables import add_files, data_files, make_table, position_deletes
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, rules, some_keys, trips
@@ -76,9 +76,9 @@ async def test_findings_of_files_count_for_all_that_are_read(tmp_path: Path) -> 
     assert together["saves_bytes"] == pytest.approx(4 * own["saves_bytes"], rel=0.1)
 
 
-def lake(*, files: int, deletes: int) -> Lake:
+def lake(*, files: int, deletes: int) -> LakeFacts:
     prices = Prices.initial(REQUESTS, asyncpq.LimitOptions())
-    return Lake(sizes=[1 << 30] * files, deletes=deletes, tables=[], prices=prices, first_bytes=1, tail_bytes=1)
+    return LakeFacts(sizes=[1 << 30] * files, deletes=deletes, tables=[], prices=prices, first_bytes=1, tail_bytes=1)
 
 
 def test_deleted_rows() -> None:

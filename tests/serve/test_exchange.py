@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from asyncpq.serve.exchange import ClientGoneError, Exchange
+from asyncpq.serve.exchange import ClientGoneError, ServerExchange
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_BODY
 from tests.serve.services import TOKEN, bearer, client_of, configuration, listening, service_of, write_lake
 
 
-def exchange(*messages: dict[str, Any], method: str = "GET") -> Exchange:
+def exchange(*messages: dict[str, Any], method: str = "GET") -> ServerExchange:
     queue = list(messages)
 
     async def receive() -> Any:
@@ -25,7 +25,7 @@ def exchange(*messages: dict[str, Any], method: str = "GET") -> Exchange:
     async def send(message: Any) -> None: ...
 
     scope = {"type": "http", "method": method, "query_string": b"", "headers": [], "path": "/"}
-    return Exchange(scope, receive, send)
+    return ServerExchange(scope, receive, send)
 
 
 GONE: dict[str, Any] = {"type": "http.disconnect"}

@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.json_values import json_values
 from asyncpq.serve.configuration import Limits
-from asyncpq.serve.exchange import Exchange
+from asyncpq.serve.exchange import ServerExchange
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.responses import BUFFERED_BYTES, AbortedError, ByteSink, Reply, cost_headers, send_rows, tier_of
 from tests.serve.services import (
@@ -270,5 +270,5 @@ def test_the_exchange_knows_its_method() -> None:
     async def receive() -> Any:
         raise AssertionError
 
-    exchange = Exchange(scope, receive, receive)  # type: ignore[arg-type]  # nothing is sent
+    exchange = ServerExchange(scope, receive, receive)  # type: ignore[arg-type]  # nothing is sent
     assert exchange.parameters == [("a", "1"), ("a", "2")]
