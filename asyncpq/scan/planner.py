@@ -321,8 +321,8 @@ class ScanPlanner:
             by_x = covering.is_planar and not shows_wrapping(xmin, xmax)
             return covering_condition(atom, covering, by_x=by_x)
 
-        prune = with_conditions(where if prune is None else prune, condition)
-        return (columns.covered_by(used.values()) if used else columns), prune
+        sharper = with_conditions(where if prune is None else prune, condition)
+        return (columns.covered_by(used.values()), sharper) if used else (columns, prune)
 
     def _shredded(
         self, version: FileVersion, columns: ReadColumns, test: VariantTest
