@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import json
 import random
@@ -61,6 +62,7 @@ def trips() -> pa.Table:
     )
 
 
+@functools.cache
 def data() -> bytes:
     sink = io.BytesIO()
     pq.write_table(
@@ -88,10 +90,11 @@ def file() -> Path:
 
 
 def lake(folder: Path, files: int) -> Path:
+    rows = trips()
     for number in range(files):
         part = folder / f"day={number % 7}"
         part.mkdir(parents=True, exist_ok=True)
-        pq.write_table(trips().slice(number % 500 * 10, 10), part / f"{number:03}.parquet")
+        pq.write_table(rows.slice(number % 500 * 10, 10), part / f"{number:03}.parquet")
     return folder
 
 
