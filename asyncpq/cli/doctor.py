@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from asyncpq.cli.figures import console, print_facts, size_text
+from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
@@ -16,6 +16,7 @@ from asyncpq.dataset import Dataset
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
 from asyncpq.opening.targets import names_many
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
+from asyncpq.reports.units import size_text
 from asyncpq.session import Session
 
 _CODES: Final = {

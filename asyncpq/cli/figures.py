@@ -1,4 +1,4 @@
-"""Numbers as people read them, and tables that fit the terminal."""
+"""Tables, facts and counts for the terminal. Sizes and durations: :mod:`asyncpq.reports.units`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncpq.errors import printable
-from asyncpq.reports.units import plural as plural
-from asyncpq.reports.units import size_text as size_text
 
 WIDE: Final = 110  # characters from which tables show all their columns
 _GAP: Final = 2  # characters between columns

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from asyncpq.cli.figures import console, count_text, plural, print_facts, print_table, size_text
+from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED
@@ -18,6 +18,7 @@ from asyncpq.errors import InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
+from asyncpq.reports.units import plural, size_text
 from asyncpq.session import Session
 
 app = typer.Typer(name="index", help="Build and keep an index beside the files.", no_args_is_help=True)

@@ -7,13 +7,14 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from asyncpq.cli.figures import console, count_text, print_facts, size_text
+from asyncpq.cli.figures import console, count_text, print_facts
 from asyncpq.cli.index import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.targets import Url, table_format, with_session
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
+from asyncpq.reports.units import size_text
 from asyncpq.session import Session
 from asyncpq.writing.file_layout import BloomFilter, WriteOptions
 

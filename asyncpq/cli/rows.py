@@ -16,7 +16,7 @@ from typing import IO, Annotated, Any, Final
 import pyarrow as pa
 import typer
 
-from asyncpq.cli.figures import console, plural, print_table
+from asyncpq.cli.figures import console, print_table
 from asyncpq.errors import InvalidOptionError
 from asyncpq.reports.json_values import json_text, json_values
 from asyncpq.reports.row_writers import (
@@ -28,6 +28,7 @@ from asyncpq.reports.row_writers import (
     RowWriter,
     is_number,
 )
+from asyncpq.reports.units import plural
 
 SHOWN_ROWS: Final = 40  # of a table without --limit
 _CELL: Final = 200  # characters of a cell; the table cuts more, to its width

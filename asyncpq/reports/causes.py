@@ -64,7 +64,7 @@ def _names(columns: Iterable[ColumnRead]) -> str:
 
 
 def _is_clustered(columns: Sequence[ColumnRead]) -> bool:
-    """Whether bounds of row groups find the matching rows: not so if most row groups that were read have none."""
+    """Return whether at least half of the row groups that were read have matching rows."""
     groups = {(column.url, column.row_group): column.matches for column in columns}
     return sum(map(bool, groups.values())) * 2 >= len(groups)
 

@@ -232,7 +232,7 @@ async def _readable_rows(
 
 
 async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
-    """Return what zstd makes of some bytes of columns that are not compressed, the largest ones."""
+    """Return zstd's compressed size by the plain size, from a sample of the largest uncompressed columns, by leaf."""
     plain: dict[int, tuple[int, int]] = {}
     for (_, leaf), known in layout.chunks.items():
         chunk = known.chunk
@@ -254,7 +254,7 @@ async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:
 
 
 async def _distinct(layout: FileLayout, operation: Operation) -> dict[int, tuple[int, int]]:
-    """Return how many distinct values so many rows of string columns without dictionaries have, of the largest ones."""
+    """Return (distinct values, rows) of a sample of the largest string columns without a dictionary, by leaf."""
     groups = [group for group in layout.version.metadata.row_groups if group.num_rows]
     if not groups:
         return {}

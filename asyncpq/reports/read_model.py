@@ -126,7 +126,7 @@ def size_of(rounds: Rounds) -> int:
 def pieces_of(
     columns: Iterable[ColumnRead], pages_of: Callable[[ColumnRead], Sequence[int]], *, dictionaries: bool = True
 ) -> list[int]:
-    """Return the bytes of the requests for the pages ``pages_of`` each column, and its dictionary."""
+    """Return the bytes of each request for the pages that ``pages_of`` names of each column, and for its dictionary."""
     pieces: list[int] = []
     for column in columns:
         pages = pages_of(column)

@@ -1,7 +1,7 @@
 """The story of one read: what its trace, plans and requests say together.
 
-A :class:`Story` is attached to the metrics of a read before the read begins. It hears of each file's plan before data
-is fetched, and of each part that comes.
+A :class:`Story` is attached to the metrics of a read before the read begins. It receives each file's plan before
+data is fetched, and each part as it arrives.
 """
 
 from __future__ import annotations

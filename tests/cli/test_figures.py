@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from asyncpq.cli.figures import count_text, plural, print_facts, print_table, share_text, size_text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.977 KiB"),
-        (1536, "1.5 KiB"),
-        (640 * 1024, "640 KiB"),
-        (1023.9 * 1024, "1 MiB"),
-        (1 << 30, "1 GiB"),
-        (1 << 60, "1.02e+03 PiB"),
-        (None, "?"),
-    ],
-)
-def test_sizes(size: float | None, text: str) -> None:
-    assert size_text(size) == text
+from asyncpq.cli.figures import count_text, print_facts, print_table, share_text
 
 
 def test_counts() -> None:
     assert (count_text(1234567), count_text(None)) == ("1,234,567", "?")
-    assert (plural(1, "file"), plural(0, "file"), plural(2000, "row")) == ("1 file", "0 files", "2,000 rows")
     assert (share_text(1, 3), share_text(1, 0)) == ("33.3%", "")
 
 
