@@ -47,16 +47,15 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 @st.composite
 def tables(draw: st.DrawFn, without: tuple[str, ...] = ()) -> pa.Table:
     """A table of some of the columns, but those ``without``; values stand in runs or are mixed."""
-    names = draw(
-        st.lists(
-            st.sampled_from([name for name in COLUMNS if name not in without]), min_size=1, max_size=5, unique=True
-        )
-    )
-    num_rows = draw(st.sampled_from([0, 1, 7, 60]))
+    known = [name for name in COLUMNS if name not in without]
+    first = draw(st.sampled_from(["f64", "i32", "f32", "bool", "text", *known]))
+    others = draw(st.lists(st.sampled_from(known), min_size=2, max_size=4, unique=True))
+    names = dict.fromkeys([first, *others])
+    num_rows = draw(st.sampled_from([60, 7, 150, 61, 60, 1, 0]))
     columns = {}
     for name in names:
         type_, values = COLUMNS[name]
-        few = draw(st.lists(st.none() | st.sampled_from(values), min_size=1, max_size=6))
+        few = draw(st.lists(st.sampled_from([*values, None]), min_size=4, max_size=8))
         runs = draw(st.booleans())
         rows = [few[row * len(few) // num_rows if runs else row * 5 // 3 % len(few)] for row in range(num_rows)]
         array = pa.array(rows, type_.value_type if pa.types.is_dictionary(type_) else type_)
