@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
+from asyncpq.decoding.wkb import wkb_box
+from asyncpq.expressions import IntersectsBox
 from tests.geometries import BOXES, GEOMETRIES, box, meets, wkb
 from tests.parquet_files import DOUBLE, STRUCT, EditedFile, Struct
+from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import ask, row_groups_read, rows_left
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -191,3 +195,25 @@ async def test_datasets(tmp_path: Any) -> None:
             assert found["geometry"].to_pylist() == [wkb(one) for one in WORLD[:60] if meets(one, asked)]
         plan = await dataset.plan(where=col("geometry").intersects_box(0, 0, 10, 20))
         assert "intersects box" in plan.explain()
+
+
+@requires_corpus
+def test_files_of_the_corpus() -> None:
+    """Of several writers, with statistics of row groups, some over the antimeridian."""
+    paths = sorted((DATA / "geospatial").glob("*.parquet"))
+    pruned = 0
+    for path in paths:
+        data = path.read_bytes()
+        table = pq.read_table(pa.BufferReader(data))
+        (name,) = {"geometry", "geography"} & {*table.column_names}
+        boxes = [None if value is None else (wkb_box(value),) for value in table[name].to_pylist()]
+        for asked in ((0, 0, 25, 25), (1000, 0, 2000, 1), (20, 20, -20, 40), (-180, -90, 180, 90), (15, 15, 15, 15)):
+            atom = IntersectsBox(name, *map(float, asked))
+            results = [one and (one[0] is not None and atom.meets(*one[0])) for one in boxes]
+
+            async def question(reader: asyncpq.File, atom: Any = atom) -> tuple[int, int]:
+                return await reader.count(where=atom), await reader.count(where=~atom)
+
+            assert ask(data, question) == (results.count(True), results.count(False)), (path, asked)
+            pruned += row_groups_read(data, atom) < pq.read_metadata(pa.BufferReader(data)).num_row_groups
+    assert pruned > len(paths)
