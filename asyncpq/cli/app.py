@@ -13,12 +13,13 @@ from asyncpq.cli.inspect import inspect
 from asyncpq.cli.lint import lint
 from asyncpq.cli.optimize import optimize
 from asyncpq.cli.reads import count, lookup, query, take
-from asyncpq.cli.running import State
+from asyncpq.cli.running import Commands, State
 from asyncpq.cli.serve import serve
 from asyncpq.cli.why import explain, why
 
 app = typer.Typer(
     name="asyncpq",
+    cls=Commands,
     help="Read the few pages a query needs out of Parquet files, and see why that is fast or slow.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

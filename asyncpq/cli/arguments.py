@@ -32,8 +32,14 @@ Columns = Annotated[
 
 
 def parse_columns(text: str | None) -> list[str] | None:
-    """Return the names in ``a,b.c``; None for None, which means all columns."""
-    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
+    """Return the names in ``a,b.c``; None for None, which means all columns.
+
+    Raises InvalidOptionError if there is no name in ``text``.
+    """
+    names = None if text is None else [name for part in text.split(",") if (name := part.strip())]
+    if names == []:
+        raise InvalidOptionError("--columns: names no column", hint="Leave it out for all columns.")
+    return names
 
 
 def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, Any]:

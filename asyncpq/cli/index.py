@@ -12,9 +12,9 @@ import typer
 from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
-from asyncpq.cli.running import FAILED
+from asyncpq.cli.running import FAILED, fail, interruptible
 from asyncpq.cli.targets import open_existing_index, table_format, with_session
-from asyncpq.errors import InvalidOptionError, nearest
+from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
@@ -55,17 +55,18 @@ def parse_kind(text: str) -> IndexKind:
         raise InvalidOptionError(f"--kind {text!r}: there is no kind of index {name!r}", hint=hint)
     columns: list[str] = []
     options: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if equals:
-            options[key] = float(value) if "." in value else int(value) if value.isdigit() else value
-        else:
-            columns.append(item)
     try:
+        for item in filter(None, rest.split(",")):
+            key, equals, value = item.partition("=")
+            if equals:
+                options[key] = float(value) if "." in value else int(value) if value.isdigit() else value
+            else:
+                columns.append(item)
         kind: IndexKind = _KINDS[name](*columns, **options)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
+        what = error.message if isinstance(error, AsyncpqError) else f"these columns or options do not fit {name!r}"
         raise InvalidOptionError(
-            f"--kind {text!r}: {error}", hint="Write for example keys:user, bloom:user,false_positives=0.001, footers."
+            f"--kind {text!r}: {what}", hint="Write for example keys:user, bloom:user,false_positives=0.001, footers."
         ) from error
     return kind
 
@@ -90,7 +91,8 @@ async def build(
 ) -> None:
     """Read the files once, and write an index of them. Interrupted builds continue where they stopped."""
     kinds = [parse_kind(text) for text in kind or ["footers", "bounds"]]
-    index = await session.build_index(url, kinds, at=at, progress=True, format=await table_format(session, url))
+    with interruptible("The same command continues the build where it stopped."):
+        index = await session.build_index(url, kinds, at=at, progress=True, format=await table_format(session, url))
     _print_build(index, format_)
 
 
@@ -229,10 +231,18 @@ async def drop(
 ) -> None:
     """Remove the index. The files stay."""
     index = await open_existing_index(session, url, at)
-    if not yes and not typer.confirm(f"Remove the index at {index.url}?", err=True):
-        raise typer.Exit(FAILED)
+    if not yes and not _agrees(f"Remove the index at {index.url}?"):
+        fail("the index stays", FAILED)
     await index.drop()
     typer.echo(f"removed the index at {index.url}", err=True)
+
+
+def _agrees(question: str) -> bool:
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:  # the input has ended
+        typer.echo(err=True)
+        fail("the index stays, since there is no answer. Add --yes, which removes it without asking.", FAILED)
 
 
 # -- what is printed ----------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS
 from asyncpq.cli.targets import Url, opened, with_session
-from asyncpq.errors import printable
+from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
 from asyncpq.session import Session
 
+_WRITERS: Final = ("pyarrow", "spark", "duckdb", "polars", "delta-rs", "asyncpq")
 _STYLES: Final = {"high": "bold red", "medium": "yellow", "low": "cyan"}
 
 
@@ -47,6 +48,10 @@ async def lint(
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Find what makes lookups in a file or lake slow, with what a cure of it saves and how to write it."""
+    for name in writer or ():
+        if name not in _WRITERS:
+            hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")
+            raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
     async with opened(session, url) as target:
         document = await target.lint(column or None)
     if format_ is Format.JSON:

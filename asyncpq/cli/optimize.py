@@ -11,6 +11,7 @@ from asyncpq.cli.figures import console, count_text, print_facts
 from asyncpq.cli.index import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
+from asyncpq.cli.running import interruptible
 from asyncpq.cli.targets import Url, table_format, with_session
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
@@ -75,29 +76,30 @@ async def optimize(
 
     The files are read back and compared before they are committed: if anything fails, readers see none of them.
     """
-    done = await session.optimize(
-        url,
-        target,
-        _names(sort_by),
-        zorder_by=_names(zorder_by),
-        columns=_names(columns) or None,
-        where=where,
-        layout=WriteOptions(
-            compression=compression,
-            compression_level=compression_level,
-            page_rows=page_rows,
-            page_bytes=page_bytes,
-            row_group_rows=row_group_rows,
-            row_group_bytes=row_group_bytes,
-            file_bytes=file_bytes,
-            bloom_filters=tuple(BloomFilter(column=name) for name in _names(bloom)),
-        ),
-        kinds=None if kind is None else [parse_kind(text) for text in kind],
-        publish=cast("Literal['plain', 'index']", publish),
-        building=BuildOptions(memory_bytes=memory * MIB, folder=folder),
-        progress=True,
-        format=await table_format(session, url),
-    )
+    with interruptible("Readers see nothing of it. Repeat the command with another folder."):
+        done = await session.optimize(
+            url,
+            target,
+            _names(sort_by),
+            zorder_by=_names(zorder_by),
+            columns=_names(columns) or None,
+            where=where,
+            layout=WriteOptions(
+                compression=compression,
+                compression_level=compression_level,
+                page_rows=page_rows,
+                page_bytes=page_bytes,
+                row_group_rows=row_group_rows,
+                row_group_bytes=row_group_bytes,
+                file_bytes=file_bytes,
+                bloom_filters=tuple(BloomFilter(column=name) for name in _names(bloom)),
+            ),
+            kinds=None if kind is None else [parse_kind(text) for text in kind],
+            publish=cast("Literal['plain', 'index']", publish),
+            building=BuildOptions(memory_bytes=memory * MIB, folder=folder),
+            progress=True,
+            format=await table_format(session, url),
+        )
     document: Optimization = {"document": "optimization", **asdict(done)}  # type: ignore[typeddict-item]
     if format_ is Format.JSON:
         write_document(document)

@@ -61,5 +61,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         unfinished.write_bytes(content)
         unfinished.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # no one asked for the unfinished one
     finally:
         unfinished.unlink(missing_ok=True)

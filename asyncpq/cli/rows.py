@@ -179,9 +179,11 @@ def _file(output: str) -> Iterator[Any]:
         with open(part, "xb") as sink:
             yield sink
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(part)
+        if isinstance(error, OSError) and error.filename == part:  # no one asked for a file of this name
+            error.filename = output
         raise
 
 

@@ -11,11 +11,13 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -41,6 +43,43 @@ class State:
     """The options that stand before the command."""
 
     debug: bool = False
+
+
+_UsageError: Final = cast("type[Exception]", typer.BadParameter.__base__)  # typer names only this subclass of it
+
+
+class Commands(TyperGroup):
+    """A group of commands whose wrong usage ends as every other error does: with one line, and its exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # typer calls it by keyword
+        """Run the command that the arguments name, and end the process, unless ``standalone_mode`` is false."""
+        if not standalone_mode:
+            return super().main(args, standalone_mode=False, **options)
+        try:
+            done = super().main(args, standalone_mode=False, **options)
+        except typer.Abort:
+            sys.exit(_tell("there is no answer", FAILED))
+        except _UsageError as error:
+            sys.exit(_tell_usage(error))
+        sys.exit(done if isinstance(done, int) else 0)
+
+
+def _tell_usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        typer.echo(error.ctx.get_help())
+        return WRONG_USAGE
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    place = "asyncpq" if error.ctx is None else error.ctx.command_path
+    return _tell(f"{message[:1].lower()}{message[1:]}. `{place} --help` describes it.", WRONG_USAGE)
+
+
+@contextmanager
+def interruptible(hint: str) -> Iterator[None]:
+    """Say ``hint`` if Ctrl-C interrupts the block, which ends the process. Only for the task of :func:`run`."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        fail(f"interrupted. {hint}", INTERRUPTED)
 
 
 def run(state: State, command: Coroutine[Any, Any, T]) -> T:
@@ -78,5 +117,9 @@ def exit_code(error: Exception) -> int:
 
 def fail(message: str, code: int) -> NoReturn:
     """Write one line to stderr and end the process with ``code``."""
+    raise typer.Exit(_tell(message, code))
+
+
+def _tell(message: str, code: int) -> int:
     typer.echo(f"asyncpq: {' '.join(message.split())}", err=True)
-    raise typer.Exit(code)
+    return code

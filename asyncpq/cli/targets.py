@@ -24,6 +24,7 @@ from asyncpq.session import Session
 P = ParamSpec("P")
 
 _DELTA = "belong to a Delta table"  # of the error of a folder that is a table
+_ICEBERG = "belong to an Iceberg table"
 _STORE = "Store and cost"  # the panel of the shared options in the help
 
 Url = Annotated[
@@ -142,6 +143,8 @@ async def _open_many(session: Session, url: str) -> Dataset:
     try:
         return await session.open_dataset(url)
     except InvalidOptionError as error:
+        if _ICEBERG in error.message:
+            error.hint = "Name the table's newest .metadata.json file, or a pattern of files."
         if _DELTA not in error.message:
             raise
     return await session.open_dataset(url, format="delta")
@@ -163,10 +166,14 @@ async def table_format(session: Session, url: str) -> Literal["delta", "iceberg"
 async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:
     """Open the index of the files at ``url``: at ``at``, by default below the prefix. One that ``refreshes`` also needs
     the table, where ``url`` names one."""
-    if at is None:
-        return await session.open_index(f"{url.rstrip('/')}/{INDEX_FOLDER}")
-    format_ = await table_format(session, url) if refreshes else None
-    return await session.open_index(at, table=url if format_ else None, format=format_)
+    try:
+        if at is None:
+            return await session.open_index(f"{url.rstrip('/')}/{INDEX_FOLDER}")
+        format_ = await table_format(session, url) if refreshes else None
+        return await session.open_index(at, table=url if format_ else None, format=format_)
+    except ObjectNotFoundError as error:
+        error.hint = "`asyncpq index build` builds it; --at names one that is elsewhere."
+        raise
 
 
 @asynccontextmanager
@@ -182,6 +189,7 @@ async def opened(session: Session, url: str) -> AsyncIterator[File | Dataset]:
         try:
             found = await _open_many(session, url)
         except ObjectNotFoundError:
+            missing.hint = "Look for a mistyped folder, bucket or file."
             raise missing from None
         async with found:
             yield found

@@ -131,8 +131,9 @@ async def open_files(
     cost = None if target.urls is not None else providers.listing_cost(operation.metrics, before, began)
     on_listing(listing)
     if listing.table_format is not None and not plain:
+        table = f"an {listing.table_format}" if listing.table_format == "Iceberg" else f"a {listing.table_format}"
         raise InvalidOptionError(
-            f"these files belong to a {listing.table_format} table: some may have rows that are deleted or replaced",
+            f"these files belong to {table} table: some may have rows that are deleted or replaced",
             url=shown,
             hint='Open the table itself (docs/datasets.md), or pass format="parquet" to read every listed file.',
         )

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -29,6 +31,58 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     assert done.returncode == 2
     assert "frobnicate" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "no such command 'frobnicate'"),
+        (["index", "frobnicate"], "no such command 'frobnicate'"),
+        (["query"], "missing argument 'URL'"),
+        (["query", "x.parquet", "--nope"], "no such option: --nope"),
+        (["query", "x.parquet", "--limit", "abc"], "invalid value for '--limit'"),
+        (["query", "x.parquet", "--format", "xml"], "invalid value for '--format': 'xml' is not one of"),
+        (["query", "x.parquet", "--columns", ""], "--columns: names no column"),
+        (["take", "x.parquet"], "missing argument 'ROW...'"),
+        (["lookup", "x.parquet"], "missing option '--key'"),
+        (["lint", "x.parquet", "--writer", "polar"], "--writer 'polar': there is no cure for this writer"),
+        (["index", "build", "x", "--kind", "bloom:user,zzz=1"], "--kind 'bloom:user,zzz=1': these columns or options"),
+        (["index", "build", "x", "--kind", "bloom:user,zzz=1.x"], "--kind 'bloom:user,zzz=1.x': these columns or"),
+        (["index", "build", "x", "--kind", "keys"], "--kind 'keys': an index of this kind needs the name of a column"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"id": [1]}), "x.parquet")
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"asyncpq: {said}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_group_without_a_command_shows_its_help() -> None:
+    for arguments in ([], ["index"]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 2
+        assert "Usage:" in done.stdout
+        assert done.stderr == ""
+
+
+def test_files_that_cannot_be_written_have_the_names_that_the_user_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"id": [1]}), "x.parquet")
+    for option in ("query x.parquet -o none/rows.csv", "inspect x.parquet --svg none/map.svg"):
+        done = CliRunner().invoke(app, option.split())
+        assert done.exit_code == 1
+        assert done.stderr == f"asyncpq: [Errno 2] No such file or directory: '{option.split()[-1]}'\n"
+    missing = CliRunner().invoke(app, ["query", "missing.parquet"])
+    assert missing.exit_code == 3
+    assert "open_dataset" not in missing.stderr
 
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]  # it is a group

@@ -14,6 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq.cli.arguments import parse_columns, parse_keys
+from asyncpq.errors import InvalidOptionError
 
 UTC = dt.UTC
 VALUES: list[tuple[pa.DataType, str, Any]] = [
@@ -79,4 +80,6 @@ def test_an_unknown_column_is_named_with_those_that_are_there() -> None:
 def test_columns() -> None:
     assert parse_columns(None) is None
     assert parse_columns("a, b.c,") == ["a", "b.c"]
-    assert parse_columns("") == []
+    for nothing in ("", " ,"):  # an empty variable of a shell, not a wish for rows without columns
+        with pytest.raises(InvalidOptionError, match="names no column"):
+            parse_columns(nothing)

@@ -187,7 +187,7 @@ async def test_an_object_store(localstack: str, bucket: str) -> None:
         (["FOLDER/trips.parquet", "--pages", "nothing"], 2, "no such column"),
         (["FOLDER", "--pages", "id"], 2, "--pages lists the pages of one file"),
         (["FOLDER/text.parquet"], 1, "not a Parquet file"),
-        ([], 2, "Missing argument"),
+        ([], 2, "missing argument"),
     ],
 )
 def test_errors_are_one_line(file: Path, arguments: list[str], code: int, says: str) -> None:

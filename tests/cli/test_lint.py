@@ -51,7 +51,8 @@ def test_a_file(bad: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_it_fits_the_terminal(bad: Path, width: int) -> None:
-    lines = run(bad, "--column", "user", "--writer", "none", width=width).stdout.splitlines()
+    printed = run(bad, "--column", "user", "--writer", "spark", width=width).stdout.splitlines()
+    lines = [line for line in printed if not line.startswith("     spark")]  # code stays in one line, to be copied
     assert len(lines) > 8
     assert max(map(len, lines)) <= width
 
@@ -96,7 +97,7 @@ def test_tables(tmp_path: Path) -> None:
         (["missing.parquet"], 3, "no such file"),
         (["bad.parquet", "--column", "nothing"], 2, "no such column"),
         (["."], 2, ""),
-        ([], 2, "Missing argument"),
+        ([], 2, "missing argument"),
     ],
 )
 def test_errors_are_one_line(bad: Path, arguments: list[str], code: int, says: str) -> None:

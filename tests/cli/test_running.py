@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from asyncpq import errors
-from asyncpq.cli.running import FINDINGS, State, exit_code, fail, run
+from asyncpq.cli.app import app
+from asyncpq.cli.running import FINDINGS, INTERRUPTED, State, exit_code, fail, interruptible, run
+from asyncpq.session import Session
 
 
 @pytest.mark.parametrize(
@@ -56,3 +66,56 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         fail("first\n  second", 1)
     assert ended.value.exit_code == 1
     assert capsys.readouterr() == ("", "asyncpq: first second\n")
+
+
+def test_an_interrupted_block_says_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async def command() -> None:
+        with interruptible("The same command continues."):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+
+    with pytest.raises(typer.Exit) as ended:
+        run(State(), command())
+    assert ended.value.exit_code == INTERRUPTED
+    assert capsys.readouterr().err == "asyncpq: interrupted. The same command continues.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "said"),
+    [
+        ("index build lake", "build_index", "The same command continues the build where it stopped."),
+        ("optimize lake new --sort-by id", "optimize", "Repeat the command with another folder."),
+    ],
+)
+def test_ctrl_c_in_long_work(
+    arguments: str, method: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Session, method, hang)
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"id": [1]}), "lake/x.parquet")
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == INTERRUPTED
+    assert done.stderr.startswith("asyncpq: interrupted. ")
+    assert done.stderr.endswith(f"{said}\n")
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"id": [1]}), "lake/x.parquet")
+    assert CliRunner().invoke(app, ["index", "build", "lake"]).exit_code == 0
+    done = CliRunner().invoke(app, ["index", "drop", "lake"], input=answer)
+    assert done.exit_code == 1
+    assert "asyncpq: the index stays" in done.stderr
+    assert ("--yes" in done.stderr) is (answer == "")
+    assert CliRunner().invoke(app, ["index", "show", "lake"]).exit_code == 0
+    assert CliRunner().invoke(app, ["index", "drop", "lake", "--yes"]).exit_code == 0
+    gone = CliRunner().invoke(app, ["index", "show", "lake"])
+    assert gone.exit_code == 3
+    assert "`asyncpq index build`" in gone.stderr
