@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.metrics import ReadMetrics
@@ -37,7 +38,7 @@ class SortCheck:
     def check(self, rows: pa.Table) -> None:
         """Check the order of the next rows, at least one. InvalidOptionError: a row sorts before its predecessor."""
         values = [
-            pc.struct_field(rows.column(first), rest) if rest else rows.column(first)
+            _comparable(pc.struct_field(rows.column(first), rest) if rest else rows.column(first))
             for _, (first, *rest) in self._columns
         ]
         compared = values
@@ -59,6 +60,12 @@ class SortCheck:
                     ' descending order: {"column": "id", "descending": true, "nullsFirst": false}.',
                 )
             tied = equal
+
+
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Convert values of types that pyarrow does not compare, such as UUID, to others in the same order."""
+    dtype = storage_type(values.type)
+    return values.cast(pa.int8() if pa.types.is_null(dtype) else dtype)
 
 
 def _compared(

@@ -245,7 +245,7 @@ class _Rewrite:
         names = self.order.z_keys
         if not names:
             return None
-        schema, chance = output_schema(self.dataset.schema, list(names), (), ()), random.Random(7)
+        schema, chance = _writable(output_schema(self.dataset.schema, list(names), (), ())), random.Random(7)
         total = await self.dataset.count(self.where)
         share = min(1.0, SAMPLE_ROWS / max(1, total))
         samples: list[list[pa.Array]] = [[] for _ in names]
@@ -254,7 +254,7 @@ class _Rewrite:
             async for batch in scan:
                 starts = [at for at in range(0, batch.num_rows, _SAMPLE_STEP) if share == 1 or chance.random() < share]
                 rows = [at + step for at in starts for step in range(min(_SAMPLE_STEP, batch.num_rows - at))]
-                taken = batch.take(pa.array(rows, pa.int64()))
+                taken = batch.cast(schema).take(pa.array(rows, pa.int64()))
                 for name, sample in zip(names, samples, strict=True):
                     sample.append(sampled.values(name, taken))
         types = [self.order.type_of(name) for name in names]

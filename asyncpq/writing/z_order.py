@@ -15,6 +15,9 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.typed_literals import storage_values
+from asyncpq.indexing.key_encoding import is_variable
+
 #: More columns would have too few bits each.
 MOST_COLUMNS: Final = 8
 
@@ -74,7 +77,12 @@ def rank_bounds(values: pa.Array, most: int) -> pa.Array:
 
 def _orderable(values: pa.Array) -> pa.Array:
     """Convert ``values`` to numbers or bytes in the same order as Spark's, of a type that pyarrow can search."""
+    values = storage_values(values)  # a UUID's bytes
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
     dtype = values.type
+    if pa.types.is_null(dtype):
+        return values.cast(pa.int64())
     if pa.types.is_decimal(dtype):
         return values.cast(pa.float64())  # may merge close values
     if pa.types.is_floating(dtype):
@@ -83,9 +91,7 @@ def _orderable(values: pa.Array) -> pa.Array:
         return values.cast(pa.uint8())
     if pa.types.is_temporal(dtype):
         return values.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
-    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-        return values.cast(pa.binary())
-    return values
+    return values.cast(pa.binary()) if is_variable(dtype) else values
 
 
 def _spread(rank: int, columns: int, at: int) -> int:

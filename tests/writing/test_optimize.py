@@ -203,6 +203,29 @@ async def test_views_are_written_as_plain_types(tmp_path: Path) -> None:
         assert (await dataset.lookup({"n.s": "n3"})).to_pylist() == [rows[0]]
 
 
+_UUIDS = pa.array([b"\xff" * 16, None, b"\x00" * 16, b"\x01" * 16], pa.binary(16))
+_UNUSUAL = {
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), _UUIDS),
+    "fixed": pa.array([b"\xff", None, b"\x00", b"b"], pa.binary(1)),
+    "nothing": pa.nulls(4),
+    "view": pa.array(["z", None, "", "a"], pa.string()).cast(pa.string_view()),
+    "encoded": pa.array(["z", None, "", "a"]).dictionary_encode(),
+    "decimal": pa.array([99, None, -1, 0], pa.int64()).cast(pa.decimal256(40, 2)),
+}
+
+
+@pytest.mark.parametrize("name", _UNUSUAL)
+@pytest.mark.parametrize("zorder", [False, True], ids=["sort_by", "zorder_by"])
+async def test_columns_of_unusual_types_are_sorted_by(tmp_path: Path, name: str, zorder: bool) -> None:
+    pq.write_table(pa.table({**_UNUSUAL, "id": pa.array([0, 0, 0, 0])}), tmp_path / "a.parquet")
+    order: dict[str, Any] = {"zorder_by": ["id", name]} if zorder else {"sort_by": name}
+    async with asyncpq.Session() as session:
+        await session.optimize(f"{tmp_path}/a.parquet", f"{tmp_path}/sorted/", **order)
+        found = await (await session.open_dataset(f"{tmp_path}/sorted/")).read()
+        rows = (await (await session.open_file(f"{tmp_path}/a.parquet")).read()).to_pylist()
+    assert found.to_pylist() == (rows if name == "nothing" else [*rows[1:], rows[0]])
+
+
 def test_the_blocking_session_has_it(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", rows=100)
     with asyncpq.blocking.BlockingSession() as session:
