@@ -273,7 +273,7 @@ def _print_build(index: Index, format_: Format) -> None:
         write_document(document)
         return
     out = console()
-    out.print(f"index at {index.url}, snapshot {index.snapshot}", highlight=False)
+    out.print(f"index at {index.url}, snapshot {index.snapshot}", soft_wrap=True)
     resumed = f", {count_text(document['resumed'])} of them read before" if document["resumed"] else ""
     out.print(f"{plural(document['added'], 'file')} added{resumed}, {count_text(document['removed'])} removed")
     print_facts(out, [("not indexed", f"{item['url']}: {item['error']}") for item in document["problems"]])
@@ -281,7 +281,7 @@ def _print_build(index: Index, format_: Format) -> None:
 
 def _show(document: IndexDocument) -> None:
     out = console()
-    out.print(f"index at {document['url']}, snapshot {document['snapshot']}", highlight=False)
+    out.print(f"index at {document['url']}, snapshot {document['snapshot']}", soft_wrap=True)
     stale = document["stale"]
     print_facts(
         out,
@@ -325,7 +325,7 @@ def _print_upkeep(document: IndexUpkeep, format_: Format) -> None:
         write_document(document)
         return
     out = console()
-    out.print(f"index at {document['url']}", highlight=False)
+    out.print(f"index at {document['url']}", soft_wrap=True)
     done = [
         ("segments written", document["segments_written"]),
         ("segments replaced", document["segments_replaced"]),

@@ -121,7 +121,7 @@ def _show_file(out: Console, document: Inspection, *, pages: str | None, sort: O
 
 def _print_facts(out: Console, document: Inspection) -> None:
     columns, groups = document["columns"], document["row_groups"]
-    out.print(Text(printable(document["url"]), "bold"))
+    out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     facts = [size_text(document["size"]), plural(document["rows"], "row")]
     out.print(", ".join([*facts, plural(len(groups), "row group"), plural(len(columns), "column")]))
     footer = document["footer"][1] - document["footer"][0]
@@ -282,7 +282,7 @@ def _show_dataset(out: Console, document: DatasetInspection, *, sort: Order, all
 
 def _print_dataset_facts(out: Console, document: DatasetInspection) -> None:
     files = document["files"]
-    out.print(Text(printable(document["url"]), "bold"))
+    out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     facts = [plural(len(files), "file")]
     if document["total_bytes"] is not None:
         facts.append(size_text(document["total_bytes"]))

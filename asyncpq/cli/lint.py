@@ -64,7 +64,7 @@ async def lint(
 
 def _show(out: Console, document: Lint, writers: list[str] | None) -> None:
     findings = document["findings"]
-    out.print(Text(printable(document["url"]), "bold"))
+    out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     checked = f" ({plural(document['files_checked'], 'file')} looked at)" if document["files_checked"] != 1 else ""
     by = f" for lookups by {', '.join(document['columns'])}" if document["columns"] else ""
     out.print(Text(printable(f"{plural(len(findings), 'finding')}{by}{checked}")))

@@ -105,7 +105,7 @@ async def optimize(
         write_document(document)
         return
     out = console()
-    out.print(f"{count_text(done.rows)} rows at {done.target}", highlight=False)
+    out.print(f"{count_text(done.rows)} rows at {done.target}", soft_wrap=True)
     print_facts(
         out,
         [

@@ -101,7 +101,7 @@ def lake(folder: Path, files: int) -> Path:
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_file(file: Path, width: int) -> None:
     output = run(file, width=width)
-    assert max(map(len, output.splitlines())) <= width
+    assert max(map(len, output.splitlines()[1:])) <= width  # the url stays in one line, to be copied
     check_snapshot(f"inspect-file-{width}.txt", output)
 
 
@@ -136,7 +136,7 @@ def test_without_pages(file: Path) -> None:
 @pytest.mark.parametrize("width", [80, 160])
 def test_files_of_many_writers(name: str, width: int) -> None:
     output = run(DATA / name, width=width)
-    assert max(map(len, output.splitlines())) <= width
+    assert max(map(len, output.splitlines()[1:])) <= width  # the url stays in one line, to be copied
     assert "written by" in output
 
 
