@@ -29,6 +29,7 @@ from asyncpq.reports.story import ColumnRead
 from asyncpq.reports.units import plural, size_text
 
 if TYPE_CHECKING:
+    from asyncpq.metrics import RequestRecord
     from asyncpq.reports.documents import Cause
 
 _SMALL_PAGE: Final = 64 * 1024  # bytes of a page that serves lookups well
@@ -301,7 +302,10 @@ def _stale_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 
 def _throttled(facts: Facts, model: ReadModel) -> Iterator[Cause]:
-    failed = [record for record in facts.log if record.throttled or record.status not in (200, 206, 304)]
+    # Redirects are answers; so is 404, to the search for a newer snapshot, since the read did not fail.
+    failed = [
+        record for record in facts.log if record.throttled or not (200 <= record.status < 400 or record.status == 404)
+    ]
     again = sorted([record for record in facts.log if record.attempt > 1], key=lambda record: record.began)
     if not failed:
         return
@@ -349,8 +353,30 @@ def _far_store(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     )
 
 
+def _is_check(record: RequestRecord) -> bool:
+    """Whether a request asks only whether there is something newer than what the session knows."""
+    return record.purpose in ("list", "validate", "stat") or record.status == 404
+
+
+def _freshness(facts: Facts, model: ReadModel) -> Iterator[Cause]:
+    checks = [record for record in facts.log if _is_check(record)]
+    other_rounds = {record.round for record in facts.log if not _is_check(record)}
+    alone = rounds_of(record for record in checks if record.round not in other_rounds)
+    if not alone or any(record.purpose in METADATA and not _is_check(record) for record in facts.log):
+        return
+    yield from model.cause(
+        "freshness",
+        "The read asked for newer versions before it used what the session has",
+        f"{plural(len(checks), 'request')} in {plural(len(alone), 'round')} asked the store whether files or the index "
+        "have changed.",
+        "Let reads use what is some seconds old: listing_max_age_s of open_dataset, max_age_s of the cache policy.",
+        saves=(model.seconds(alone), sum(map(len, alone.values())), size_of(alone)),
+        snippets={"asyncpq": "await session.open_dataset(url, listing_max_age_s=60)"},
+    )
+
+
 def _cold_cache(facts: Facts, model: ReadModel) -> Iterator[Cause]:
-    if not model.metadata:
+    if all(_is_check(record) for record in facts.log if record.purpose in METADATA):
         return
     # A lake of tiny files, or a footer of megabytes, is not the fault of the cache: what their cures save is not told
     # again.
@@ -381,5 +407,6 @@ _CAUSES: Final[tuple[Callable[[Facts, ReadModel], Iterator[Cause]], ...]] = (
     _huge_pages,
     _big_footer,
     _far_store,
+    _freshness,
     _cold_cache,
 )

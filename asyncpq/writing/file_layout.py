@@ -72,7 +72,8 @@ class WriteOptions:
         file_bytes: a file ends after the row group with which it reaches this size.
         bloom_filters: for columns of equality lookups that are not sorted.
         sorted_by: recorded in each row group.
-        dictionary_columns: paths of leaves with dictionaries, as long as these are small; None for all.
+        dictionary_columns: paths of leaves with dictionaries, as long as these are small. None: those for which a
+            dictionary of the file's first row group is shorter than what it spares in a page.
         store_schema: whether the footer has the Arrow schema.
     """
 

@@ -23,6 +23,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from asyncpq.storage.urls import absolute, safe_url
+from asyncpq.writing.dictionaries import short_dictionaries
 from asyncpq.writing.file_layout import SortedBy, WriteOptions, check_options, leaf_places, sorting
 from asyncpq.writing.nan_bounds import leaves_with_nan, without_bounds
 
@@ -221,9 +222,9 @@ class _FileWriter:
     def _encode(self, group: list[pa.RecordBatch]) -> bytes:
         rows = sum(batch.num_rows for batch in group)
         with self._typed():
-            if self._writer is None:
-                self._writer = self._opened(rows)
             table = pa.Table.from_batches([batch.cast(self._schema) for batch in group], self._schema)
+            if self._writer is None:
+                self._writer = self._opened(table)
             self._order.check(table)
             self._writer.write_table(table.cast(self._stored), row_group_size=rows)
         self._with_nan.update((self._groups, leaf) for leaf in leaves_with_nan(table))
@@ -257,15 +258,18 @@ class _FileWriter:
                 self._writer.close()
             self._writer.is_open = False  # otherwise its finalizer closes again
 
-    def _opened(self, rows: int) -> pq.ParquetWriter:
-        options = self._options
+    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+        """Open the encoder for a file that begins with the row group ``first``."""
+        options, rows = self._options, first.num_rows
         names = options.dictionary_columns
+        if names is None:
+            names = short_dictionaries(first, min(options.page_rows, rows), options.page_bytes)
         writer = pq.ParquetWriter(
             self._sink,
             self._stored,
             compression=options.compression.upper(),
             compression_level=options.compression_level,
-            use_dictionary=True if names is None else list(names),
+            use_dictionary=list(names),
             data_page_size=options.page_bytes,
             max_rows_per_page=options.page_rows,
             write_batch_size=min(_BATCH_ROWS, options.page_rows),

@@ -30,7 +30,7 @@ def leaves_with_nan(table: pa.Table) -> frozenset[int]:
     for chunk in table.combine_chunks().to_batches():
         ordinal = 0
         for column in chunk.columns:
-            for leaf in _leaves(column):
+            for leaf in leaf_arrays(column):
                 if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(_wide(leaf))).as_py():
                     found.add(ordinal)
                 ordinal += 1
@@ -41,20 +41,21 @@ def _wide(leaf: pa.Array) -> pa.Array:
     return leaf.cast(pa.float32()) if pa.types.is_float16(leaf.type) else leaf
 
 
-def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the values of each leaf of ``array``, in Parquet's order; of a dictionary its distinct values."""
     dtype = array.type
     if isinstance(dtype, pa.BaseExtensionType):
-        yield from _leaves(array.storage)
+        yield from leaf_arrays(array.storage)
     elif pa.types.is_dictionary(dtype):
         yield array.dictionary
     elif pa.types.is_struct(dtype):
         for child in array.flatten():
-            yield from _leaves(child)
+            yield from leaf_arrays(child)
     elif pa.types.is_map(dtype):
-        yield from _leaves(array.keys)
-        yield from _leaves(array.items)
+        yield from leaf_arrays(array.keys)
+        yield from leaf_arrays(array.items)
     elif pa.types.is_nested(dtype):
-        yield from _leaves(array.flatten())
+        yield from leaf_arrays(array.flatten())
     else:
         yield array
 

@@ -180,6 +180,21 @@ async def test_tiny_files(tmp_path: Path) -> None:
     assert first(document)["id"] == "tiny-files"
 
 
+async def test_a_search_for_newer_files_is_no_failure(tmp_path: Path) -> None:
+    async with ObjectServer() as server:
+        for number in range(2):
+            server.put(f"bucket/lake/{number}.parquet", parquet(rows(), **PAGES))
+        async with asyncpq.Session(server.storage_options, requests=asyncpq.RequestOptions(**PRICES)) as session:
+            await session.build_index("s3://bucket/lake/", [Keys("id")])
+            lake = await session.open_dataset("s3://bucket/lake/", view="snapshot")
+            cold = (await lake.why(["payload"], lookup={"id": 4_242})).to_dict()
+            warm = (await lake.why(["payload"], lookup={"id": 4_242})).to_dict()
+    assert [request["status"] for request in warm["requests"]] == [404]  # of the next snapshot's manifest
+    assert [cause["id"] for cause in warm["causes"]] == ["freshness"]
+    assert (warm["causes"][0]["saves_requests"], warm["rounds"]) == (1, 1)
+    assert not {cause["id"] for cause in cold["causes"]} & {"retries", "throttled", "freshness"}
+
+
 async def test_throttling() -> None:
     async with ObjectServer() as server:
         server.put("bucket/a.parquet", parquet(rows(), **PAGES))

@@ -139,14 +139,14 @@ async def test_asyncpq_and_pyarrow_read_what_was_written(tmp_path: Path) -> None
 
 
 async def test_files_are_ended_where_they_are_large_enough(tmp_path: Path) -> None:
-    options = WriteOptions(row_group_rows=1000, file_bytes=40_000)
+    options = WriteOptions(row_group_rows=1000, file_bytes=20_000)
     written = await write(str(tmp_path), options)
     assert len(written) > 2
     assert [file.path for file in written[:2]] == ["data/job/00000-1-00000.parquet", "data/job/00000-1-00001.parquet"]
     assert sum(file.num_rows for file in written) == 10_000
     tables = [pq.read_table(tmp_path / file.path) for file in written]
     assert pa.concat_tables(tables).column("id").to_pylist() == list(range(10_000))
-    assert all(40_000 <= file.validator.size < 80_000 for file in written[:-1])
+    assert all(20_000 <= file.validator.size < 40_000 for file in written[:-1])
     assert sorted(path.name for path in (tmp_path / "data/job").iterdir()) == sorted(
         file.path.rpartition("/")[2] for file in written
     )

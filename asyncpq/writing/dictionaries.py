@@ -1,0 +1,57 @@
+"""Choose the leaves that are written with a dictionary.
+
+A lookup reads one page of a column, and its dictionary. A dictionary of many values is longer than the page. pyarrow
+gives one of more than 1 MiB up half-way, and lookups read it for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from asyncpq.writing.nan_bounds import leaf_arrays
+
+_SLICE_ROWS: Final = 1 << 16  # counted at once; most columns of many values are known after the first slice
+_LENGTH_BYTES: Final = 4  # before each string in PLAIN
+
+
+def short_dictionaries(table: pa.Table, page_rows: int, page_bytes: int) -> tuple[str, ...]:
+    """Return the paths of the leaves of ``table`` whose dictionary is shorter than what it spares in a page.
+
+    Args:
+        page_rows, page_bytes: most rows of a page, and most bytes of its values.
+    """
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, table.schema).close()
+    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    leaves = [leaf for column in table.combine_chunks().columns for leaf in leaf_arrays(_joined(column))]
+    paths = [schema.column(at).path for at in range(len(leaves))]
+    return tuple(path for path, leaf in zip(paths, leaves, strict=True) if _is_short(leaf, page_rows, page_bytes))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _is_short(leaf: pa.Array, page_rows: int, page_bytes: int) -> bool:
+    """Whether a dictionary of the values, and a page of indices into it, take no more than a page of the values."""
+    if pa.types.is_null(leaf.type) or pa.types.is_boolean(leaf.type):
+        return False
+    page = min(page_bytes, _plain_bytes(leaf) * min(1.0, page_rows / max(1, len(leaf))))
+    distinct = leaf.slice(0, 0)
+    for begin in range(0, len(leaf), _SLICE_ROWS):
+        distinct = pc.unique(pa.concat_arrays([distinct, pc.unique(leaf.slice(begin, _SLICE_ROWS))]))
+        if _plain_bytes(distinct) + page_rows * len(distinct).bit_length() / 8 > page:
+            return False
+    return True
+
+
+def _plain_bytes(values: pa.Array) -> int:
+    """Return the bytes of the values in the encoding PLAIN."""
+    if values.type.num_buffers == 2:
+        return len(values) * values.type.bit_width // 8
+    return (pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)
