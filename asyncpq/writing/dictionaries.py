@@ -53,5 +53,5 @@ def _is_short(leaf: pa.Array, page_rows: int, page_bytes: int) -> bool:
 def _plain_bytes(values: pa.Array) -> int:
     """Return the bytes of the values in the encoding PLAIN."""
     if values.type.num_buffers == 2:
-        return len(values) * values.type.bit_width // 8
-    return (pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)
+        return len(values) * int(values.type.bit_width) // 8
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)

@@ -73,4 +73,4 @@ async def test_files_are_written_so(tmp_path: Path, chosen: tuple[str, ...] | No
     chunks = [metadata.row_group(0).column(leaf) for leaf in range(metadata.num_columns)]
     with_dictionary = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
     assert with_dictionary == (SHORT if chosen is None else set(chosen))
-    assert chosen is not None or not [finding for finding in findings if "dictionar" in finding["rule"]]
+    assert chosen is not None or not [finding for finding in findings if "dictionar" in finding["id"]]
