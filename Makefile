@@ -21,7 +21,7 @@ STAMP_SPARK := $(VENV_SPARK)/.installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
-CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py
+CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py .ci/site.py
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -32,7 +32,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check house format bench bench-spark build clean
+.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -103,6 +103,11 @@ check: $(STAMP) ## lint, format, types, layers
 	$(PY) -m ruff format --check
 	$(PY) -m mypy --strict $(CHECKED)
 	$(VENV)/bin/lint-imports --no-logo --no-cache
+
+docs: $(STAMP) ## the site, in build/site: warnings are errors, and each link is followed
+	$(PY) .ci/site.py stage
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	$(PY) .ci/site.py check
 
 house: $(STAMP) ## count modules, lines, names, imports and calls beside their goals; ARGS=--all names all of them
 	$(PY) .ci/house.py $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
@@ -129,6 +129,11 @@ class Session(Unpicklable):
     def __repr__(self) -> str:
         tiers = "".join([f", {tier.name}_cache={tier!r}" for tier in self._tiers])
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """``session = await Session()`` enters the session where no block can hold it, as in a notebook's cells. End it
+        with ``await session.close()``."""
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         """Enter the running event loop, and begin to load the code that reads files.

@@ -176,7 +176,8 @@ class Runtime:
                 "a Session belongs to the event loop and process it was entered in"
                 if self._loop is not None
                 else "the session has not been entered",
-                hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it.",
+                hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it; in a notebook, "
+                "`session = await asyncpq.Session()`.",
             )
 
     @property

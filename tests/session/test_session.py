@@ -115,3 +115,12 @@ async def test_options_and_paths_that_mean_something_else(lake: Path) -> None:
         with pytest.raises(asyncpq.NotParquetError) as stray:
             await dataset.count()
         assert "*.parquet" in _hint(stray.value)
+
+
+async def test_a_session_can_be_awaited(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(3)}), tmp_path / "a.parquet")
+    session = await asyncpq.Session(disk_cache=tmp_path / "cache")
+    assert (await (await session.open_file(tmp_path / "a.parquet")).lookup({"id": 2}))["id"].to_pylist() == [2]
+    await session.close()
+    with pytest.raises(asyncpq.UsageError, match="closed"):
+        await session

@@ -1,0 +1,217 @@
+"""The pages for newcomers do what they say: code and commands run, one block after another, as a reader runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncpq
+import asyncpq.errors
+from asyncpq.testing import ObjectServer
+
+pytest.importorskip("typer")
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+import httpx
+from typer.testing import CliRunner
+
+from asyncpq.cli.app import app as command_line
+from asyncpq.serve import Service
+from asyncpq.serve.configuration import parse_configuration
+from tests.docs.test_readme import compiled, trips
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = ["index.md", "start.md", *sorted(f"how-to/{path.name}" for path in (DOCS / "how-to").glob("*.md"))]
+__all__ = ["trips"]  # the fixture
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page, outside of tabs: language and text."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+class Reader:
+    """Runs a page's blocks, as a reader who pastes them into a notebook and a terminal."""
+
+    def __init__(self, page: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.page = page
+        self.capsys = capsys
+        self.names: dict[str, Any] = {"__name__": "__page__", "asyncpq": asyncpq}
+
+    @contextlib.contextmanager
+    def notebook(self) -> Iterator[None]:
+        """Blocks with ``await`` share an event loop, a session and a file."""
+        with asyncio.Runner() as runner:
+            self.run = runner.run
+            session = runner.run(_entered())
+            self.names["session"] = session
+            self.names["file"] = runner.run(session.open_file("s3://bucket/trips.parquet"))
+            yield
+            runner.run(session.close())
+            if (closing := self.names["session"].close()) is not None:  # the page's own
+                runner.run(closing)
+
+    def python(self, source: str) -> None:
+        code = compiled(source, self.page)
+        if code.co_flags & inspect.CO_COROUTINE:
+            self.run(eval(code, self.names))
+        else:
+            exec(code, self.names)
+        printed = self.capsys.readouterr().out.splitlines()
+        for shown in re.findall(r"^ *print\(.*\)  # -> (.*)$", source, re.MULTILINE):
+            assert shown in printed
+
+    def shell(self, commands: str) -> str:
+        """Run commands of ``asyncpq``; return what they print."""
+        printed = []
+        for line in commands.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "asyncpq"
+            done = CliRunner().invoke(command_line, arguments)
+            assert done.exit_code == 0, f"{line}: {done.output}"
+            printed.append(done.output)
+        return "".join(printed)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_from_top_to_bottom(
+    page: str, trips: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # of caches on disk
+    reader = Reader(page, capsys)
+    with reader.notebook():
+        for language, text in blocks(page):
+            if language == "python":
+                reader.python(text)
+            elif language == "sh":
+                reader.shell(text)
+    if page == "how-to/fastapi.md":
+        asyncio.run(_ask(reader.names["app"]))
+
+
+async def _ask(app: Any) -> None:
+    """Hold the application of the page to its endpoints."""
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://app") as client,
+    ):
+        assert (await client.get("/trips/42")).json() == {"id": 42, "user": "u-42", "price": 4.2}
+        assert (await client.get("/trips/99999999")).status_code == 404
+        assert len((await client.get("/trips", params={"user": "u-42"})).text.splitlines()) == 40
+
+
+def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "start.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    (\[.*\]|[\d,]+ bytes of [\d,]+)$", page, re.MULTILINE)
+    written, lookup = [text for language, text in blocks("start.md") if language == "python"][:2]
+    exec(compiled(written, "start.md"), {})
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compiled(lookup, "start.md"), {"__name__": "__page__"})
+    row, cost = output.getvalue().splitlines()
+    assert row == shown[0]
+    measured, told = (
+        [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", text)] for text in (cost, shown[1])
+    )
+    assert measured == pytest.approx(told, rel=0.2)  # other versions of pyarrow write other bytes
+
+
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    reader = Reader("tutorial.md", capsys)
+    found = blocks("tutorial.md")
+    python = [text for language, text in found if language == "python"]
+    shell = [text for language, text in found if language == "sh"]
+    reader.python(python[0])
+    with ObjectServer.in_thread() as server:
+        for path in Path("orders").glob("*.parquet"):
+            server.put(f"shop/orders/{path.name}", path.read_bytes())
+        _environment(monkeypatch, server)
+        why, lint, index, optimize = [reader.shell(text) for text in shell]
+        assert "12 of        12" in why
+        assert [line in why for line in re.findall(r"^      (files|row groups|rows) .*$", page, re.MULTILINE)[:3]] == [
+            True
+        ] * 3
+        assert "18 of 1,200,000  ruled out: 1,199,982 by filter" in why
+        assert "18 of 1,200,000  ruled out: 1,199,982 by filter" in page
+        assert all(rule in lint for rule in ("no-index", "no-page-index", "tiny-files"))
+        assert "1 row, 1 request in 1 round" in index
+        assert "1 of      12" in index
+        assert "1 of         1" in optimize
+        assert "0 findings for lookups by customer" in optimize
+        with asyncio.Runner() as runner:
+            reader.run = runner.run
+            reader.python(python[1])
+            orders = runner.run(_orders(reader.names["orders_of"]))
+            reader.python(python[2])
+        (service,) = [text for language, text in found if language == "toml"]
+        (curl,) = [text for language, text in found if text.startswith("curl")]
+        served = asyncio.run(_served(service.replace("http://127.0.0.1:9321", server.endpoint), curl))
+        assert len(served["rows"]) == len(orders) == 18
+
+
+def _environment(monkeypatch: pytest.MonkeyPatch, server: ObjectServer) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+
+
+async def _entered() -> asyncpq.Session:
+    return await asyncpq.Session()
+
+
+async def _orders(orders_of: Any) -> Any:
+    async with asyncpq.Session() as session:
+        return await orders_of(session, 4242)
+
+
+async def _served(configuration: str, curl: str) -> Any:
+    """The service's answer to the page's request."""
+    url = shlex.split(curl)[1]
+    async with Service(parse_configuration(tomllib.loads(configuration))) as service:
+        transport = httpx.ASGITransport(app=service.app)
+        async with httpx.AsyncClient(transport=transport) as client:
+            answer = await client.get(url)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- (?:[\w -]+: )?([\w/.-]+\.md)$", settings, re.MULTILINE)
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert set(listed) == there | {"CHANGELOG.md", "cache/README.md"}
+    assert len(listed) == len(set(listed))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    shown = re.findall(r"^::: asyncpq\.([\w.]+)$", pages, re.MULTILINE)
+    errors = {
+        name for name in asyncpq.__all__ if inspect.isclass(getattr(asyncpq, name)) and name in vars(asyncpq.errors)
+    }
+    assert set(asyncpq.__all__) - errors <= set(shown)
+    assert "errors" in shown
+    assert len(shown) == len(set(shown))
