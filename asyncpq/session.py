@@ -281,7 +281,7 @@ class Session(Unpicklable):
                 files that exist when the read begins. "snapshot": files that an index lists; the default only for
                 files that asyncpq wrote, which exist as their folder's index lists them. "table": files of the
                 table's snapshot.
-            format: "delta" or "iceberg" for the url of a table (an Iceberg table's ``.metadata.json``);
+            format: "delta" or "iceberg" for the url of a table (of Iceberg its folder, or a ``.metadata.json``);
                 "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
                 them and its index may not list some.
             version: for a Delta table a version or a time, for an Iceberg table a snapshot id, a branch or tag, or a

@@ -11,6 +11,7 @@ from asyncpq.cli.figures import console, print_facts
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, fail
+from asyncpq.cli.tables import names_table
 from asyncpq.cli.targets import opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import AccessDeniedError, BucketNotFoundError, CredentialsError, ObjectNotFoundError
@@ -43,7 +44,7 @@ async def doctor(
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Show versions, credentials and where they came from, and how a store answers. Nothing secret is shown."""
-    if url is not None and names_many(url):
+    if url is not None and (names_table(url) or names_many(url)):
         async with opened(session, url) as target:
             files = await target.files() if isinstance(target, Dataset) else [url]
             url = files[0] if files else url

@@ -13,7 +13,8 @@ from asyncpq.cli.figures import console, count_text, print_facts, print_table
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FAILED, fail, interruptible
-from asyncpq.cli.targets import open_existing_index, table_format, with_session
+from asyncpq.cli.tables import target_of
+from asyncpq.cli.targets import open_existing_index, with_session
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
@@ -92,7 +93,8 @@ async def build(
     """Read the files once, and write an index of them. Interrupted builds continue where they stopped."""
     kinds = [parse_kind(text) for text in kind or ["footers", "bounds"]]
     with interruptible("The same command continues the build where it stopped."):
-        index = await session.build_index(url, kinds, at=at, progress=True, format=await table_format(session, url))
+        named = await target_of(session, url)
+        index = await session.build_index(named.target, kinds, at=at, progress=True, format=named.format)
     _print_build(index, format_)
 
 

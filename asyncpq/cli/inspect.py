@@ -14,7 +14,7 @@ from rich.text import Text
 from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
-from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, printable
 from asyncpq.file import File
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport
@@ -76,6 +76,7 @@ async def inspect(
     all_rows: Annotated[
         bool, typer.Option("--all", help=f"List everything, not only the first {_FEW} row groups, files or pages.")
     ] = False,
+    index: IndexUrl = None,
     format_: ReportFormat = Format.TABLE,
     html: Html = None,
     svg: Svg = None,
@@ -85,7 +86,7 @@ async def inspect(
 
     Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
     """
-    async with opened(session, url) as target:
+    async with opened(session, url, index) as target:
         if isinstance(target, File):
             document = await target.inspect(pages=not no_pages, page_bounds=() if pages is None else [pages])
             write_pictures(document, html, svg, png)

@@ -13,7 +13,7 @@ from asyncpq.cli.figures import console
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import FINDINGS
-from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.errors import InvalidOptionError, nearest, printable
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.units import plural, seconds_text, size_text
@@ -44,6 +44,7 @@ async def lint(
             show_default=False,
         ),
     ] = None,
+    index: IndexUrl = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with exit code 5 if there are findings.")] = False,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
@@ -52,7 +53,7 @@ async def lint(
         if name not in _WRITERS:
             hint = nearest(name, _WRITERS, f"Writers are {', '.join(_WRITERS)}.")
             raise InvalidOptionError(f"--writer {name!r}: there is no cure for this writer", hint=hint)
-    async with opened(session, url) as target:
+    async with opened(session, url, index) as target:
         document = await target.lint(column or None)
     if format_ is Format.JSON:
         write_document(document)

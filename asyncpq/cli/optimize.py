@@ -12,7 +12,8 @@ from asyncpq.cli.index import parse_kind
 from asyncpq.cli.inspect import Format, ReportFormat
 from asyncpq.cli.output import write_document
 from asyncpq.cli.running import interruptible
-from asyncpq.cli.targets import Url, table_format, with_session
+from asyncpq.cli.tables import target_of
+from asyncpq.cli.targets import Url, with_session
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
 from asyncpq.reports.units import size_text
@@ -77,8 +78,9 @@ async def optimize(
     The files are read back and compared before they are committed: if anything fails, readers see none of them.
     """
     with interruptible("Readers see nothing of it. Repeat the command with another folder."):
+        named = await target_of(session, url)
         done = await session.optimize(
-            url,
+            named.target,
             target,
             _names(sort_by),
             zorder_by=_names(zorder_by),
@@ -98,7 +100,7 @@ async def optimize(
             publish=cast("Literal['plain', 'index']", publish),
             building=BuildOptions(memory_bytes=memory * MIB, folder=folder),
             progress=True,
-            format=await table_format(session, url),
+            format=named.format,
         )
     document: Optimization = {"document": "optimization", **asdict(done)}  # type: ignore[typeddict-item]
     if format_ is Format.JSON:

@@ -15,7 +15,7 @@ import typer
 from asyncpq.cli.arguments import Columns, Keys, parse_columns, parse_keys
 from asyncpq.cli.output import write_document
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, RowFormatOption, chosen_format, row_writer
-from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.events import Progress
@@ -49,6 +49,7 @@ async def query(
     columns: Columns = None,
     where: Where = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many rows.", min=0)] = None,
+    index: IndexUrl = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
@@ -59,7 +60,7 @@ async def query(
     form = chosen_format(format_, output)
     shown = min(SHOWN_ROWS if limit is None else limit, _MOST_SHOWN)
     with _progress(session, form, output) as bars, _hinting_at_quotes(where):
-        async with opened(session, url) as target:
+        async with opened(session, url, index) as target:
             # A table reads one row more than it shows, to know that there is one.
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
             total = target.num_rows if isinstance(target, File) and where is None else None
@@ -83,13 +84,14 @@ async def lookup(
     url: Url,
     key: Keys,
     columns: Columns = None,
+    index: IndexUrl = None,
     format_: RowFormatOption = None,
     output: Output = None,
 ) -> None:
     """Read the rows with the given keys."""
     form = chosen_format(format_, output)
     with _progress(session, form, output) as bars:
-        async with opened(session, url) as target:
+        async with opened(session, url, index) as target:
             table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
             bars.close()
             await _write(table, form, output, target)
@@ -120,13 +122,14 @@ async def count(
     session: Session,
     url: Url,
     where: Where = None,
+    index: IndexUrl = None,
     format_: Annotated[
         CountFormat, typer.Option("--format", help="The number, or a JSON document.")
     ] = CountFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
     with _progress(session) as bars, _hinting_at_quotes(where):
-        async with opened(session, url) as target:
+        async with opened(session, url, index) as target:
             rows = await target.count(where)
             bars.close()
             if format_ is CountFormat.JSON:

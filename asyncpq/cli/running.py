@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import typer
 from typer.core import TyperGroup
 
+from asyncpq.cli.wording import in_options
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
@@ -102,7 +103,7 @@ def run(state: State, command: Coroutine[Any, Any, T]) -> T:
 
 def _message(error: Exception) -> str:
     if isinstance(error, (AsyncpqError, OSError)):  # an OSError is of the output file
-        return str(error)
+        return in_options(str(error))
     return f"{type(error).__name__}: {error}. This is a bug of asyncpq; --debug shows where it happened"
 
 

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
 from asyncpq.cli.running import run
+from asyncpq.cli.tables import names_table, open_files, target_of
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.listing import INDEX_FOLDER
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
@@ -23,15 +24,23 @@ from asyncpq.session import Session
 
 P = ParamSpec("P")
 
-_DELTA = "belong to a Delta table"  # of the error of a folder that is a table
-_ICEBERG = "belong to an Iceberg table"
 _STORE = "Store and cost"  # the panel of the shared options in the help
 
 Url = Annotated[
     str,
     typer.Argument(
         metavar="URL",
-        help="A file, prefix, pattern or table: a local path, s3://bucket/key, https://..., or any url of fsspec.",
+        help="A file, prefix, pattern or table: a local path, s3://bucket/key, https://..., or any url of fsspec; the "
+        "folder of a Delta or Iceberg table; ducklake:CATALOG#TABLE.",
+        show_default=False,
+    ),
+]
+IndexUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        metavar="URL",
+        help="Use the index at this url. Without it, the one below the prefix, if there is one.",
         show_default=False,
     ),
 ]
@@ -136,58 +145,38 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
     return run_command
 
 
-async def _open_many(session: Session, url: str) -> Dataset:
-    """Open the files at ``url``, or the table that they belong to."""
-    if url.endswith(".metadata.json"):
-        return await session.open_dataset(url, format="iceberg")
-    try:
-        return await session.open_dataset(url)
-    except InvalidOptionError as error:
-        if _ICEBERG in error.message:
-            error.hint = "Name the table's newest .metadata.json file, or a pattern of files."
-        if _DELTA not in error.message:
-            raise
-    return await session.open_dataset(url, format="delta")
-
-
-async def table_format(session: Session, url: str) -> Literal["delta", "iceberg"] | None:
-    """Return the format of the table at ``url``; None if it names plain files."""
-    if url.endswith(".metadata.json"):
-        return "iceberg"
-    try:
-        async with await session.open_dataset(url, index=False):
-            return None
-    except InvalidOptionError as error:
-        if _DELTA not in error.message:
-            raise
-    return "delta"
-
-
 async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:
     """Open the index of the files at ``url``: at ``at``, by default below the prefix. One that ``refreshes`` also needs
     the table, where ``url`` names one."""
+    if at is None and (names_table(url) or "*" in url):
+        raise InvalidOptionError(
+            "only the index of a prefix has a default place", hint="Name this one's with --at URL."
+        )
     try:
         if at is None:
             return await session.open_index(f"{url.rstrip('/')}/{INDEX_FOLDER}")
-        format_ = await table_format(session, url) if refreshes else None
-        return await session.open_index(at, table=url if format_ else None, format=format_)
+        named = await target_of(session, url) if refreshes else None
+        if named is None or not named.is_table:
+            return await session.open_index(at)
+        return await session.open_index(at, table=named.target, format=named.format)
     except ObjectNotFoundError as error:
         error.hint = "`asyncpq index build` builds it; --at names one that is elsewhere."
         raise
 
 
 @asynccontextmanager
-async def opened(session: Session, url: str) -> AsyncIterator[File | Dataset]:
-    """Open the file or dataset at ``url``; where a url may name either, the file if one is there."""
-    if names_many(url):
-        async with await _open_many(session, url) as dataset:
+async def opened(session: Session, url: str, index: str | None = None) -> AsyncIterator[File | Dataset]:
+    """Open the file or dataset at ``url``; where a url may name either, the file if one is there. With the url of an
+    ``index``, always the dataset."""
+    if index is not None or names_table(url) or names_many(url):
+        async with await open_files(session, url, index) as dataset:
             yield dataset
         return
     try:
         file = await session.open_file(url)
     except ObjectNotFoundError as missing:
         try:
-            found = await _open_many(session, url)
+            found = await open_files(session, url)
         except ObjectNotFoundError:
             missing.hint = "Look for a mistyped folder, bucket or file."
             raise missing from None

@@ -14,7 +14,7 @@ from asyncpq.cli.figures import console
 from asyncpq.cli.output import write_document
 from asyncpq.cli.pictures import Html, Png, Svg, write_pictures
 from asyncpq.cli.reads import Where
-from asyncpq.cli.targets import Url, opened, with_session
+from asyncpq.cli.targets import IndexUrl, Url, opened, with_session
 from asyncpq.dataset import Dataset
 from asyncpq.errors import InvalidOptionError
 from asyncpq.file import File
@@ -46,6 +46,7 @@ async def explain(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
+    index: IndexUrl = None,
     format_: StoryFormatOption = StoryFormat.TEXT,
     html: Html = None,
     svg: Svg = None,
@@ -53,7 +54,7 @@ async def explain(
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
     with ProgressBars() as bars, session.runtime.watched(bars):
-        async with opened(session, url) as target:
+        async with opened(session, url, index) as target:
             plan = await target.plan(**_read(target, key, columns, where, limit))
             document = plan.to_dict()
             if html or svg or png:
@@ -74,6 +75,7 @@ async def why(
     columns: Columns = None,
     where: Where = None,
     limit: Limit = None,
+    index: IndexUrl = None,
     warm: Annotated[
         bool, typer.Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
@@ -85,7 +87,7 @@ async def why(
     """Run a read and tell its story: what ruled out what, requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(html or svg or png)
     with ProgressBars() as bars, session.runtime.watched(bars):
-        async with opened(session, url) as target:
+        async with opened(session, url, index) as target:
             read = _read(target, key, columns, where, limit)
             if warm:
                 await target.why(**read, layouts=False)

@@ -132,10 +132,12 @@ async def open_files(
     on_listing(listing)
     if listing.table_format is not None and not plain:
         table = f"an {listing.table_format}" if listing.table_format == "Iceberg" else f"a {listing.table_format}"
+        name = listing.table_format.lower()
+        own = f'Pass format="{name}" to read the table; or ' if name in ("delta", "iceberg") else "To ignore that, "
         raise InvalidOptionError(
             f"these files belong to {table} table: some may have rows that are deleted or replaced",
             url=shown,
-            hint='Open the table itself (docs/datasets.md), or pass format="parquet" to read every listed file.',
+            hint=f'{own}pass format="parquet" to read every listed file.',
         )
     if partitioning is not None:  # partition values of files that appear later must have the same types
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))

@@ -41,6 +41,7 @@ from asyncpq.tables.iceberg.manifests import (
     decode_table_metadata,
     store_url,
 )
+from asyncpq.tables.iceberg.newest import newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 
 logger = logging.getLogger(__name__)
@@ -48,15 +49,18 @@ logger = logging.getLogger(__name__)
 _CONCURRENT_MANIFESTS = 16
 _CACHED_ENTRIES = 50_000  # live files of decoded manifests
 _CACHED_SELECTIONS = 4  # sets of manifests and columns
-_METADATA_HINT = "Give the newest metadata/*.metadata.json, or load the table from its catalog with pyiceberg."
+_METADATA_HINT = (
+    "Pass its folder, or the newest metadata/*.metadata.json; or load the table from its catalog with pyiceberg."
+)
 
 
 class IcebergCatalog:
     """An Iceberg table at its current or a chosen snapshot, as a :class:`asyncpq.datasets.model.Catalog`.
 
     Args:
-        table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), or the url of a
-            ``.metadata.json`` file. The session's stores read the files, with its ``storage_options``.
+        table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), the url of a
+            ``.metadata.json`` file, or the url of the table's folder, whose newest such file is then read (see
+            ``newest``). The session's stores read the files, with its ``storage_options``.
         snapshot_id, ref, as_of: at most one; selects a snapshot by its id, by branch or tag, or by time. The read then
             uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
 
@@ -75,9 +79,9 @@ class IcebergCatalog:
     ) -> None:
         if not isinstance(table, (Table, str)):
             raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
-        if isinstance(table, str) and not table.endswith(".metadata.json"):
+        if isinstance(table, str) and table.endswith(".json") and not table.endswith(".metadata.json"):
             raise InvalidOptionError(
-                "the url of an Iceberg table must name its metadata file, *.metadata.json",
+                "the url of an Iceberg table must name its folder or its metadata file, *.metadata.json",
                 url=safe_url(table),
                 hint=_METADATA_HINT,
             )
@@ -91,7 +95,7 @@ class IcebergCatalog:
         self._snapshot_id = snapshot_id
         self._ref = ref
         self._as_of = as_of
-        self._metadata: TableMetadata | None = None  # of a url: the file never changes
+        self._metadata: tuple[str, TableMetadata] | None = None  # with the url of its file, which never changes
         self._entries: LRUCache[str, tuple[ManifestFileEntry, ...]] = LRUCache(
             _CACHED_ENTRIES, lambda entries: len(entries) + 1
         )
@@ -134,11 +138,13 @@ class IcebergCatalog:
     async def _load(self, reader: Reader) -> TableMetadata:
         if not isinstance(self._table, str):
             return self._table.metadata
-        if self._metadata is None:
-            url = self._table
+        known, url = self._metadata, self._table
+        if not url.endswith(".metadata.json"):
+            url = await newest_metadata(url, reader)
+        if known is None or known[0] != url:
             data = await reader.read_bytes(url)
-            self._metadata = await asyncio.to_thread(decode_table_metadata, data, url)
-        return self._metadata
+            self._metadata = known = url, await asyncio.to_thread(decode_table_metadata, data, url)
+        return known[1]
 
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
         snapshot: TableSnapshot | None = None

@@ -1,0 +1,102 @@
+"""Tables that urls of the command line name: folders of Delta and Iceberg tables, and tables of a DuckLake."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, Literal, NamedTuple
+
+from asyncpq.dataset import Dataset
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.session import Session
+
+_DUCKLAKE: Final = "ducklake:"
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_DUCKDB_MAGIC: Final = b"DUCK"  # after a checksum of 8 bytes
+_LAKE_HINT: Final = (
+    "Write ducklake:CATALOG#TABLE, where CATALOG is a SQLite or DuckDB file or a url such as "
+    "postgresql://user@host/database, and TABLE may be schema.table."
+)
+TableFormat = Literal["delta", "iceberg"]
+_FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
+    ("belong to a Delta table", "delta"),  # of the error of a folder that is a table
+    ("belong to an Iceberg table", "iceberg"),
+)
+
+
+class Target(NamedTuple):
+    """What a url names, as arguments of a session: of ``open_dataset``, ``build_index`` and ``optimize``."""
+
+    target: Any
+    format: TableFormat | None = None
+
+    @property
+    def is_table(self) -> bool:
+        return self.format is not None or not isinstance(self.target, str)
+
+
+def names_table(url: str) -> bool:
+    """Return whether a url shows that it names a table."""
+    return url.startswith(_DUCKLAKE) or url.endswith(".metadata.json")
+
+
+async def open_files(session: Session, url: str, index: str | None = None) -> Dataset:
+    """Open the files at ``url``, or the table that they belong to, with the index at a url."""
+    known = _known(url)
+    try:
+        return await session.open_dataset(known.target, format=known.format, index=index)
+    except InvalidOptionError as error:
+        format_ = _format(error)
+    return await session.open_dataset(url, format=format_, index=index)
+
+
+async def target_of(session: Session, url: str) -> Target:
+    """Return what ``url`` names. A prefix is listed, to see whether it is the folder of a table."""
+    known = _known(url)
+    if known.is_table:
+        return known
+    try:
+        async with await session.open_dataset(url, index=False):
+            return known
+    except InvalidOptionError as error:
+        return Target(url, _format(error))
+
+
+def _format(error: InvalidOptionError) -> TableFormat:
+    """Return the format of the table that ``error`` is about; raise any other error."""
+    found = next((format_ for text, format_ in _FORMATS if text in error.message), None)
+    if found is None:
+        raise error
+    return found
+
+
+def _known(url: str) -> Target:
+    """Return what a url names by itself: a table, or what may be files."""
+    if url.startswith(_DUCKLAKE):
+        return Target(_lake_table(url.removeprefix(_DUCKLAKE)))
+    return Target(url, "iceberg" if url.endswith(".metadata.json") else None)
+
+
+def _lake_table(text: str) -> object:
+    """Return the table that ``CATALOG#TABLE`` names."""
+    from asyncpq import DuckLakeTable
+
+    catalog, _, table = text.rpartition("#")
+    if not catalog or not table:
+        raise InvalidOptionError("the url of a DuckLake names no table", hint=_LAKE_HINT)
+    return DuckLakeTable(_database(catalog), table)
+
+
+def _database(catalog: str) -> str:
+    """Return SQLAlchemy's url of a catalog: that is a url, or a file of SQLite or DuckDB, also as DuckDB names it."""
+    if "://" in catalog:
+        return catalog.replace("postgres://", "postgresql://", 1) if catalog.startswith("postgres:") else catalog
+    path = catalog.removeprefix("sqlite:").removeprefix("duckdb:")
+    if not os.path.exists(path):
+        raise ObjectNotFoundError("there is no DuckLake catalog", url=path, hint=_LAKE_HINT)
+    with open(path, "rb") as file:
+        head = file.read(16)
+    if head == _SQLITE_MAGIC:
+        return f"sqlite:///{os.path.abspath(path)}"
+    if head[8:12] == _DUCKDB_MAGIC:
+        return f"duckdb:///{os.path.abspath(path)}"
+    raise InvalidOptionError("the file is no database of SQLite or DuckDB", url=path, hint=_LAKE_HINT)

@@ -1,0 +1,103 @@
+"""Errors in the words of the command line: its options in the place of Python's arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_KEYS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+
+#: What errors say to Python, and to the command line. Tests hold the first to the sources.
+WORDS: Final[tuple[tuple[str, str], ...]] = (
+    # S3 and other stores
+    (
+        "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3.",
+        "Check --endpoint-url and --region, and what the environment sets: `asyncpq doctor URL` shows it.",
+    ),
+    (
+        "Check key, secret and token in storage_options, or the credentials found in the environment.",
+        "Check the credentials of --profile or the environment: `asyncpq doctor URL` says where they came from.",
+    ),
+    (
+        "Pass key and secret (or profile) in storage_options, or anon=True for public objects.",
+        f"Name a profile with --profile, or {_KEYS}; --no-sign-request reads public objects.",
+    ),
+    ("Pass key and secret in storage_options.", f"Name a profile with --profile, or {_KEYS}."),
+    (
+        "Name the bucket's own endpoint or region in storage_options.",
+        "Name the bucket's own region with --region, or its endpoint with --endpoint-url.",
+    ),
+    ("the profile that storage_options or AWS_PROFILE names", "the profile that --profile or AWS_PROFILE names"),
+    ("botocore refuses these storage_options or this bucket", "botocore refuses these options or this bucket"),
+    (
+        "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
+        "Check --endpoint-url, --region and the bucket's name.",
+    ),
+    (
+        "the storage_options for s3 have an endpoint_url that does not begin with http:// or https://",
+        "--endpoint-url does not begin with http:// or https://",
+    ),
+    ("write an endpoint_url that begins", "write an --endpoint-url that begins"),
+    (
+        'name a private CA in storage_options: client_kwargs={"verify": "ca.pem"}.',
+        "name a private CA in AWS_CA_BUNDLE.",
+    ),
+    (
+        'name a private CA in storage_options: {"https": {"ssl": an ssl.SSLContext}}.',
+        "name a private CA in SSL_CERT_FILE.",
+    ),
+    (
+        'Pass credentials in storage_options, such as {"https": {"headers": {"Authorization": "Bearer ..."}}}; they '
+        "are not sent to another origin that the url redirects to.",
+        "The command line sends no credentials over http: use a presigned url.",
+    ),
+    # indexes
+    ("at: is needed, as", "--at is needed, as"),
+    ("at: is inside the dataset", "--at is inside the dataset"),
+    ("at: the index of one file", "--at: the index of one file"),
+    ("at='s3://bucket/indexes/trips/'", "--at s3://bucket/indexes/trips/"),
+    ("Leave out at= to use", "Leave out --at to use"),
+    (
+        "Build it: build_index(). By default, the index of a folder is in _asyncpq/ below it.",
+        "`asyncpq index build` builds it.",
+    ),
+    (
+        "Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+        "`asyncpq index build` builds it.",
+    ),
+    ("Build it with Session.build_index().", "`asyncpq index build` builds it."),
+    ("Refresh the index: await index.refresh().", "`asyncpq index refresh` refreshes it."),
+    ("Call build_index() again for ", "Repeat `asyncpq index build` for "),
+    ("Open the index with the table: session.open_index(at, table=table).", "Name the url of the table."),
+    ("Open the table, and pass the index as index=.", "Name the url of the table, and the index with --index."),
+    ("Open the folder that the index covers, or pass view='listed'.", "Name the folder that the index covers."),
+    (", or open the dataset without it (index=False)", ""),
+    ("Set single_writer=True if only one process writes to this index.", "Keep the index in another store, with --at."),
+    # files
+    ('Leave out view= and index=; or add format="parquet" to read every file, live or not.', "Leave out --index."),
+    ('Open that folder by itself; or pass format="parquet", to read every file that is there.', "Name that folder."),
+    ('Write them again; or pass format="parquet" to read every file that is there.', "Write them again."),
+    ('To ignore that, pass format="parquet" to read every listed file.', "A pattern of files ignores that."),
+    (
+        'Open the dataset with schema_policy="permissive":',
+        'In Python, open the dataset with schema_policy="permissive":',
+    ),
+    (
+        "Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
+        "Leave the column out, with --columns.",
+    ),
+    (
+        "Give open_file its decryption_properties=.",
+        "In Python, open_file takes decryption_properties=; the command line has no keys.",
+    ),
+    ("Leave the file's column out: pass columns=.", "Leave the column out, with --columns."),
+    ("Call await file.refresh() and ask again.", "Repeat the command."),
+    ("Pass None for all rows.", "Leave out --where for all rows."),
+)
+_CLI_OF: Final = dict(WORDS)
+_PYTHON: Final = re.compile("|".join(map(re.escape, sorted(_CLI_OF, key=len, reverse=True))))
+
+
+def in_options(text: str) -> str:
+    """Return an error's text with the command line's options instead of the arguments of Python's functions."""
+    return _PYTHON.sub(lambda match: _CLI_OF[match[0]], text)

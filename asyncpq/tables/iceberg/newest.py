@@ -1,0 +1,57 @@
+"""The newest metadata file of an Iceberg table's folder, for tables without a catalog at hand.
+
+Tables of Hadoop's kind number their files ``v1.metadata.json`` and name the last number in ``version-hint.text``, which
+may lag behind. Catalogs write ``00001-<uuid>.metadata.json``: the highest number is the newest commit, and two files of
+one number are a race of which only the catalog knows the winner.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from asyncpq.datasets.model import Reader
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, printable
+from asyncpq.storage.urls import safe_url
+
+_NAME: Final = re.compile(r"(v?)(\d{1,18})(-[^/]+)?(?:\.gz)?\.metadata\.json")
+_HINT: Final = "version-hint.text"
+
+
+async def newest_metadata(folder: str, reader: Reader) -> str:
+    """Return the url of the newest metadata file in ``metadata/`` below ``folder``.
+
+    Raises:
+        ObjectNotFoundError: there is no such file.
+        InvalidOptionError: two files have the highest number.
+    """
+    below = f"{folder.rstrip('/')}/metadata/"
+    names = await reader.list_names(below)
+    hinted = await _hinted(below, names, reader) if _HINT in names else None
+    if hinted is not None and _NAME.fullmatch(hinted) is None:
+        return below + hinted  # a name without a number
+    numbered = [(int(match[2]), name) for name in names if (match := _NAME.fullmatch(name)) is not None]
+    if not numbered:
+        raise ObjectNotFoundError(
+            "there is no Iceberg table: the folder has no metadata/*.metadata.json",
+            url=safe_url(folder),
+            hint="Pass the folder that has it, or load the table from its catalog with pyiceberg.",
+        )
+    highest = max(number for number, _ in numbered)
+    newest = sorted(name for number, name in numbered if number == highest)
+    if len(newest) > 1 and hinted not in newest:
+        raise InvalidOptionError(
+            f"two commits wrote metadata of number {highest}, and only the table's catalog knows which of them counts: "
+            f"{', '.join(map(printable, newest[:2]))}",
+            url=safe_url(folder),
+            hint="Name one of the files, or load the table from its catalog with pyiceberg.",
+        )
+    return below + (hinted if hinted is not None and hinted in newest else newest[0])
+
+
+async def _hinted(below: str, names: list[str], reader: Reader) -> str | None:
+    """Return the name of the file that ``version-hint.text`` names: a number or a name; None if there is none."""
+    data = await reader.read_bytes(below + _HINT)
+    text = data.decode("utf-8", "replace").strip()
+    wanted = (f"v{text}.metadata.json", f"v{text}.gz.metadata.json", f"{text}.metadata.json", text)
+    return next((name for name in wanted if name in names and name.endswith(".metadata.json")), None)

@@ -1,0 +1,123 @@
+"""Errors in the words of the command line."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import asyncpq
+from asyncpq.cli.running import WRONG_USAGE, State, run
+from asyncpq.cli.wording import WORDS, in_options
+from asyncpq.errors import AccessDeniedError, InvalidOptionError
+
+PACKAGE = Path(asyncpq.__file__).parent
+ROOMS = ("storage/*.py", "storage/s3/*.py", "datasets/*.py", "opening/*.py", "indexing/*.py", "indexing/b*/*.py",
+         "parquet/*.py", "decoding/*.py", "scan/*.py", "objects/*.py", "expressions/sql.py")  # fmt: skip
+PYTHON = re.compile(
+    r"storage_options|client_kwargs|\b(at|index|view|format|columns|snapshot)=(?!\w*Options)|await |build_index\("
+)
+#: No verb of the command line can meet these: they are about arguments that it does not have, or always passes.
+UNMET = (
+    "storage_options for s3 have names",
+    "Pass no session in storage_options",
+    "the credentials in storage_options have expired",
+    "Leave out snapshot=",
+    "pass the place of an existing one: index=",
+    'For the url of a table, pass format="delta"',
+    'For a url, pass its format, too: format="delta"',
+    "scan(columns=...)",
+    'Pass format="',
+    "storage_options must be",
+    "filesystem refuses these storage_options",
+    "s3fs refuses these storage_options",
+    "the auth of storage_options",
+    "storage_options mixes",
+    "Flat storage_options",
+    "Understood are headers",
+    "storage_options for ",
+    "{name} in storage_options",
+    "names two protocols",
+    "client_kwargs.",
+    "as opened:`",
+    "as scan:`",
+    "`await asyncio.to_thread",
+    'pass format="parquet" to read every listed file.',  # the end of a hint that COMPOSED has
+)
+
+
+def texts(node: ast.expr) -> str:
+    """Return the text of an expression, with ``{}`` for what is not constant."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(texts(part) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return ""
+
+
+#: Put together from parts.
+COMPOSED = (
+    "write an endpoint_url that begins",
+    'name a private CA in storage_options: client_kwargs={"verify": "ca.pem"}.',
+    'name a private CA in storage_options: {"https": {"ssl": an ssl.SSLContext}}.',
+    'To ignore that, pass format="parquet" to read every listed file.',
+)
+
+
+@functools.cache
+def sources() -> str:
+    """All the texts of the package, adjacent ones joined as Python joins them."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "wording.py":
+            found += [texts(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.expr)]
+    return "\n".join(found)
+
+
+def hints() -> Iterator[tuple[str, str]]:
+    for pattern in ROOMS:
+        for path in PACKAGE.glob(pattern):
+            for node in ast.walk(ast.parse(path.read_text())):
+                is_hint = isinstance(node, ast.keyword) and node.arg == "hint"
+                names = [getattr(target, "id", "") for target in node.targets] if isinstance(node, ast.Assign) else []
+                if isinstance(node, (ast.keyword, ast.Assign)) and (is_hint or any("HINT" in name for name in names)):
+                    for part in ast.walk(node.value):
+                        if isinstance(part, (ast.Constant, ast.JoinedStr)):
+                            yield f"{path.name}: ", texts(part)
+
+
+def test_every_hint_that_a_command_may_print_is_in_its_words() -> None:
+    left = [
+        where + text
+        for where, text in hints()
+        if PYTHON.search(in_options(text)) and not any(unmet in text for unmet in UNMET)
+    ]
+    assert left == []
+
+
+@pytest.mark.parametrize("text", [text for text, _ in WORDS if text not in COMPOSED], ids=lambda text: text[:40])
+def test_the_words_of_python_are_those_of_the_sources(text: str) -> None:
+    pattern = re.escape(text).replace("_asyncpq/", r"(?:_asyncpq/|\{\})")
+    assert re.search(pattern, sources())
+
+
+def test_an_error_of_a_command_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    async def denied() -> None:
+        raise AccessDeniedError(
+            "no", hint="Pass key and secret (or profile) in storage_options, or anon=True for public objects."
+        )
+
+    async def misplaced() -> None:
+        raise InvalidOptionError("at: is needed, as only the index of a prefix has a default place")
+
+    for command, words in ((denied, "--profile"), (misplaced, "--at is needed")):
+        with pytest.raises(BaseException, match=r"4|2") as ended:  # typer.Exit
+            run(State(), command())
+        assert ended.value.exit_code in (4, WRONG_USAGE)  # type: ignore[attr-defined]  # of typer
+        error = capsys.readouterr().err
+        assert words in error
+        assert "storage_options" not in error

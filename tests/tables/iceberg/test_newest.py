@@ -1,0 +1,94 @@
+"""The newest metadata file of an Iceberg table's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+import asyncpq
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.tables.iceberg.catalog import IcebergCatalog
+from asyncpq.tables.iceberg.newest import newest_metadata
+from tests.iceberg_tables import make_table
+from tests.lakes import PlainReader
+from tests.tables.iceberg.id_name_tables import ID_NAME_SCHEMA, id_name_rows
+
+FOLDER = "s3://bucket/table"
+
+
+class Names(PlainReader):
+    """Names of the files in ``metadata/``, and the content of ``version-hint.text``."""
+
+    def __init__(self, *names: str, hint: str | None = None) -> None:
+        self.names = [*names, *(["version-hint.text"] if hint is not None else [])]
+        self.hint = hint
+
+    async def list_names(self, url: str) -> list[str]:
+        assert url == f"{FOLDER}/metadata/"
+        return sorted(self.names)
+
+    async def read_table(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
+        assert url == f"{FOLDER}/metadata/version-hint.text"
+        assert self.hint is not None
+        return self.hint.encode()
+
+
+@pytest.mark.parametrize(
+    ("reader", "newest"),
+    [
+        (Names("v1.metadata.json", "v2.metadata.json", "v10.metadata.json"), "v10.metadata.json"),
+        (Names("00009-b.metadata.json", "00010-a.metadata.json", "x.avro"), "00010-a.metadata.json"),
+        (Names("00009-b.metadata.json", "00010-a.gz.metadata.json"), "00010-a.gz.metadata.json"),
+        (Names("v1.metadata.json", "v2.metadata.json", hint="1\n"), "v2.metadata.json"),  # the hint lags behind
+        (Names("v1.metadata.json", "v2.gz.metadata.json", hint="2"), "v2.gz.metadata.json"),
+        (Names("v1.metadata.json", hint="7"), "v1.metadata.json"),
+        (Names("v1.metadata.json", hint=""), "v1.metadata.json"),
+        (Names("1-a.metadata.json", "1-b.metadata.json", hint="1-b"), "1-b.metadata.json"),
+        (Names("1-a.metadata.json", "1-b.metadata.json", hint="1-a.metadata.json"), "1-a.metadata.json"),
+        (Names("named.metadata.json", "1-b.metadata.json", hint="named"), "named.metadata.json"),
+    ],
+)
+async def test_the_newest_file(reader: Names, newest: str) -> None:
+    for folder in (FOLDER, f"{FOLDER}/"):
+        assert await newest_metadata(folder, reader) == f"{FOLDER}/metadata/{newest}"
+
+
+async def test_two_commits_of_one_number() -> None:
+    names = Names("1-a.metadata.json", "2-b.metadata.json", "2-c.metadata.json")
+    with pytest.raises(InvalidOptionError, match="only the table's catalog knows") as caught:
+        await newest_metadata(FOLDER, names)
+    assert caught.value.url == FOLDER
+
+
+@pytest.mark.parametrize("reader", [Names(), Names("x.avro"), Names("named.metadata.json"), Names(hint="3")])
+async def test_a_folder_that_is_no_table(reader: Names) -> None:
+    with pytest.raises(ObjectNotFoundError, match="no Iceberg table"):
+        await newest_metadata(FOLDER, reader)
+
+
+async def test_a_folder_is_read_as_its_table(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 5))
+    folder = urlparse(table.location()).path
+    async with asyncpq.Session() as session:
+        first = await session.open_dataset(folder, format="iceberg")
+        assert (await first.read()).num_rows == 5
+        table.append(id_name_rows(5, 8))
+        assert (await first.read()).num_rows == 5  # pinned until it is opened again
+        assert (await (await session.open_dataset(folder, format="iceberg")).read()).num_rows == 8
+        assert (await (await session.open_dataset(folder + "/", format="iceberg", version="main")).read()).num_rows == 8
+
+
+async def test_a_catalog_of_a_folder_sees_later_commits(tmp_path: Path) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    catalog = IcebergCatalog(urlparse(table.location()).path)
+    for stop in (1, 2):
+        table.append(id_name_rows(stop - 1, stop))
+        async with asyncpq.open_dataset(catalog) as dataset:
+            assert (await dataset.read()).num_rows == stop
