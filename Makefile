@@ -21,7 +21,7 @@ STAMP_SPARK := $(VENV_SPARK)/.installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
-CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py .ci/site.py
+CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py .ci/release.py .ci/site.py
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -32,7 +32,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 QUICK := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark build clean
+.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -122,6 +122,9 @@ bench: $(STAMP_BENCH) ## asyncpq, DataFusion, Polars, DuckDB and pyarrow, side b
 bench-spark: $(STAMP_BENCH) ## scans, joins and indexes on Spark, beside Spark's own; needs Java
 	@$(PY_BENCH) -c 'import pyspark' 2>/dev/null || $(PY_BENCH) $(PIP_INSTALL) -r benchmarks/spark/requirements.txt
 	$(PY_BENCH) -m benchmarks.spark.run $(ARGS)
+
+release-check: $(STAMP) docs ## all that must hold before a release; leaves wheel, source archive and bill of materials in dist/
+	$(PY) .ci/release.py
 
 build: $(STAMP) ## wheel and source archive in dist/
 	$(PY) -m build --outdir dist .
